@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,7 +30,6 @@ from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
-from controller.kube.kinds import VCJOBS
 from controller.metrics import ControllerMetrics
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
@@ -65,12 +64,11 @@ class Tripwire:
 
 
 class TrippedKube:
-    """A client that passes by a tripwire around each call, and tells what it has *made*."""
+    """A client that passes by a tripwire around each call."""
 
-    def __init__(self, kube: Kube, wire: Tripwire, made: Mapping[str, set[str]]) -> None:
+    def __init__(self, kube: Kube, wire: Tripwire) -> None:
         self._kube = kube
         self._wire = wire
-        self._made = made
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._kube, name)
@@ -78,8 +76,6 @@ class TrippedKube:
         async def call(*args: Any, **options: Any) -> Any:
             self._wire.pass_by(f"before {name}")
             answer = await real(*args, **options)
-            if name == "create" and args[0] == VCJOBS:
-                self._made[answer["metadata"]["name"]].add(answer["metadata"]["uid"])
             self._wire.pass_by(f"after {name}")
             return answer
 
@@ -149,6 +145,7 @@ class Parts:
     adoption: Adoption
     submissions: Submissions
     commands: JobCommands
+    term: int
 
     async def record(self, job_id: str) -> JobRecord:
         async with self.store.read() as transaction:
@@ -156,13 +153,13 @@ class Parts:
         assert record is not None
         return record
 
-    async def submit(self, job: Job) -> None:
-        (result,) = await patiently(lambda: self.submissions.submit([job], "atomic"))
-        assert result.result == "created", result
+    async def submit(self, *jobs: Job) -> None:
+        results = await patiently(lambda: self.submissions.submit(jobs, "atomic"))
+        assert [one.result for one in results] == ["created"] * len(jobs), results
 
     async def drive(self, job_id: str, until: Callable[[JobRecord], bool]) -> JobRecord:
         """Reconcile until the record is as wanted; the cluster needs its time in between."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while not until(record := await self.record(job_id)):
             assert time.monotonic() < deadline, record
             await self.look(job_id, tools=record.tools > 0)
@@ -248,4 +245,4 @@ def make_parts(
         wake=lambda _job: None,
     )
     commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
-    return Parts(store, reconciler, actions, adoption, submissions, commands)
+    return Parts(store, reconciler, actions, adoption, submissions, commands, term)

@@ -1,7 +1,8 @@
 """The controller dies at every call that it makes for a job, and each time all ends well.
 
 The calls are found by the test: a job is run once and they are counted; then one job is run for
-each of them, whose controller dies there and is followed by another one.
+each of them, whose controller dies there and is followed by another one. So it is done with a job
+that has a tool, and with a chain of jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import random
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.prerequisites import ensure_namespace
 from controller.jobs.pipeline.builder import Companion, JobBuilder, When
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -31,13 +33,25 @@ from controller.jobs.spec.model import Job
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.usage.ledger import Ledger as UsageLedger
 from controller.kube.client import Kube
-from controller.kube.kinds import LEASES, NETWORK_POLICIES, PODS, VCJOBS
+from controller.kube.kinds import (
+    LEASES,
+    NETWORK_POLICIES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    VCJOBS,
+)
 from controller.plugins import PLUGINS
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import FINAL_STATES, JobRecord
+from controller.store.jobs.job_rows import (
+    FINAL_STATES,
+    JobRecord,
+    forget_these_jobs,
+    known_jobs,
+)
 from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of, companions_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of
@@ -65,11 +79,11 @@ AT_ONCE = 6
 SAMPLES = {
     "ends": 8,
     "asked": 6,
-    "regretted": 6,
     "expires": 4,
     "suspended": 3,
     "retried": 4,
     "tools": 4,
+    "chain": 4,
 }
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 LIVING = ("IN_QUEUE", "RUNNING")
@@ -112,19 +126,23 @@ class Ledger(JobPlugin):
 class World:
     """A cluster and a store that outlive every controller."""
 
-    def __init__(self, kube: Kube, informer: InformerCache, url: str, tools: Path) -> None:
-        self.defaults = make_defaults(FUMAROLE_CONTROLLER_TOOLS_FILE=str(tools))
+    def __init__(
+        self, kube: Kube, informer: InformerCache, url: str, *, tools: Path, home: Path | None
+    ) -> None:
+        self.defaults = make_defaults(
+            FUMAROLE_CONTROLLER_TOOLS_FILE=str(tools), FUMAROLE_CONTROLLER_VOLUMES="home=home"
+        )
         self.kube = kube
+        self.home = home
         self.informer = informer
         self.url = url
         self.turn = asyncio.Lock()
         self.term = 0
-        # The uid of every VolcanoJob that was ever made, by its name.
-        self.made = defaultdict[str, set[str]](set)
 
     def pipeline(self, store: Store) -> Pipeline:
         """Return our plugins, whose effects on the store can be cut off too, and one of others."""
         context = make_context(
+            defaults=self.defaults,
             control=JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
             ledger=UsageLedger(store, defaults=self.defaults, clock=time.time),
         )
@@ -136,7 +154,7 @@ class World:
         store = TrippedStore(self.url, wire, self.turn)
         try:
             yield make_parts(
-                kube=TrippedKube(self.kube, wire, self.made),
+                kube=TrippedKube(self.kube, wire),
                 store=store,
                 informer=self.informer,
                 pipeline=self.pipeline(store),
@@ -159,18 +177,39 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     async with (
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
+        Kube.connect(cluster.kubeconfig("admin")) as admin,
     ):
         informer = InformerCache(kube, instance=INSTANCE, changed=lambda _job: None)
         watching = asyncio.create_task(informer.run())
         await informer.complete()
         tools = folder / "tools.json"
         tools.write_text(json.dumps({"tools": {"side": SIDE}}))
-        made = World(kube, informer, f"sqlite:///{folder}/store.db", tools)
+        await ensure_namespace(kube, "jobs", instance=INSTANCE)
+        home = await make_home(cluster, admin)
+        url = f"sqlite:///{folder}/store.db"
+        made = World(kube, informer, url, tools=tools, home=home)
         made.term = term
         yield made
         watching.cancel()
         await asyncio.wait([watching])
     await store.close()
+
+
+async def make_home(cluster: EmbeddedCluster, admin: Kube) -> Path | None:
+    """Return the folder of users' files; None where pods have no mounts of their own."""
+    (node,) = await admin.list(NODES)
+    if node["metadata"]["labels"].get("embedded-cluster/pod-network", "none") == "none":
+        return None
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    body = {"metadata": {"name": "home"}, "spec": spec}
+    await admin.create(PERSISTENT_VOLUME_CLAIMS, body, "jobs")
+    folder = cluster.claim_folder("jobs", "home")
+
+    async def is_made() -> bool:
+        return folder.is_dir()
+
+    await eventually(is_made, seconds=60, what="the claim has no folder")
+    return folder
 
 
 LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -179,8 +218,6 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
     "fails": ("exit 3", {}, "FAILURE"),
     "asked": (SLEEPS, {}, "SUCCESS"),
     "suspended": (SLEEPS, {}, "SUCCESS"),
-    # Its end is asked for as soon as its VolcanoJob was made, or its first controller has died.
-    "regretted": (SLEEPS, {}, "SUCCESS"),
     # With a tool beside each attempt.
     "tools": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
@@ -193,31 +230,110 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         "FAILURE",
     ),
+    # It follows one that failed.
+    "never": ("exit 0", {}, "FAILURE"),
 }
+CHAIN: Final = ("ends", "ends", "fails", "never")
+"""How jobs live of which each follows the one before; the record of the first does not last."""
+
 TWICE = ("suspended", "retried", "tools")
 
 
-def make(job_id: str, life: str) -> Job:
-    command, fields, _ = LIVES[life]
+def make(world: World, job_id: str, life: str) -> list[Job]:
+    """Return a job; or a chain, whose jobs have the number of each behind *job_id*."""
+    if life != "chain":
+        return [make_one(job_id, life)]
+    made = list[Job]()
+    for number, one in enumerate(CHAIN):
+        before = made[-1].id if made else None
+        made.append(make_follower(world, f"{job_id}-{number}", one, before))
+    return made
+
+
+def make_follower(world: World, job_id: str, life: str, before: str | None) -> Job:
+    """Return a job that reads what the one *before* has made, if its pod can have files at all."""
+    command, parameters, fields = LIVES[life][0], {}, dict[str, Any]()
+    if before is not None:
+        fields["after"] = [before]
+    if world.home is not None:
+        (world.home / job_id).mkdir(exist_ok=True)
+        fields["output"] = f"/home/{job_id}"
+        # Fails where it is done twice.
+        command = f"mkdir artefacts && touch artefacts/made && {command}"
+    if world.home is not None and before is not None:
+        parameters["model"] = {"type": "artefacts", "job": before}
+        command = f'test -e "$0/made" && {command}'
+    return make_one(job_id, life, command=command, parameters=parameters, **fields)
+
+
+def make_one(
+    job_id: str,
+    life: str,
+    *,
+    command: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Job:
+    program, fields, _ = LIVES[life]
     return make_job(
         id=job_id,
         resources={"cpu": 0.01, "memory": "16Mi"},
-        parameters={"t": {"type": "secret", "value": "survives"}},
+        parameters={"t": {"type": "secret", "value": "survives"}, **(parameters or {})},
         invocation={
-            "command": ["sh", "-c", f'test "$T" = survives && {command}'],
+            "command": [
+                "sh",
+                "-c",
+                f'test "$T" = survives && {command or program}',
+                {"parameter": "model", "optional": True},
+            ],
             "environment": {"T": {"parameter": "t"}},
         },
         **fields,
+        **more,
     )
 
 
-async def live(parts: Parts, job: Job, life: str) -> None:
-    """Let a job live from where it is to its end."""
-    if not await _known(parts, job.id):
-        await parts.submit(job)
-        if life == "regretted":
-            await parts.drive(job.id, lambda r: r.is_final or r.uid is not None)
-    if life not in ("ends", "fails", "retried", "regretted"):
+async def live(world: World, parts: Parts, jobs: Sequence[Job], life: str) -> None:
+    """Let a job, or a chain, live from where it is to its end."""
+    if not await _known(parts, jobs[-1].id):
+        await parts.submit(*jobs)
+    if life == "chain":
+        await live_chained(world, parts, jobs)
+    else:
+        await live_alone(parts, jobs[0], life)
+
+
+async def live_chained(world: World, parts: Parts, jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        await parts.look(job.id, tools=False)  # each but the first says for which one it waits
+    for job, life in zip(jobs, CHAIN, strict=True):
+        if await _known(parts, job.id):
+            record = await parts.drive_to_the_end(job.id)
+            assert record.state == LIVES[life][2], (record, record.message)
+        if job is jobs[0]:
+            await forget(world, parts, job.id)
+
+
+async def forget(world: World, parts: Parts, job_id: str) -> None:
+    """Drop the job's record, as is done some time after its end, and have the rest removed."""
+
+    async def drop() -> None:
+        async with parts.store.lead(parts.term) as transaction:
+            await forget_these_jobs(transaction, [job_id], at=time.time())
+
+    if await _known(parts, job_id):
+        await check(world, parts, job_id, CHAIN[0], "before it is forgotten")
+        await patiently(drop)
+
+    async def is_gone() -> bool:
+        await parts.look(job_id, tools=False)
+        return await _nothing(world, f"fumarole.dev/job={job_id}")
+
+    await eventually(is_gone, seconds=150, what=f"something of {job_id} is left")
+
+
+async def live_alone(parts: Parts, job: Job, life: str) -> None:
+    if life not in ("ends", "fails", "retried"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
     if life == "tools":
         await _until_beside(parts, job.id, runs=1)
@@ -225,7 +341,7 @@ async def live(parts: Parts, job: Job, life: str) -> None:
         await _pause(parts, job.id)
     if life == "tools":
         await _until_beside(parts, job.id, runs=2)
-    if life in ("asked", "suspended", "tools", "regretted"):
+    if life in ("asked", "suspended", "tools"):
         await patiently(lambda: parts.commands.end(job.id))
     while (
         life == "expires"
@@ -267,20 +383,32 @@ async def _known(parts: Parts, job_id: str) -> bool:
         return (await transaction.scalar(query)) is not None
 
 
-async def crash_once(world: World, job: Job, point: int, life: str) -> str:
-    """Let the job's controller die at *point*; return where that was."""
+async def crash_once(world: World, jobs: Sequence[Job], point: int, life: str) -> str:
+    """Let the jobs' controller die at *point*; return where that was."""
     wire = Tripwire(point)
     try:
         async with world.controller(wire) as parts:
-            await live(parts, job, life)
+            await live(world, parts, jobs, life)
     except Crash as crash:
         where = str(crash)
     else:
         where = "nowhere"  # this time it needed fewer calls
     async with world.controller(Tripwire()) as parts:
-        await live(parts, job, life)
-        await check(world, parts, job.id, life, where)
+        await live(world, parts, jobs, life)
+        await check_all(world, parts, jobs, life, where)
     return where
+
+
+async def check_all(world: World, parts: Parts, jobs: Sequence[Job], life: str, where: str) -> None:
+    """See of each job what :func:`check` does; one that is forgotten was seen before."""
+    if life == "chain":
+        async with parts.store.read() as transaction:
+            every = await usage_after(transaction, 0, limit=10**6)
+            assert not await known_jobs(transaction, [jobs[0].id]), where
+        assert [one.final for one in every if one.job_id == jobs[0].id].count(True) == 1, where
+    lives = CHAIN if life == "chain" else (life,)
+    for job, one in list(zip(jobs, lives, strict=True))[life == "chain" :]:
+        await check(world, parts, job.id, one, where)
 
 
 async def check(world: World, parts: Parts, job_id: str, life: str, where: str) -> None:
@@ -291,12 +419,9 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         attempts = await attempts_of(transaction, job_id)
         updates = await updates_of(transaction, job_id)
         assert await companions_of(transaction, job_id) == [], where
-    wanted = len(world.made[f"j-{job_id}"]) if life == "regretted" else 1 + (life in TWICE)
-    assert len(attempts) == wanted, where
-    assert {one.uid for one in attempts} == world.made[f"j-{job_id}"], where
-    assert all(one.ended_at is not None and one.outcome for one in attempts), where
+    assert len(attempts) == (2 if life in TWICE else life != "never"), where
     assert record.retries_used == (life == "retried"), where
-    assert [one.uid for one in attempts[-1:]] == [record.uid] * (wanted > 0), where
+    assert (attempts[-1].uid if attempts else None) == record.uid, where
     check_updates(updates, life, where)
     for hook in ("complete", "cleanup"):
         # Twice at most: once more if it was not recorded.
@@ -309,7 +434,9 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
     for run in await parts.runs_of(job_id):
         await check_run(world, parts, run, where)
     if record.desired == "ended":
-        await eventually(lambda: _nothing(world, labels), what=f"{where}: something is left")
+        await eventually(
+            lambda: _nothing(world, labels), seconds=60, what=f"{where}: something is left"
+        )
 
 
 async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> None:
@@ -322,7 +449,9 @@ async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> N
         assert await companions_of(transaction, run.id) == [], where
     await check_usage(world, parts, run.id, where, tool=run.tool)
     labels = f"fumarole.dev/job={run.id}"
-    await eventually(lambda: _nothing(world, labels), what=f"{where}: something of a tool is left")
+    await eventually(
+        lambda: _nothing(world, labels), seconds=60, what=f"{where}: something of a tool is left"
+    )
 
 
 def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
@@ -331,7 +460,9 @@ def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
     *before, (state, reason) = told
     assert state == LIVES[life][2], (where, told)
     assert not {one for one, _ in before} & {*FINAL_STATES}, (where, told)
-    assert reason not in {why for one, why in before if one in LIVING}, (where, told)
+    waited_for = {why for one, why in before if one in LIVING}
+    # What it waits for is what it fails for.
+    assert reason not in waited_for or reason == "predecessor", (where, told)
     assert all(one.exits is None for one in updates[:-1]), where
 
 
@@ -349,7 +480,10 @@ async def check_usage(
         every = await usage_after(transaction, 0, limit=10**6)
         runs = await pod_records_of(transaction, job_id)
         uids = {one.attempt: one.uid for one in await attempts_of(transaction, job_id)}
-    assert runs or tool is not None or "regretted" in job_id, where
+    assert runs or tool is not None or not uids, where
+    if tool is None:
+        own_uids = {one.uid for one in every if (one.job_id, one.tool) == (job_id, None)}
+        assert own_uids <= {*uids.values()}, where
     for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
         (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
         seen = read_pod(pod)
@@ -371,12 +505,13 @@ async def _nothing(world: World, labels: str) -> bool:
     return not any([await world.kube.list(kind, labels=labels) for kind in kinds])
 
 
-async def points_of(world: World, job: Job, life: str) -> list[str]:
+async def points_of(world: World, jobs: Sequence[Job], life: str) -> list[str]:
     wire = Tripwire()
     async with world.controller(wire) as parts:
-        await live(parts, job, life)
-        await check(world, parts, job.id, life, "never")
-    return wire.points
+        await live(world, parts, jobs, life)
+        points = [*wire.points]
+        await check_all(world, parts, jobs, life, "nowhere")
+    return points
 
 
 @pytest.mark.parametrize(
@@ -384,7 +519,11 @@ async def points_of(world: World, job: Job, life: str) -> list[str]:
     [
         # Not every point each time: which ones differs from run to run.
         pytest.param(tuple(SAMPLES), SAMPLES, id="some"),
-        *(pytest.param((life,), {}, id=life, marks=LONG) for life in LIVES),
+        *(
+            pytest.param((life,), {}, id=life, marks=LONG)
+            for life in (*LIVES, "chain")
+            if life != "never"
+        ),
     ],
 )
 async def test_wherever_it_dies_the_job_is_run_once_and_ends_once(
@@ -411,13 +550,14 @@ async def die_everywhere(
 ) -> None:
     """Have a job's controller die at each point of a life, or at *count* of them: each time one."""
     name = f"{life}-{'all' if count is None else 'some'}"
-    points = await points_of(world, make(f"{name}-first", life), life)
+    points = await points_of(world, make(world, f"{name}-first", life), life)
     assert len(points) > 60, points
     found: list[str] = []
 
     async def one(point: int) -> None:
         async with gate:
-            found.append(await crash_once(world, make(f"{name}-{point}", life), point, life))
+            jobs = make(world, f"{name}-{point}", life)
+            found.append(await crash_once(world, jobs, point, life))
 
     async with asyncio.TaskGroup() as tasks:
         for point in chosen(points, count):
