@@ -14,7 +14,7 @@ from controller.api.authentication import bearer_only
 from controller.api.docs_page import PUBLIC, DocsPage
 from controller.api.error_responses import errors_as_json, without_nul, without_tools
 from controller.api.openapi import describe
-from controller.api.operations import Operation
+from controller.api.operations import Handler, Operation, offered_by
 from controller.api.request_bodies import MAX_BODY_BYTES
 from controller.api.resources.batches import BatchesResource
 from controller.api.resources.explain import ExplainResource
@@ -82,7 +82,8 @@ def make_api_app(
     Every call needs a bearer token; there is nothing here for anybody else but ``/docs``.
     """
     streams = EventStreams()
-    operations = list_operations(parts, streams)
+    offered = list_offered(parts, streams)
+    operations = [operation for operation, _ in offered]
     description = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
     docs = DocsPage(json.dumps(description).encode())
 
@@ -111,33 +112,33 @@ def make_api_app(
     app[AUDIT] = log
     app.cleanup_ctx.append(log.flush_due)
     app.add_routes([web.get("/v1/openapi.json", docs.description), *docs.routes()])
-    app.add_routes([one.route() for one in operations])
+    app.add_routes([web.route(one.method, one.path, handler) for one, handler in offered])
     return app
 
 
-def list_operations(parts: ApiParts, streams: EventStreams) -> list[Operation]:
+def list_offered(parts: ApiParts, streams: EventStreams) -> list[tuple[Operation, Handler]]:
     """Return everything that is offered, in the order in which paths are looked for."""
     store = parts.store
     reader = LogReader(store, PodLogs(parts.kube), parts.log_storage)
-    products = Products(
-        store,
-        defaults=parts.defaults,
-        offered_fields=parts.offered_fields,
-        capacity=parts.capacity,
+    resources = (
+        Jobs(store, parts.submissions, parts.commands, parts.defaults),
+        BatchesResource(store, parts.submissions, parts.commands),
+        JobWishes(parts.commands),
+        TasksResource(store),
+        MetricsResource(store, parts.metrics),
+        ToolsResource(parts.tools),
+        Logs(store, reader, streams, parts.defaults.pods.catalogue),
+        UpdatesResource(store, streams, parts.news),
+        SessionsResource(parts.sessions),
+        ExplainResource(parts.explainer),
+        Usage(store, parts.commands),
+        Products(
+            store,
+            defaults=parts.defaults,
+            offered_fields=parts.offered_fields,
+            capacity=parts.capacity,
+        ),
+        KindsResource(parts.defaults.kinds),
+        MaintenanceResource(store, clock=parts.clock),
     )
-    return [
-        *Jobs(store, parts.submissions, parts.commands, parts.defaults).operations(),
-        *BatchesResource(store, parts.submissions, parts.commands).operations(),
-        *JobWishes(parts.commands).operations(),
-        *TasksResource(store).operations(),
-        *MetricsResource(store, parts.metrics).operations(),
-        *ToolsResource(parts.tools).operations(),
-        *Logs(store, reader, streams, parts.defaults.pods.catalogue).operations(),
-        *UpdatesResource(store, streams, parts.news).operations(),
-        *SessionsResource(parts.sessions).operations(),
-        *ExplainResource(parts.explainer).operations(),
-        *Usage(store, parts.commands).operations(),
-        *products.operations(),
-        *KindsResource(parts.defaults.kinds).operations(),
-        *MaintenanceResource(store, clock=parts.clock).operations(),
-    ]
+    return [offered for one in resources for offered in offered_by(one)]

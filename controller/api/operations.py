@@ -1,24 +1,27 @@
-"""What the API offers, as a table: from it come the routes, and their description."""
+"""What the API offers, beside what handles it: from it come the routes, and their description."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from inspect import isfunction
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Method = TypeVar("Method", bound=Callable[[Any, Any], Awaitable[web.StreamResponse]])
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 EVENTS: Final = "text/event-stream"
+_MARK: Final = "operation"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
-    """One call.
+    """One call; it decorates the method that handles it.
 
     ``name`` is its ``operationId``, which generated clients call it by. ``answer`` is what each of
     ``items`` is when the answer is a list of them. ``media`` are the forms in which the answer
@@ -27,11 +30,11 @@ class Operation:
     that follow from what it reads.
     """
 
-    name: str
     method: str
     path: str
+    name: str
     summary: str
-    handler: Handler
+    _: KW_ONLY
     answer: type[BaseModel] | None = None
     many: bool = False
     body: type[BaseModel] | None = None
@@ -41,9 +44,10 @@ class Operation:
     media: tuple[str, ...] = (JSON,)
     errors: tuple[str, ...] = ()
 
-    def route(self) -> web.RouteDef:
-        """Return the route."""
-        return web.route(self.method, self.path, self.handler)
+    def __call__(self, handler: Method) -> Method:
+        """Have *handler* be offered as this, by :func:`offered_by`."""
+        vars(handler)[_MARK] = self
+        return handler
 
     def codes(self) -> set[str]:
         """Return the code of every error that this call can be answered with."""
@@ -53,3 +57,10 @@ class Operation:
         if self.query is not None or self.headers:
             codes.add("invalid")
         return codes | {"not_found"} if "{" in self.path else codes
+
+
+def offered_by(resource: object) -> Iterator[tuple[Operation, Handler]]:
+    """Yield what *resource* offers, with what handles it, in the order of its methods."""
+    for name, method in vars(type(resource)).items():
+        if isfunction(method) and _MARK in vars(method):
+            yield vars(method)[_MARK], getattr(resource, name)

@@ -132,58 +132,16 @@ class BatchesResource:
         self._submissions = submissions
         self._commands = commands
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        one = "/v1/batches/{batch}"
-        return [
-            Operation(
-                name="submitBatch",
-                method="POST",
-                path="/v1/batches",
-                summary="Submit jobs of one template",
-                handler=self.submit,
-                body=BatchRequest,
-                answer=NewBatchView,
-                statuses=(201, 200),
-                errors=("conflict", "draining", "not_found", "plugin_failed"),
-            ),
-            Operation(
-                name="listBatches",
-                method="GET",
-                path="/v1/batches",
-                summary="Find batches",
-                handler=self.find,
-                query=BatchesQuery,
-                answer=BatchPage,
-            ),
-            Operation(
-                name="getBatch",
-                method="GET",
-                path=one,
-                summary="Look at a batch",
-                handler=self.show,
-                answer=BatchView,
-            ),
-            Operation(
-                name="listBatchItems",
-                method="GET",
-                path=f"{one}/items",
-                summary="Look at a batch's items",
-                handler=self.show_items,
-                query=ItemsQuery,
-                answer=BatchItemPage,
-            ),
-            Operation(
-                name="endBatch",
-                method="DELETE",
-                path=one,
-                summary="End a batch's jobs; their records stay",
-                handler=self.end,
-                answer=BatchView,
-                statuses=(200, 202),
-            ),
-        ]
-
+    @Operation(
+        "POST",
+        "/v1/batches",
+        "submitBatch",
+        "Submit jobs of one template",
+        body=BatchRequest,
+        answer=NewBatchView,
+        statuses=(201, 200),
+        errors=("conflict", "draining", "not_found", "plugin_failed"),
+    )
     async def submit(self, request: web.Request) -> web.Response:
         """Make the jobs of a batch; asked for again, this makes none."""
         asked, template = await _read(request)
@@ -216,6 +174,9 @@ class BatchesResource:
             await turn.rest()
         return await self._respond(asked.id, status=201)
 
+    @Operation(
+        "GET", "/v1/batches", "listBatches", "Find batches", query=BatchesQuery, answer=BatchPage
+    )
     async def find(self, request: web.Request) -> web.Response:
         """List batches, from the newest on, a page at a time."""
         wanted = read_query(request, BatchesQuery)
@@ -229,10 +190,19 @@ class BatchesResource:
         following = None if last is None else str(last)
         return web.json_response({"items": shown, "next": following})
 
+    @Operation("GET", "/v1/batches/{batch}", "getBatch", "Look at a batch", answer=BatchView)
     async def show(self, request: web.Request) -> web.Response:
         """Show one batch."""
         return web.json_response(await self._view(request))
 
+    @Operation(
+        "GET",
+        "/v1/batches/{batch}/items",
+        "listBatchItems",
+        "Look at a batch's items",
+        query=ItemsQuery,
+        answer=BatchItemPage,
+    )
     async def show_items(self, request: web.Request) -> web.Response:
         """Show the items of one batch, in order, a page at a time."""
         wanted = read_query(request, ItemsQuery)
@@ -248,6 +218,14 @@ class BatchesResource:
         following = page[-1].index if len(items) > wanted.limit else None
         return web.json_response({"items": [_item_view(one) for one in page], "next": following})
 
+    @Operation(
+        "DELETE",
+        "/v1/batches/{batch}",
+        "endBatch",
+        "End a batch's jobs; their records stay",
+        answer=BatchView,
+        statuses=(200, 202),
+    )
     async def end(self, request: web.Request) -> web.Response:
         """End the jobs of a batch; again, and after their end, this changes nothing."""
         await self._view(request)

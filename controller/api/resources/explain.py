@@ -62,29 +62,14 @@ class ExplainResource:
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="explain",
-                method="GET",
-                path="/v1/explain",
-                summary="Say why a session or a job cannot be used",
-                handler=self.look,
-                query=ExplainQuery,
-                answer=Explanation,
-            ),
-            Operation(
-                name="explainToken",
-                method="POST",
-                path="/v1/explain",
-                summary="Say why a token does not open its session",
-                handler=self.look_with_token,
-                body=ExplainRequest,
-                answer=Explanation,
-            ),
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/explain",
+        "explain",
+        "Say why a session or a job cannot be used",
+        query=ExplainQuery,
+        answer=Explanation,
+    )
     async def look(self, request: web.Request) -> web.Response:
         """Explain a session or a job."""
         wanted = read_query(request, ExplainQuery)
@@ -94,6 +79,14 @@ class ExplainResource:
             return _view(await self._explainer.session(wanted.sid))
         return _view(await self._explainer.job(wanted.job or ""))
 
+    @Operation(
+        "POST",
+        "/v1/explain",
+        "explainToken",
+        "Say why a token does not open its session",
+        body=ExplainRequest,
+        answer=Explanation,
+    )
     async def look_with_token(self, request: web.Request) -> web.Response:
         """Explain a session by a token for it, which is kept nowhere."""
         asked = await read_model(request, ExplainRequest)

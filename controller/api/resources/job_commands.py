@@ -39,42 +39,16 @@ class JobWishes:
     def __init__(self, commands: JobCommands) -> None:
         self._commands = commands
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="extendJob",
-                method="POST",
-                path="/v1/jobs/{id}/extend",
-                summary="Give a job more time",
-                handler=self.extend,
-                body=ExtendRequest,
-                answer=Extension,
-                headers={IDEMPOTENCY_KEY: QUOTED_KEY},
-                errors=("ending", "key_reused", "no_end", "not_offered", "over"),
-            ),
-            Operation(
-                name="suspendJob",
-                method="POST",
-                path="/v1/jobs/{id}/suspend",
-                summary="Stop a job and keep it",
-                handler=self.suspend,
-                answer=JobView,
-                statuses=(200, 202),
-                errors=("ending", "over"),
-            ),
-            Operation(
-                name="resumeJob",
-                method="POST",
-                path="/v1/jobs/{id}/resume",
-                summary="Let a suspended job go on",
-                handler=self.resume,
-                answer=JobView,
-                statuses=(200, 202),
-                errors=("ending", "over"),
-            ),
-        ]
-
+    @Operation(
+        "POST",
+        "/v1/jobs/{id}/extend",
+        "extendJob",
+        "Give a job more time",
+        body=ExtendRequest,
+        answer=Extension,
+        headers={IDEMPOTENCY_KEY: QUOTED_KEY},
+        errors=("ending", "key_reused", "no_end", "not_offered", "over"),
+    )
     async def extend(self, request: web.Request) -> web.Response:
         """Add time; simultaneous additions add up, and a call with a known key adds nothing."""
         asked = await read_model(request, ExtendRequest)
@@ -95,10 +69,28 @@ class JobWishes:
         )
         return web.json_response(shown.model_dump(mode="json"))
 
+    @Operation(
+        "POST",
+        "/v1/jobs/{id}/suspend",
+        "suspendJob",
+        "Stop a job and keep it",
+        answer=JobView,
+        statuses=(200, 202),
+        errors=("ending", "over"),
+    )
     async def suspend(self, request: web.Request) -> web.Response:
         """Have the job stopped, and kept."""
         return await self._wish(request, self._commands.suspend, ("SUSPENDED",))
 
+    @Operation(
+        "POST",
+        "/v1/jobs/{id}/resume",
+        "resumeJob",
+        "Let a suspended job go on",
+        answer=JobView,
+        statuses=(200, 202),
+        errors=("ending", "over"),
+    )
     async def resume(self, request: web.Request) -> web.Response:
         """Have the job go on."""
         return await self._wish(request, self._commands.resume, ("IN_QUEUE", "RUNNING"))

@@ -195,60 +195,16 @@ class Jobs:
         self._commands = commands
         self._defaults = defaults
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        one = "/v1/jobs/{id}"
-        return [
-            Operation(
-                name="submitJobs",
-                method="POST",
-                path="/v1/jobs",
-                summary="Submit jobs",
-                handler=self.submit,
-                body=SubmitRequest,
-                answer=SubmitResult,
-                many=True,
-                errors=("conflict", "draining", "plugin_failed"),
-            ),
-            Operation(
-                name="listJobs",
-                method="GET",
-                path="/v1/jobs",
-                summary="Find jobs",
-                handler=self.find,
-                query=JobsQuery,
-                answer=JobPage,
-            ),
-            Operation(
-                name="terminateJobs",
-                method="POST",
-                path="/v1/jobs/terminate",
-                summary="End many jobs",
-                handler=self.terminate,
-                body=TerminateRequest,
-                answer=TerminateResult,
-                many=True,
-            ),
-            Operation(
-                name="getJob",
-                method="GET",
-                path=one,
-                summary="Look at a job",
-                handler=self.show,
-                answer=JobDetails,
-            ),
-            Operation(
-                name="endJob",
-                method="DELETE",
-                path=one,
-                summary="End a job, whose record stays",
-                handler=self.end,
-                query=EndQuery,
-                answer=JobView,
-                statuses=(200, 202),
-            ),
-        ]
-
+    @Operation(
+        "POST",
+        "/v1/jobs",
+        "submitJobs",
+        "Submit jobs",
+        body=SubmitRequest,
+        answer=SubmitResult,
+        many=True,
+        errors=("conflict", "draining", "plugin_failed"),
+    )
     async def submit(self, request: web.Request) -> web.Response:
         """Take jobs; one result for each, in order."""
         asked = await read_model(request, SubmitRequest)
@@ -269,6 +225,7 @@ class Jobs:
         named = zip(asked.items, results, strict=True)
         return web.json_response({"items": [_result(item, one) for item, one in named]})
 
+    @Operation("GET", "/v1/jobs", "listJobs", "Find jobs", query=JobsQuery, answer=JobPage)
     async def find(self, request: web.Request) -> web.Response:
         """List jobs, in the order of their ids or from the newest on, a page at a time."""
         wanted = read_query(request, JobsQuery)
@@ -280,6 +237,28 @@ class Jobs:
         following = None if last is None else str(last) if order == "newest" else last.id
         return web.json_response({"items": [view(one) for one in records], "next": following})
 
+    @Operation(
+        "POST",
+        "/v1/jobs/terminate",
+        "terminateJobs",
+        "End many jobs",
+        body=TerminateRequest,
+        answer=TerminateResult,
+        many=True,
+    )
+    async def terminate(self, request: web.Request) -> web.Response:
+        """End many jobs; one result for each, in order."""
+        asked = await read_model(request, TerminateRequest)
+        ended = await self._commands.end_all(asked.items, asked_by(asked.by))
+        for job_id in ended:
+            audit(request, "ended", job=job_id, reason="asked")
+        items = [
+            {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
+            for job_id in asked.items
+        ]
+        return web.json_response({"items": items})
+
+    @Operation("GET", "/v1/jobs/{id}", "getJob", "Look at a job", answer=JobDetails)
     async def show(self, request: web.Request) -> web.Response:
         """Show one job, why it waits, and what decides whether it is started again."""
         async with self._store.read() as transaction:
@@ -304,6 +283,15 @@ class Jobs:
         }
         return web.json_response(view(record) | details)
 
+    @Operation(
+        "DELETE",
+        "/v1/jobs/{id}",
+        "endJob",
+        "End a job, whose record stays",
+        query=EndQuery,
+        answer=JobView,
+        statuses=(200, 202),
+    )
     async def end(self, request: web.Request) -> web.Response:
         """End one job; again, and after its end, this changes nothing."""
         asked = read_query(request, EndQuery)
@@ -312,18 +300,6 @@ class Jobs:
             raise not_found("job")
         audit(request, "ended", job=record.id, reason="asked")
         return web.json_response(view(record), status=200 if record.is_final else 202)
-
-    async def terminate(self, request: web.Request) -> web.Response:
-        """End many jobs; one result for each, in order."""
-        asked = await read_model(request, TerminateRequest)
-        ended = await self._commands.end_all(asked.items, asked_by(asked.by))
-        for job_id in ended:
-            audit(request, "ended", job=job_id, reason="asked")
-        items = [
-            {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
-            for job_id in asked.items
-        ]
-        return web.json_response({"items": items})
 
 
 @contextmanager

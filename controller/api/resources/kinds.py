@@ -31,20 +31,14 @@ class KindsResource:
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="listKinds",
-                method="GET",
-                path="/v1/kinds",
-                summary="See which kinds of jobs there are",
-                handler=self.show,
-                answer=KindView,
-                many=True,
-            )
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/kinds",
+        "listKinds",
+        "See which kinds of jobs there are",
+        answer=KindView,
+        many=True,
+    )
     async def show(self, _request: web.Request) -> web.Response:
         """Show each kind, in the order of their names."""
         views = [_view(name, kind) for name, kind in sorted(self._kinds.kinds.items())]

@@ -70,29 +70,23 @@ class Logs:
         self._streams = streams
         self._catalogue = catalogue
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="readLogs",
-                method="GET",
-                path="/v1/jobs/{id}/logs",
-                summary="Read what the program of a rank, or of a tool, writes",
-                handler=self.show,
-                query=LogsQuery,
-                headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
-                media=(TEXT, EVENTS),
-                errors=(
-                    "cluster_unavailable",
-                    "gone",
-                    "logs_unavailable",
-                    "not_offered",
-                    "not_started",
-                    "too_many_streams",
-                ),
-            )
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/jobs/{id}/logs",
+        "readLogs",
+        "Read what the program of a rank, or of a tool, writes",
+        query=LogsQuery,
+        headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
+        media=(TEXT, EVENTS),
+        errors=(
+            "cluster_unavailable",
+            "gone",
+            "logs_unavailable",
+            "not_offered",
+            "not_started",
+            "too_many_streams",
+        ),
+    )
     async def show(self, request: web.Request) -> web.StreamResponse:
         """Send logs: as text, or as events while they are written."""
         wanted = read_query(request, LogsQuery)

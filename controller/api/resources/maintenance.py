@@ -39,28 +39,13 @@ class MaintenanceResource:
         self._store = store
         self._clock = clock
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="getMaintenance",
-                method="GET",
-                path="/v1/maintenance",
-                summary="See whether jobs are taken and submitted",
-                handler=self.show,
-                answer=MaintenanceView,
-            ),
-            Operation(
-                name="setMaintenance",
-                method="POST",
-                path="/v1/maintenance",
-                summary="Pause, drain or resume submission",
-                handler=self.change,
-                body=MaintenanceRequest,
-                answer=MaintenanceView,
-            ),
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/maintenance",
+        "getMaintenance",
+        "See whether jobs are taken and submitted",
+        answer=MaintenanceView,
+    )
     async def show(self, _request: web.Request) -> web.Response:
         """Show how it stands, and how many jobs there still are."""
         async with self._store.read() as transaction:
@@ -76,6 +61,14 @@ class MaintenanceResource:
         )
         return web.json_response(shown.model_dump(mode="json"))
 
+    @Operation(
+        "POST",
+        "/v1/maintenance",
+        "setMaintenance",
+        "Pause, drain or resume submission",
+        body=MaintenanceRequest,
+        answer=MaintenanceView,
+    )
     async def change(self, request: web.Request) -> web.Response:
         """Change it; the same again changes nothing."""
         asked = await read_model(request, MaintenanceRequest)

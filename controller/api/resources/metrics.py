@@ -52,20 +52,14 @@ class MetricsResource:
         self._store = store
         self._sampler = sampler
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="getMetrics",
-                method="GET",
-                path="/v1/jobs/{id}/metrics",
-                summary="See what a job's ranks and tools use",
-                handler=self.show,
-                query=MetricsQuery,
-                answer=JobMetrics,
-            )
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/jobs/{id}/metrics",
+        "getMetrics",
+        "See what a job's ranks and tools use",
+        query=MetricsQuery,
+        answer=JobMetrics,
+    )
     async def show(self, request: web.Request) -> web.Response:
         """Show what runs; of what is not measured, why."""
         wanted = read_query(request, MetricsQuery)

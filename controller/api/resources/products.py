@@ -63,30 +63,14 @@ class Products:
         self._offered = frozenset(offered_fields)
         self._capacity = capacity
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="listProducts",
-                method="GET",
-                path="/v1/products",
-                summary="See what may be asked for",
-                handler=self.show,
-                answer=ProductView,
-                many=True,
-            ),
-            Operation(
-                name="getUtilization",
-                method="GET",
-                path="/v1/utilization",
-                summary="See how full the cluster is",
-                handler=self.utilization,
-                query=UtilizationQuery,
-                answer=Utilization,
-                errors=("not_found", "not_offered"),
-            ),
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/products",
+        "listProducts",
+        "See what may be asked for",
+        answer=ProductView,
+        many=True,
+    )
     async def show(self, _request: web.Request) -> web.Response:
         """Show each product of the catalogue, in its order."""
         catalogue = self._defaults.pods.catalogue
@@ -96,6 +80,15 @@ class Products:
         ]
         return web.json_response({"items": [one.model_dump(mode="json") for one in views]})
 
+    @Operation(
+        "GET",
+        "/v1/utilization",
+        "getUtilization",
+        "See how full the cluster is",
+        query=UtilizationQuery,
+        answer=Utilization,
+        errors=("not_found", "not_offered"),
+    )
     async def utilization(self, request: web.Request) -> web.Response:
         """Show what there is, what runs and what waits; of one product, where it offers that."""
         name = read_query(request, UtilizationQuery).product

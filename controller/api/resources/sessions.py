@@ -149,65 +149,16 @@ class SessionsResource:
     def __init__(self, service: SessionService) -> None:
         self._service = service
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        one = "/v1/sessions/{sid}"
-        return [
-            Operation(
-                name="openSessions",
-                method="POST",
-                path="/v1/sessions",
-                summary="Open sessions",
-                handler=self.open,
-                body=OpenRequest,
-                answer=SessionAnswer,
-                many=True,
-                statuses=(201,),
-            ),
-            Operation(
-                name="listSessions",
-                method="GET",
-                path="/v1/sessions",
-                summary="Find sessions",
-                handler=self.find,
-                query=SessionsQuery,
-                answer=SessionPage,
-            ),
-            Operation(
-                name="getSession",
-                method="GET",
-                path=one,
-                summary="Look at a session",
-                handler=self.show,
-                answer=SessionAnswer,
-            ),
-            Operation(
-                name="endSession",
-                method="DELETE",
-                path=one,
-                summary="End a session, whose record stays",
-                handler=self.end,
-                answer=SessionAnswer,
-            ),
-            Operation(
-                name="revokeGrants",
-                method="POST",
-                path=f"{one}/revoke",
-                summary="End grants to a session",
-                handler=self.revoke,
-                body=RevokeRequest,
-                answer=SessionAnswer,
-            ),
-            Operation(
-                name="revokeKey",
-                method="POST",
-                path="/v1/keys/{kid}/revoke",
-                summary="End all grants of tokens that a key has signed",
-                handler=self.revoke_key,
-                answer=KeyAnswer,
-            ),
-        ]
-
+    @Operation(
+        "POST",
+        "/v1/sessions",
+        "openSessions",
+        "Open sessions",
+        body=OpenRequest,
+        answer=SessionAnswer,
+        many=True,
+        statuses=(201,),
+    )
     async def open(self, request: web.Request) -> web.Response:
         """Open sessions; one for each item, in order."""
         asked = await read_model(request, OpenRequest)
@@ -220,6 +171,14 @@ class SessionsResource:
             audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
         return web.json_response({"items": [view(one) for one in opened]}, status=201)
 
+    @Operation(
+        "GET",
+        "/v1/sessions",
+        "listSessions",
+        "Find sessions",
+        query=SessionsQuery,
+        answer=SessionPage,
+    )
     async def find(self, request: web.Request) -> web.Response:
         """List sessions from the newest on, a page at a time, with who is connected."""
         wanted = read_query(request, SessionsQuery)
@@ -232,10 +191,18 @@ class SessionsResource:
         following = None if last is None else str(last)
         return web.json_response({"items": [view(one) for one in found], "next": following})
 
+    @Operation("GET", "/v1/sessions/{sid}", "getSession", "Look at a session", answer=SessionAnswer)
     async def show(self, request: web.Request) -> web.Response:
         """Show one session, also one that has ended."""
         return _found(await self._service.get(request.match_info["sid"]))
 
+    @Operation(
+        "DELETE",
+        "/v1/sessions/{sid}",
+        "endSession",
+        "End a session, whose record stays",
+        answer=SessionAnswer,
+    )
     async def end(self, request: web.Request) -> web.Response:
         """End one session; again changes nothing."""
         ended = await self._service.end(request.match_info["sid"])
@@ -243,6 +210,14 @@ class SessionsResource:
             audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
         return _found(ended)
 
+    @Operation(
+        "POST",
+        "/v1/sessions/{sid}/revoke",
+        "revokeGrants",
+        "End grants to a session",
+        body=RevokeRequest,
+        answer=SessionAnswer,
+    )
     async def revoke(self, request: web.Request) -> web.Response:
         """End grants to a session; the session itself goes on."""
         asked = await read_model(request, RevokeRequest)
@@ -253,6 +228,13 @@ class SessionsResource:
             audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
         return _found(revoked)
 
+    @Operation(
+        "POST",
+        "/v1/keys/{kid}/revoke",
+        "revokeKey",
+        "End all grants of tokens that a key has signed",
+        answer=KeyAnswer,
+    )
     async def revoke_key(self, request: web.Request) -> web.Response:
         """End the grants of all tokens that were signed with one key."""
         kid = request.match_info["kid"]

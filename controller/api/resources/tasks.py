@@ -38,28 +38,14 @@ class TasksResource:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="listTasks",
-                method="GET",
-                path="/v1/jobs/{id}/tasks",
-                summary="Look at every rank of a job",
-                handler=self.show,
-                answer=TaskView,
-                many=True,
-            ),
-            Operation(
-                name="getHistory",
-                method="GET",
-                path="/v1/jobs/{id}/history",
-                summary="Look at every attempt, pod and update of a job",
-                handler=self.history,
-                answer=History,
-            ),
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/jobs/{id}/tasks",
+        "listTasks",
+        "Look at every rank of a job",
+        answer=TaskView,
+        many=True,
+    )
     async def show(self, request: web.Request) -> web.Response:
         """Show each rank in the current attempt, in their order."""
         async with self._store.read() as transaction:
@@ -70,6 +56,13 @@ class TasksResource:
         tasks = task_views(record, read_known(record), runs)
         return web.json_response({"items": [one.model_dump(mode="json") for one in tasks]})
 
+    @Operation(
+        "GET",
+        "/v1/jobs/{id}/history",
+        "getHistory",
+        "Look at every attempt, pod and update of a job",
+        answer=History,
+    )
     async def history(self, request: web.Request) -> web.Response:
         """Show what was written down; it outlives pods, VolcanoJob and attempts."""
         async with self._store.read() as transaction:

@@ -69,50 +69,16 @@ class ToolsResource:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        every, one = "/v1/jobs/{id}/tools", "/v1/jobs/{id}/tools/{tool}"
-        return [
-            Operation(
-                name="attachTool",
-                method="POST",
-                path=every,
-                summary="Attach a tool to a job",
-                handler=self.attach,
-                body=ToolRequest,
-                answer=ToolAnswer,
-                statuses=(200, 201),
-                errors=("draining", "ending", "over", "plugin_failed"),
-            ),
-            Operation(
-                name="listTools",
-                method="GET",
-                path=every,
-                summary="Look at the tools of a job",
-                handler=self.list,
-                answer=ToolAnswer,
-                many=True,
-            ),
-            Operation(
-                name="getTool",
-                method="GET",
-                path=one,
-                summary="Look at a tool of a job",
-                handler=self.show,
-                query=ToolQuery,
-                answer=ToolAnswer,
-            ),
-            Operation(
-                name="removeTool",
-                method="DELETE",
-                path=one,
-                summary="Remove a tool from a job",
-                handler=self.remove,
-                query=ToolQuery,
-                answer=ToolRemoved,
-            ),
-        ]
-
+    @Operation(
+        "POST",
+        "/v1/jobs/{id}/tools",
+        "attachTool",
+        "Attach a tool to a job",
+        body=ToolRequest,
+        answer=ToolAnswer,
+        statuses=(200, 201),
+        errors=("draining", "ending", "over", "plugin_failed"),
+    )
     async def attach(self, request: web.Request) -> web.Response:
         """Attach a tool; one that is attached already is answered as it is."""
         asked = await read_model(request, ToolRequest)
@@ -125,6 +91,14 @@ class ToolsResource:
             audit(request, "created", job=view.tool.job_id, rank=asked.rank, kind="tool")
         return web.json_response(_shown(view), status=201 if new else 200)
 
+    @Operation(
+        "GET",
+        "/v1/jobs/{id}/tools",
+        "listTools",
+        "Look at the tools of a job",
+        answer=ToolAnswer,
+        many=True,
+    )
     async def list(self, request: web.Request) -> web.Response:
         """Show the tools in the order in which they were attached."""
         views = await self._tools.list(request.match_info["id"])
@@ -132,6 +106,14 @@ class ToolsResource:
             raise not_found("job")
         return web.json_response({"items": [_shown(one) for one in views]})
 
+    @Operation(
+        "GET",
+        "/v1/jobs/{id}/tools/{tool}",
+        "getTool",
+        "Look at a tool of a job",
+        query=ToolQuery,
+        answer=ToolAnswer,
+    )
     async def show(self, request: web.Request) -> web.Response:
         """Show one tool."""
         named, rank = request.match_info["tool"], read_query(request, ToolQuery).rank
@@ -140,6 +122,14 @@ class ToolsResource:
             raise not_found("tool")
         return web.json_response(_shown(view))
 
+    @Operation(
+        "DELETE",
+        "/v1/jobs/{id}/tools/{tool}",
+        "removeTool",
+        "Remove a tool from a job",
+        query=ToolQuery,
+        answer=ToolRemoved,
+    )
     async def remove(self, request: web.Request) -> web.Response:
         """Remove one tool; again changes nothing."""
         job_id, named = request.match_info["id"], request.match_info["tool"]

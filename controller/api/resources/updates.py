@@ -54,23 +54,17 @@ class UpdatesResource:
         self._news = news
         self._streams = streams
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="followUpdates",
-                method="GET",
-                path="/v1/updates",
-                summary="Follow what becomes of jobs",
-                handler=self.follow,
-                query=UpdatesQuery,
-                headers={"Last-Event-ID": EVENT_NUMBER},
-                answer=UpdatePage,
-                media=(EVENTS, JSON),
-                errors=("forgotten", "too_many_streams"),
-            )
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/updates",
+        "followUpdates",
+        "Follow what becomes of jobs",
+        query=UpdatesQuery,
+        headers={"Last-Event-ID": EVENT_NUMBER},
+        answer=UpdatePage,
+        media=(EVENTS, JSON),
+        errors=("forgotten", "too_many_streams"),
+    )
     async def follow(self, request: web.Request) -> web.StreamResponse:
         """Send each update once, in order; who asks for JSON gets one page."""
         wanted = read_query(request, UpdatesQuery)

@@ -75,31 +75,15 @@ class Usage:
         self._store = store
         self._commands = commands
 
-    def operations(self) -> list[Operation]:
-        """Return what is offered."""
-        return [
-            Operation(
-                name="readUsage",
-                method="GET",
-                path="/v1/usage",
-                summary="Read the ledger",
-                handler=self.read,
-                query=UsageQuery,
-                answer=UsagePage,
-                errors=("forgotten",),
-            ),
-            Operation(
-                name="acknowledgeUsage",
-                method="POST",
-                path="/v1/usage/ack",
-                summary="Say up to where the ledger was taken, and what is out of funds",
-                handler=self.acknowledge,
-                body=AckRequest,
-                answer=Acknowledged,
-                errors=("beyond_the_end",),
-            ),
-        ]
-
+    @Operation(
+        "GET",
+        "/v1/usage",
+        "readUsage",
+        "Read the ledger",
+        query=UsageQuery,
+        answer=UsagePage,
+        errors=("forgotten",),
+    )
     async def read(self, request: web.Request) -> web.Response:
         """Return entries in order; whoever has read up to a number has read all before it."""
         wanted = read_query(request, UsageQuery)
@@ -117,6 +101,15 @@ class Usage:
             )
         return web.json_response(page.model_dump(mode="json"))
 
+    @Operation(
+        "POST",
+        "/v1/usage/ack",
+        "acknowledgeUsage",
+        "Say up to where the ledger was taken, and what is out of funds",
+        body=AckRequest,
+        answer=Acknowledged,
+        errors=("beyond_the_end",),
+    )
     async def acknowledge(self, request: web.Request) -> web.Response:
         """Note it, and end the jobs that are out of funds; again changes nothing."""
         asked = await read_model(request, AckRequest)

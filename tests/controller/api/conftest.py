@@ -14,14 +14,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from controller.api.application import ApiParts, list_operations, make_api_app
+from controller.api.application import ApiParts, list_offered, make_api_app
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.server_sent_events import EventStreams
 from controller.explain.explainer import Explainer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
@@ -43,7 +42,7 @@ from shared.version import VERSION
 from tests.controller.api.described import Described
 from tests.controller.kube.api_server import Script, says, serving
 from tests.controller.new_stores import new_sqlite
-from tests.controller.samples import make_context
+from tests.controller.samples import make_context, make_plugins
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
 Client = TestClient[web.Request, web.Application]
@@ -117,7 +116,7 @@ async def api(
     jobs = read_settings(Environment(settings)).jobs
     context = make_context(defaults=jobs)
     pipeline = Pipeline(
-        make_plugins([*PLUGINS, *others], context, wanted=None), instance="test", namespace="jobs"
+        make_plugins([*PLUGINS, *others], context), instance="test", namespace="jobs"
     )
     store, woken = Store(new_sqlite(tmp_path)), list[str]()
     await store.open()
@@ -186,7 +185,7 @@ async def api(
     )
     keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
     app = make_api_app(parts, keys=keys, issuer=ISSUER)
-    operations = list_operations(parts, EventStreams())
+    operations = [operation for operation, _ in list_offered(parts, EventStreams())]
     document = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
     described = Described(document)
     app.middlewares.insert(0, described.middleware)
