@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from controller.jobs.pipeline.border import (
     BadResult,
@@ -63,8 +63,6 @@ _HOOK_NAMES: Final[Mapping[Hook, HookName]] = MappingProxyType(
     {"start": "on_job_start", "complete": "on_job_complete", "cleanup": "on_cleanup"}
 )
 _NONE_FAILED: Final[Mapping[str, HookFailure]] = MappingProxyType({})
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -191,8 +189,9 @@ class Pipeline:
         labels, annotations = dict(empty.labels), dict(empty.annotations)
         problems: list[Problem] = []
         completed: dict[int, Companion] = {}
+        secrets = job.secrets().values()
         for plugin in self._plugins:
-            problems += await self._create(plugin, job, builder, completed)
+            problems += await self._create(plugin, job, builder, completed, secrets)
         problems += checked_problems(builder.problems)
         if not problems:
             made = builder.volcano_job
@@ -287,12 +286,22 @@ class Pipeline:
         call = Call(name, "on_job_monitoring", job_id)
         secrets = [value for one in batch for value in one.job.secrets().values()]
         read = due_times([one.job.id for one in batch])
-        return await self._call(call, lambda: plugin.on_job_monitoring(batch), read, secrets)
+        return await self.border.call(
+            call, lambda: plugin.on_job_monitoring(batch), read, secrets=secrets
+        )
 
     async def _create(
-        self, plugin: JobPlugin, job: Job, builder: JobBuilder, completed: dict[int, Companion]
+        self,
+        plugin: JobPlugin,
+        job: Job,
+        builder: JobBuilder,
+        completed: dict[int, Companion],
+        secrets: Collection[str],
     ) -> list[Problem]:
-        before, tasks = {id(one) for one in builder.companions}, tasks_of_job(builder)
+        # Our own plugins are tested for what those of others are checked for.
+        checked = not _is_ours(plugin)
+        before = {id(one) for one in builder.companions}
+        tasks = tasks_of_job(builder) if checked else set()
 
         async def create() -> Sequence[Problem]:
             try:
@@ -305,40 +314,27 @@ class Pipeline:
             return ()
 
         def read(result: object) -> list[Problem]:
-            # Our own plugins are tested for it.
-            if not _is_ours(plugin):
+            if checked:
                 check_builder(builder)
                 if lost := tasks - tasks_of_job(builder):
                     raise BadResult(f"left no program in the task {min(lost)}")
                 made = [one for one in builder.companions if id(one) not in before]
                 completed.update(check_kinds(made, plugin.companion_kinds))
-            return checked_problems(result)
+            return checked_problems(result) if result else []
 
-        return await self._call(Call(plugin.name, "on_create", job.id), create, read, job)
+        call = Call(plugin.name, "on_create", job.id)
+        return await self.border.call(call, create, read, secrets=secrets)
 
     async def _run(self, plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
         job = seen.job
+        work: Mapping[Hook, Callable[[], Awaitable[object]]] = {
+            "start": lambda: plugin.on_job_start(job.id, seen),
+            "complete": lambda: plugin.on_job_complete(job.id, seen),
+            "cleanup": lambda: plugin.on_cleanup(job.id),
+        }
+        read = due_time if hook == "start" else nothing
         call = Call(plugin.name, _HOOK_NAMES[hook], job.id)
-        match hook:
-            case "start":
-                return await self._call(
-                    call, lambda: plugin.on_job_start(job.id, seen), due_time, job
-                )
-            case "complete":
-                await self._call(call, lambda: plugin.on_job_complete(job.id, seen), nothing, job)
-            case "cleanup":
-                await self._call(call, lambda: plugin.on_cleanup(job.id), nothing, job)
-        return None
-
-    async def _call(
-        self,
-        call: Call,
-        work: Callable[[], Awaitable[object]],
-        read: Callable[[object], T],
-        of: Job | Sequence[str],
-    ) -> T:
-        secrets = list(of.secrets().values()) if isinstance(of, Job) else of
-        return await self.border.call(call, work, read, secrets=secrets)
+        return await self.border.call(call, work[hook], read, secrets=job.secrets().values())
 
 
 @dataclass(frozen=True, slots=True)
