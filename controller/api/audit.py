@@ -27,25 +27,17 @@ class ApiAudit:
     Args:
         issuer: Of all tokens.
         clock: Unix seconds.
-        write: Takes the records.
     """
 
-    def __init__(
-        self,
-        *,
-        issuer: str,
-        clock: Callable[[], float],
-        write: Callable[[AuditRecord], None] = write_audit,
-    ) -> None:
+    def __init__(self, *, issuer: str, clock: Callable[[], float]) -> None:
         self._issuer = issuer
         self._clock = clock
-        self._write = write
         self._refusals: RecordQuota[_Key] = RecordQuota()
 
     def record(self, request: web.Request, event: Event, **fields: Any) -> None:
         """Write that the caller of *request* did something; *fields* are the record's."""
         subject = request.get(CALLER)
-        self._write(
+        write_audit(
             AuditRecord(
                 event=event,
                 time=self._clock(),
@@ -82,7 +74,7 @@ class ApiAudit:
         for one in found:
             what, name = one.key or (None, None)
             subject = name if what == "subject" else None
-            self._write(
+            write_audit(
                 AuditRecord(
                     event="refused",
                     time=self._clock(),

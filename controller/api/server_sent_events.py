@@ -24,8 +24,7 @@ MOST_STREAMS: Final = 256
 class EventStreams:
     """Counts the streams that are open, so that they stay bounded."""
 
-    def __init__(self, most: int = MOST_STREAMS) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
         self._closed = False
 
@@ -37,7 +36,7 @@ class EventStreams:
     @property
     def full(self) -> bool:
         """Whether there are as many as there may be."""
-        return self._closed or self.open >= self._most
+        return self._closed or self.open >= MOST_STREAMS
 
     def close(self) -> None:
         """Break all of them off, and begin no more: this process ends."""

@@ -337,9 +337,8 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = JSON,
-        accept: str = JSON,
     ) -> Object:
-        call = _Call(method, path, query or {}, body, content_type, accept)
+        call = _Call(method, path, query or {}, body, content_type)
         for pause in PAUSES_SECONDS if method in SENT_AGAIN else ():
             try:
                 return await self._once(call)

@@ -139,7 +139,6 @@ async def watch(
     kube: Kube,
     kind: Kind,
     *,
-    namespace: str | None = None,
     labels: str = "",
     transform: FieldTransform = WHOLE,
     told: Callable[[KubeError | None], None] = _nobody,
@@ -151,7 +150,7 @@ async def watch(
     object *transform* says what is kept. By *connection* it is had to open another one.
     """
     connection = connection or WatchConnection()
-    stream = _Stream(kube, kind, namespace, labels, transform, told, connection)
+    stream = _Stream(kube, kind, labels, transform, told, connection)
     while True:
         try:
             async with aclosing(stream.events()) as events:
@@ -177,7 +176,6 @@ class _Stream:
         self,
         kube: Kube,
         kind: Kind,
-        namespace: str | None,
         labels: str,
         transform: FieldTransform,
         told: Callable[[KubeError | None], None],
@@ -185,11 +183,11 @@ class _Stream:
     ) -> None:
         self._kube = kube
         self._connection = connection
-        self._path = kind.path(namespace)
+        self._path = kind.path()
         self._labels = labels
         self._told = told
         self._transform = transform
-        self._list_parts = partial(kube.parts, kind, namespace, labels=labels, transform=transform)
+        self._list_parts = partial(kube.parts, kind, labels=labels, transform=transform)
         self._clock = asyncio.get_running_loop().time
         self._backoff = Backoff()
         self._version: str | None = None

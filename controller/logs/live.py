@@ -73,7 +73,6 @@ class PodLogs:
         tail: int | None = None,
         since: float | None = None,
         timestamps: bool = False,
-        most: int | None = None,
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Give what the pod's program has written, and with *follow* what it writes.
 
@@ -83,7 +82,6 @@ class PodLogs:
             tail: Only so many of the last lines there are.
             since: Only lines since then, in whole seconds.
             timestamps: Whether each line begins with its time.
-            most: Only so many bytes.
 
         Raises:
             NotFound: If it is gone, whatever else has its name.
@@ -95,7 +93,6 @@ class PodLogs:
         query |= {"timestamps": "true"} if timestamps else {}
         query |= {} if tail is None else {"tailLines": str(tail)}
         query |= {} if since is None else {"sinceTime": _seconds(since)}
-        query |= {} if most is None else {"limitBytes": str(most)}
         path = PODS.path(pod.namespace, pod.name, "log")
         quiet = QUIET_SECONDS if follow else CALL_SECONDS
         async with self._kube.stream(path, query, quiet_seconds=quiet) as content:

@@ -38,8 +38,7 @@ Commit = Callable[[StoredLog], Awaitable[None]]
 class Waiting:
     """Counts what all logs hold in memory since the storage does not take it."""
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._bytes = 0
 
     def change(self, size: int) -> None:
@@ -49,7 +48,7 @@ class Waiting:
     @property
     def too_much(self) -> bool:
         """Whether more is held than may be."""
-        return self._bytes > self._most
+        return self._bytes > MOST_WAITING
 
 
 @dataclass(frozen=True, slots=True)

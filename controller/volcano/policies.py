@@ -87,15 +87,6 @@ def retries(max_retry: int | None, rules: Sequence[Rule]) -> int:
     return DEFAULT_RETRIES if any(rule.action in RESTARTS for rule in rules) else 0
 
 
-def retries_left(volcano_retry: int, retry_count: int) -> int:
-    """Return how many restarts are left where ``status.retryCount`` is *retry_count*.
-
-    Volcano fails a job that restarts when its count has come to ``maxRetry``. Evictions and
-    resuming after a suspension count too.
-    """
-    return max(0, volcano_retry - 1 - retry_count)
-
-
 def deciding(
     event: str, exit_code: int | None, *, of_task: Sequence[Rule], of_job: Sequence[Rule]
 ) -> Rule | None:

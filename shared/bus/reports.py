@@ -91,14 +91,6 @@ class ReportReader:
         self._redis = redis
         self._keys = keys
 
-    async def activity_of(self, sid: str, *, now: float) -> Activity | None:
-        """Return what gateways saw of the session; None where none has told of it.
-
-        Raises:
-            BusUnavailable: If Redis does not answer.
-        """
-        return (await self.activities_of([sid], now=now)).get(sid)
-
     async def activities_of(self, sids: Sequence[str], *, now: float) -> dict[str, Activity]:
         """Return what gateways saw of sessions, :data:`ACTIVITIES_AT_ONCE` of them at most.
 

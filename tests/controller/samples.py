@@ -8,14 +8,15 @@ from typing import Any
 from controller.jobs.cluster.informer import Indexer
 from controller.jobs.history.pod_records import make_pod_records
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.pipeline.plugin import JobControl, PluginContext, UsageLedger
-from controller.jobs.pipeline.plugin_loading import make_plugins
+from controller.jobs.pipeline.plugin import JobControl, JobPlugin, PluginContext, UsageLedger
+from controller.jobs.pipeline.plugin_loading import load_plugins, make_loaded
 from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
-from controller.settings import JobDefaults, read_settings
+from controller.settings import JobDefaults, PluginChoice, read_settings
+from controller.store.database import Transaction
 from controller.store.jobs.connections import Caller, Peer
-from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, long_over
 from controller.store.jobs.pods import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment
@@ -171,6 +172,14 @@ def make_defaults(**settings: str) -> JobDefaults:
     return read_settings(Environment({"FUMAROLE_CONTROLLER_FAIR_SHARE": "off"} | settings)).jobs
 
 
+def make_plugins(
+    known: Sequence[type[JobPlugin]], context: PluginContext, *, wanted: Sequence[str] | None = None
+) -> list[JobPlugin]:
+    """Return the plugins that are *wanted*, made; all *known* ones where none is named."""
+    choice = PluginChoice(listed=None if wanted is None else tuple(wanted))
+    return make_loaded(load_plugins(known, choice), context)
+
+
 def make_context(
     sessions: NoSessions | None = None,
     defaults: JobDefaults | None = None,
@@ -194,5 +203,12 @@ def make_context(
 
 def make_pipeline(context: PluginContext | None = None, *, instance: str = "test") -> Pipeline:
     """Return our own plugins."""
-    plugins = make_plugins(PLUGINS, context or make_context(), wanted=None)
+    plugins = make_plugins(PLUGINS, context or make_context())
     return Pipeline(plugins, instance=instance, namespace="jobs")
+
+
+async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
+    """Drop the records of jobs that were over before then; say how many."""
+    gone = await long_over(transaction, finished_before=finished_before, limit=limit)
+    await forget_these_jobs(transaction, gone, at=finished_before)
+    return len(gone)

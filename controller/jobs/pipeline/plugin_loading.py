@@ -92,18 +92,6 @@ def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> Load
     return LoadedPlugins(tuple(ordered), tuple(notes))
 
 
-def make_plugins(
-    known: Sequence[type[JobPlugin]], context: PluginContext, *, wanted: Sequence[str] | None
-) -> list[JobPlugin]:
-    """Return the plugins that are *wanted*, made; all *known* ones where none is named.
-
-    Raises:
-        PluginsRefused: If they cannot run.
-    """
-    listed = tuple(wanted) if wanted is not None else None
-    return make_loaded(load_plugins(known, PluginChoice(listed=listed)), context)
-
-
 def make_loaded(
     loaded: LoadedPlugins, context: PluginContext, registry: CollectorRegistry | None = None
 ) -> list[JobPlugin]:

@@ -34,7 +34,7 @@ from controller.store.jobs.mount_points import hold_mount_points
 from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
-    drop_companion,
+    drop_companions,
     intend_companions,
     record_attempt,
     record_companions,
@@ -163,7 +163,7 @@ class SubmitActions:
             if not kept and (one.kind, one.name) not in wanted:
                 await self._cluster.remove_companion(record.id, one)
                 async with self._records.lead() as transaction:
-                    await drop_companion(transaction, record.id, one)
+                    await drop_companions(transaction, record.id, [one])
 
     async def keep_for_recovery(self, seen: ObservedState, what: str) -> JobRecord | None:
         """Keep *what* (JSON) beside the VolcanoJob, for a store that knows nothing of the job."""

@@ -47,21 +47,6 @@ def owner_key(owner: Owner) -> OwnerKey:
     return OwnerKey("user", owner.user)
 
 
-def decode_owner(text: str) -> OwnerKey:
-    """Return the owner that :meth:`OwnerKey.encode` wrote.
-
-    Raises:
-        ValueError: If *text* is nothing that it writes.
-    """
-    found = json.loads(text)
-    if isinstance(found, dict) and len(found) == 1:
-        for kind in ("user", "project"):
-            name = found.get(kind)
-            if isinstance(name, str):
-                return OwnerKey(kind, name)
-    raise ValueError("not an owner")
-
-
 def owner_hash(owner: OwnerKey, *, instance: str) -> str:
     """Return what tells the owner's objects from all others: a part of a DNS label."""
     # JSON: whatever the names hold, no two triples are the same text.

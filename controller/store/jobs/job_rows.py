@@ -390,13 +390,6 @@ def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
     return record.state, record.reason, record.message
 
 
-async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
-    """Drop the records of jobs that were over before then, leaving tombstones; say how many."""
-    gone = await long_over(transaction, finished_before=finished_before, limit=limit)
-    await forget_these_jobs(transaction, gone, at=finished_before)
-    return len(gone)
-
-
 async def long_over(
     transaction: Transaction, *, finished_before: float, limit: int, after: str = ""
 ) -> list[str]:

@@ -86,22 +86,6 @@ async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, 
 
 # Hooks
 
-_HOOKS: Final = sa.select(tables.hooks.c.hook, tables.hooks.c.plugin).where(
-    tables.hooks.c.job_id == sa.bindparam("job_id"),
-    tables.hooks.c.attempt == sa.bindparam("attempt"),
-)
-
-
-async def hooks_done(
-    transaction: Transaction, job_id: str, attempt: int
-) -> dict[str, frozenset[str]]:
-    """Return the plugins of which each hook has run to its end."""
-    given = {"job_id": job_id, "attempt": attempt}
-    done: dict[str, set[str]] = {}
-    for row in await transaction.execute(_HOOKS, given):
-        done.setdefault(row.hook, set()).add(row.plugin)
-    return {hook: frozenset(plugins) for hook, plugins in done.items()}
-
 
 async def record_hooks(
     transaction: Transaction,
@@ -255,8 +239,3 @@ async def drop_companions(
     ]
     if rows:
         await transaction.execute(_DROP_COMPANION, rows)
-
-
-async def drop_companion(transaction: Transaction, job_id: str, companion: CompanionRecord) -> None:
-    """Forget a companion that is gone."""
-    await drop_companions(transaction, job_id, [companion])

@@ -12,11 +12,10 @@ from typing import Any, Final
 import yaml
 
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from tests.controller.goldens.cases import CASES, PRODUCTS, Case
-from tests.controller.samples import NoPeers, make_context, make_defaults
+from tests.controller.samples import NoPeers, make_context, make_defaults, make_plugins
 
 FILES: Final = Path(__file__).with_name("files")
 PAGES: Final = Path(__file__).parents[3] / "docs" / "plugins"

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
-from tests.controller.samples import make_context, make_defaults, make_job
+from tests.controller.samples import make_context, make_defaults, make_job, make_plugins
 
 
 async def plan_of(*, settings: dict[str, str] | None = None, **fields: Any) -> Plan:
     """Return the plan of a job, made by all plugins."""
     context = make_context(defaults=make_defaults(**settings or {}))
-    plugins = make_plugins(PLUGINS, context, wanted=None)
+    plugins = make_plugins(PLUGINS, context)
     return await Pipeline(plugins, instance="test", namespace="jobs").plan(make_job(**fields))
 
 

@@ -8,14 +8,13 @@ import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.problems import JobRejected
 from controller.plugins import PLUGINS
 from controller.plugins.connect_to_job import ConnectToJobPlugin
 from controller.site.licences import parse_licence_servers
 from controller.store.jobs.connections import NOBODY, Caller, Peer
 from tests.controller.plugins.making import problems_of
-from tests.controller.samples import NoPeers, make_context, make_defaults, make_job
+from tests.controller.samples import NoPeers, make_context, make_defaults, make_job, make_plugins
 
 PEER: dict[str, Any] = {"lab": {"type": "peer", "job": "j2", "hostname": "lab"}}
 THERE = Peer("j2", "other", ended=False, address="10.96.0.7")
@@ -27,9 +26,7 @@ async def plan_of(
 ) -> Plan:  # fmt: skip
     book = NoPeers(peers, callers)
     context = make_context(defaults=make_defaults(**settings or {}), peers=book)
-    pipeline = Pipeline(
-        make_plugins(PLUGINS, context, wanted=None), instance="test", namespace="jobs"
-    )
+    pipeline = Pipeline(make_plugins(PLUGINS, context), instance="test", namespace="jobs")
     return await pipeline.plan(make_job(**fields), accepted_in="jobs", submitted=submitted)
 
 

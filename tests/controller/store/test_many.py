@@ -12,7 +12,6 @@ from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import (
     MOST_VALUES,
     find_jobs,
-    forget_jobs,
     hold_jobs,
     insert_jobs,
     known_jobs,
@@ -22,7 +21,7 @@ from controller.store.jobs.job_rows import (
 )
 from controller.store.jobs.totals import demand_by_state
 from controller.store.sessions.session_rows import live_sessions
-from tests.controller.samples import make_record
+from tests.controller.samples import forget_jobs, make_record
 
 MORE_THAN_ONE_STATEMENT_TAKES = 70_000
 """SQLite takes 32,766 values (``SQLITE_MAX_VARIABLE_NUMBER``), PostgreSQL's protocol 65,535."""

@@ -7,7 +7,6 @@ from controller.volcano.policies import (
     deciding,
     problems_of,
     retries,
-    retries_left,
     volcano_max_retry,
 )
 
@@ -27,11 +26,6 @@ def test_max_retry_is_how_often_a_job_is_started_again(
     assert retries(max_retry, rules) == restarts
     # Volcano: N allows N-1 restarts, and an explicit 0 is rewritten to 3.
     assert volcano_max_retry(max_retry, rules) == restarts + 1 >= 1
-
-
-@pytest.mark.parametrize(("count", "left"), [(0, 3), (1, 2), (3, 0), (4, 0)])
-def test_what_is_left_is_what_volcano_would_still_do(count: int, left: int) -> None:
-    assert retries_left(volcano_max_retry(3, [FAILED]), count) == left
 
 
 @pytest.mark.parametrize(

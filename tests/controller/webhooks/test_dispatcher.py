@@ -19,14 +19,14 @@ from controller.site.webhook_receivers import Receiver
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.news import UpdateNews
 from controller.store.outbox.update_rows import UpdateRow, updates_after
 from controller.store.outbox.webhook_cursors import WebhookCursor, read_cursor
 from controller.webhooks import deliveries, dispatcher, sender
 from controller.webhooks.dispatcher import Webhooks
 from tests.controller.running import eventually
-from tests.controller.samples import make_record
+from tests.controller.samples import forget_jobs, make_record
 from tests.controller.webhooks.receiving import (
     SECRET,
     Request,

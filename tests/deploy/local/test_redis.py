@@ -107,9 +107,8 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     await AskWriter(viewer, KEYS).add(SID, "t")
     (ask,) = (await AskReader(writer, KEYS).after("0-0", limit=1)).entries
     assert (ask.sid, ask.jti) == (SID, "t")
-    activity = await ReportReader(writer, KEYS).activity_of(SID, now=NOW)
-    assert activity is not None
-    assert activity.subs == ("ada",)
+    activities = await ReportReader(writer, KEYS).activities_of([SID], now=NOW)
+    assert activities[SID].subs == ("ada",)
     await writer.aclose()
     await viewer.aclose()
 

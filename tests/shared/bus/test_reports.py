@@ -18,18 +18,22 @@ def part(*subs: str) -> bytes:
     return encode_activity(Activity(at=NOW, last_input_at=NOW, subs=subs))
 
 
+async def activity_of(reader: ReportReader, sid: str) -> Activity | None:
+    return (await reader.activities_of([sid], now=NOW)).get(sid)
+
+
 async def test_what_two_gateways_report_is_read_as_one(redis: Redis) -> None:
     reader = ReportReader(redis, KEYS)
-    assert await reader.activity_of(SID, now=NOW) is None
+    assert await activity_of(reader, SID) is None
     for name, sub in (("one", "ada"), ("two", "bob")):
         writer = ReportWriter(redis, KEYS, name)
         await writer.write(b"{}")
         await writer.write_activities({SID: part(sub), make_sid(2): part(sub)})
-    activity = await reader.activity_of(SID, now=NOW)
+    activity = await activity_of(reader, SID)
     assert activity is not None
     assert activity.subs == ("ada", "bob")
     await redis.delete(KEYS.gateway("one"))
-    activity = await reader.activity_of(SID, now=NOW)
+    activity = await activity_of(reader, SID)
     assert activity is not None
     assert activity.subs == ("bob",)
 
@@ -48,7 +52,7 @@ async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> 
     await redis.hset(KEYS.activity(SID), "n" * 1000, part("eve"))
     await ReportWriter(redis, KEYS, "good").write(b"{}")
     await ReportWriter(redis, KEYS, "good").write_activities({SID: part("ada")})
-    activity = await ReportReader(redis, KEYS).activity_of(SID, now=NOW)
+    activity = await activity_of(ReportReader(redis, KEYS), SID)
     assert activity is not None
     assert activity.subs == ("ada",)
     other = make_sid(3)
@@ -56,7 +60,7 @@ async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> 
         f"g{n}": encode_activity(Activity(at=NOW, bytes_in=1)) for n in range(5000)
     }
     await redis.hset(KEYS.activity(other), mapping=flood)
-    activity = await ReportReader(redis, KEYS).activity_of(other, now=NOW)
+    activity = await activity_of(ReportReader(redis, KEYS), other)
     assert activity is not None
     assert activity.bytes_in <= MOST_PARTS
     # What is no activity at all hides no other session's.

@@ -13,9 +13,9 @@ import pytest
 
 from controller.api.resources import updates
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS
-from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from tests.controller.api.conftest import Api
-from tests.controller.samples import make_record
+from tests.controller.samples import forget_jobs, make_record
 
 Event = dict[str, Any]
 

@@ -21,7 +21,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.instance.leadership import raise_term, read_leadership
 from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress import due_jobs, hooks_done
+from controller.store.jobs.progress import due_jobs
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_job, make_pipeline, make_record
 
@@ -112,8 +112,7 @@ async def recorder(store: Store, clock: Clock) -> HookRecorder:
 
 
 async def done(store: Store) -> dict[str, frozenset[str]]:
-    async with store.read() as transaction:
-        return await hooks_done(transaction, "j1", 1)
+    return {hook: state.done for hook, state in (await hooks(store)).items() if state.done}
 
 
 async def hooks(store: Store) -> dict[str, HookState]:

@@ -28,7 +28,6 @@ from controller.jobs.pipeline.builder import Companion, JobBuilder, When
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.usage.ledger import Ledger as UsageLedger
@@ -69,7 +68,7 @@ from tests.controller.jobs.parts import (
     patiently,
 )
 from tests.controller.running import eventually
-from tests.controller.samples import make_context, make_defaults, make_job
+from tests.controller.samples import make_context, make_defaults, make_job, make_plugins
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(480)]
 
@@ -146,7 +145,7 @@ class World:
             control=JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
             ledger=UsageLedger(store, defaults=self.defaults, clock=time.time),
         )
-        plugins = make_plugins([*PLUGINS, Ledger], context, wanted=None)
+        plugins = make_plugins([*PLUGINS, Ledger], context)
         return Pipeline(plugins, instance=INSTANCE, namespace="jobs")
 
     @asynccontextmanager

@@ -22,7 +22,6 @@ from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.adoption import StoreIdentity
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
@@ -41,14 +40,21 @@ from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance.identity import ensure_position
 from controller.store.instance.leadership import raise_term, read_leadership
-from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job
+from controller.store.jobs.job_rows import find_job, insert_job
 from controller.store.jobs.progress import CompanionRecord
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from controller.volcano.observed import ObservedJob, read_job
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
-from tests.controller.samples import make_context, make_job, make_pipeline, make_record
+from tests.controller.samples import (
+    forget_jobs,
+    make_context,
+    make_job,
+    make_pipeline,
+    make_plugins,
+    make_record,
+)
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
@@ -400,7 +406,7 @@ async def test_what_was_made_before_a_plugin_raised_goes_with_the_job(
     await parts.adoption.settle()
     async with parts.store.read() as transaction:
         term = (await read_leadership(transaction)).term
-    plugins = make_plugins([*PLUGINS, ComesAndGoes], make_context(), wanted=None)
+    plugins = make_plugins([*PLUGINS, ComesAndGoes], make_context())
     parts = make_parts(
         kube=both.kube, store=parts.store, informer=informer, term=term, instance=instance,
         pipeline=Pipeline(plugins, instance=instance, namespace="jobs"),

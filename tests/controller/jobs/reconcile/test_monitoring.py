@@ -13,10 +13,10 @@ from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
 from controller.store.database import Store
 from controller.store.instance.leadership import raise_term
-from controller.store.jobs.job_rows import find_job, forget_jobs, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.jobs.progress import due_jobs, set_due
 from tests.controller.conftest import Clock
-from tests.controller.samples import make_context, make_job, make_record, make_seen
+from tests.controller.samples import forget_jobs, make_context, make_job, make_record, make_seen
 
 
 class Counting(JobPlugin):

@@ -9,7 +9,6 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile import plans as module
 from controller.jobs.reconcile.plans import KEPT_SECONDS, Plans
 from controller.jobs.reconcile.requeue import RequeueAfter
@@ -21,7 +20,13 @@ from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.store.vault import Vault
 from tests.controller.conftest import Clock
-from tests.controller.samples import make_context, make_job, make_pipeline, make_record
+from tests.controller.samples import (
+    make_context,
+    make_job,
+    make_pipeline,
+    make_plugins,
+    make_record,
+)
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ async def test_plugins_are_asked_once_for_an_attempt_that_is_tried_again_and_aga
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Counting, "asked", 0)
-    plugins = make_plugins([*PLUGINS, Counting], make_context(), wanted=None)
+    plugins = make_plugins([*PLUGINS, Counting], make_context())
     record = make_record()
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})

@@ -10,7 +10,6 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.spec.model import Job
@@ -22,7 +21,7 @@ from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.vault import Vault
 from controller.volcano.capabilities import Capabilities
 from tests.controller.conftest import Clock
-from tests.controller.samples import make_context, make_record
+from tests.controller.samples import make_context, make_plugins, make_record
 from tests.controller.volcano.test_capabilities import schema_of
 
 
@@ -82,7 +81,7 @@ async def submit(
 
 
 def pipeline_of(*more: type[JobPlugin]) -> Pipeline:
-    plugins = make_plugins([*PLUGINS, *more], make_context(), wanted=None)
+    plugins = make_plugins([*PLUGINS, *more], make_context())
     return Pipeline(plugins, instance="test", namespace="jobs")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,7 +11,6 @@ from controller.jobs.spec.model import Owner
 from controller.jobs.spec.owners import (
     LONGEST_PREFIX,
     OwnerKey,
-    decode_owner,
     owned_name,
     owner_hash,
     owner_key,
@@ -24,7 +24,7 @@ DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @given(OWNERS)
 def test_what_is_written_on_an_object_reads_back_as_the_owner(owner: OwnerKey) -> None:
-    assert decode_owner(owner.encode()) == owner
+    assert json.loads(owner.encode()) == {owner.kind: owner.name}
 
 
 @given(OWNERS, PREFIXES)
@@ -71,9 +71,3 @@ def test_a_name_stays_what_it_is() -> None:
 def test_a_project_owns_its_jobs_whoever_starts_them() -> None:
     assert owner_key(Owner(user="ada", project="sun")) == OwnerKey("project", "sun")
     assert owner_key(Owner(user="ada")) == OwnerKey("user", "ada")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"user":1}', '{"team":"x"}', '"ada"'])
-def test_what_is_no_owner_is_not_taken_for_one(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        decode_owner(text)

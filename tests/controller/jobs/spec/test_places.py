@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.pipeline.plugin_loading import make_plugins
 from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.paths import parse_path
@@ -24,7 +23,13 @@ from controller.store.jobs.job_rows import insert_job
 from controller.store.vault import Vault
 from shared.settings import Environment
 from tests.controller.new_stores import BOTH, new_store
-from tests.controller.samples import make_context, make_defaults, make_job, make_record
+from tests.controller.samples import (
+    make_context,
+    make_defaults,
+    make_job,
+    make_plugins,
+    make_record,
+)
 
 RAW = (
     "home=home-{user}, scratch=home-{user}-scratch, team=home-{project}, "
@@ -40,7 +45,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def submit(store: Store, *jobs: dict[str, Any], mode: Mode = "atomic") -> list[Submitted]:
     settings = {"FUMAROLE_CONTROLLER_VOLUMES": RAW, "FUMAROLE_CONTROLLER_FAIR_SHARE": "off"}
     defaults = make_defaults(**settings)
-    plugins = make_plugins(PLUGINS, make_context(defaults=defaults), wanted=None)
+    plugins = make_plugins(PLUGINS, make_context(defaults=defaults))
     submissions = Submissions(
         store=store,
         pipeline=Pipeline(plugins, instance="test", namespace="jobs"),

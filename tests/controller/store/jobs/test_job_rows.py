@@ -15,7 +15,6 @@ from controller.store.jobs.job_rows import (
     changed_jobs,
     find_job,
     find_jobs,
-    forget_jobs,
     has_jobs,
     has_tombstone,
     insert_job,
@@ -26,7 +25,7 @@ from controller.store.jobs.job_rows import (
     unfinished_jobs,
 )
 from tests.controller.postgres import Postgres
-from tests.controller.samples import make_record
+from tests.controller.samples import forget_jobs, make_record
 
 
 async def insert(store: Store, *ids: str, labels: dict[str, str] | None = None, **f: Any) -> None:

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from controller.store.database import Store
+from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
-    drop_companion,
+    drop_companions,
     drop_due,
     due_jobs,
-    hooks_done,
     intend_companions,
     record_attempt,
     record_companions,
@@ -32,8 +32,10 @@ async def test_hooks_are_those_of_one_attempt(store: Store) -> None:
         for plugins in (["task"], ["task", "proxy"]):
             await record_hooks(transaction, "j1", 1, hook="start", plugins=plugins, now=1.0)
         await record_hooks(transaction, "j1", 2, hook="complete", plugins=["task"], now=1.0)
-        assert await hooks_done(transaction, "j1", 1) == {"start": {"task", "proxy"}}
-        assert await hooks_done(transaction, "j2", 1) == {}
+        assert await hooks_of(transaction, "j1", 1) == {
+            "start": HookState(frozenset({"task", "proxy"}))
+        }
+        assert await hooks_of(transaction, "j2", 1) == {}
 
 
 async def test_an_attempt_is_recorded_once(store: Store) -> None:
@@ -67,5 +69,5 @@ async def test_a_companion_is_known_before_it_is_made_and_until_it_is_gone(store
         await record_companions(transaction, "j1", [made])
         await intend_companions(transaction, "j1", wanted)
         assert made in await companions_of(transaction, "j1")
-        await drop_companion(transaction, "j1", made)
+        await drop_companions(transaction, "j1", [made])
         assert [one.name for one in await companions_of(transaction, "j1")] == ["p"]

@@ -9,14 +9,13 @@ from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     ask_to_end,
-    forget_jobs,
     insert_job,
     lock_job,
     move_job,
 )
 from controller.store.outbox.counters import Forgotten
 from controller.store.outbox.update_rows import last_update, updates_after, updates_of
-from tests.controller.samples import make_record
+from tests.controller.samples import forget_jobs, make_record
 
 
 async def test_updates_come_in_order_and_from_where_one_was(store: Store) -> None:
