@@ -1,0 +1,66 @@
+"""Desktops in a real Chromium over restarts of the gateway: they come back by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.gateway.conftest import World, running_gateway, world_of
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_desktop_use import PIXEL, arrive, until
+from tests.gateway.pages.test_in_browser import browser, person
+from tests.gateway.xvnc import Screen, screen_of, xvnc
+
+__all__ = ["browser", "person"]
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A gateway that this test may end."""
+    async with AsyncExitStack() as stack:
+        gateway = await asyncio.to_thread(stack.enter_context, running_gateway(tmp_path))
+        yield await stack.enter_async_context(world_of(gateway))
+
+
+async def test_a_desktop_comes_back_by_itself_when_the_gateway_does(
+    world: World, person: Person
+) -> None:
+    gateway, says = world.gateway, person.page.get_by_role("status")
+    host, port = gateway.public
+    gateway.settings["FUMAROLE_GATEWAY_LISTEN"] = f"{host}:{port}"
+    async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
+        await arrive(world, person, server.port)
+        screen.paint(0x00FF00)
+        await until_seen(person, [0, 255, 0])
+        # Crashed, and then replaced in good order; what is painted meanwhile is seen afterwards.
+        for number, colour, typed in ((signal.SIGKILL, 0xFF0000, "a"), (signal.SIGTERM, 0xFF, "b")):
+            gateway.signal(number)
+            await gateway.wait(30)
+            await expect(says).to_have_text("Disconnected")
+            screen.paint(colour)
+            await gateway.start()
+            await expect(says).to_have_text("Connected")
+            await until_seen(person, list(colour.to_bytes(3, "big")))
+            await expect(person.page.locator("#notice")).to_be_hidden()
+            # Whoever types goes on typing.
+            await person.page.keyboard.type(typed)
+            await until_typed(screen, typed)
+        assert screen.typed == "ab"
+
+
+async def until_seen(person: Person, colour: list[int]) -> None:
+    """Wait until the page shows *colour*."""
+    await until(person.page, PIXEL, lambda pixel: pixel == colour)
+
+
+async def until_typed(screen: Screen, text: str) -> None:
+    """Wait until the desktop was sent *text* last."""
+    await screen.until(lambda: screen.typed.endswith(text))
