@@ -87,12 +87,14 @@ class Layout:
                 assert_never(name)
 
     def _orchestrator(self) -> dict[str, str]:
+        tools = dict(self.cluster.settings).get("FUMAROLE_CONTROLLER_TOOLS_FILE")
         return {
             "ORCHESTRATOR_LISTEN": f"127.0.0.1:{self.ports['page']}",
             "ORCHESTRATOR_STATE": str(self.folder / "orchestrator"),
             "ORCHESTRATOR_ISSUER": self.page_url,
             "ORCHESTRATOR_CONTROLLER": self.api_url,
             "ORCHESTRATOR_GATEWAY": self.gateway_url,
+            "ORCHESTRATOR_TOOLS_FILE": tools or "",
         }
 
     def _controller(self, name: Name, roles: str) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from deploy.local.system import LocalSystem
+from tests.controller.running import eventually
 from tests.e2e.conftest import Visit
 from tests.e2e.people import Person
 from tests.gateway.pages.looks import AXE, LOOKS, cut, judge
@@ -15,6 +18,12 @@ pytestmark = [
     pytest.mark.needs("chromium"),
     pytest.mark.timeout(240),
 ]
+
+
+async def has_closed(tool: Page) -> bool:
+    """Say whether *tool* says that its session is over, on whatever page of it that is."""
+    await tool.reload()
+    return await tool.get_by_text("This session has ended.").count() > 0
 
 
 @pytest.mark.usefixtures("shells")
@@ -44,6 +53,15 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
     await expect(memory).to_contain_text("iB", timeout=90_000)
     await expect(memory.get_by_role("img")).to_be_visible()
     await expect(newest.locator(".lacking")).to_contain_text("GPU: not configured")
+    # A tool is attached, opened and removed by keys; a real cluster would pull its image first.
+    if system.cluster is not None:
+        await newest.locator(".tools summary").press("Enter")
+        lab = newest.locator('[data-tool="jupyterlab"]')
+        await lab.get_by_role("button", name="Attach JupyterLab to Shell").press("Enter")
+        await expect(lab.locator(".word")).to_have_text(re.compile("Waiting|Running"))
+        async with ada.context.expect_page() as opening:
+            await lab.get_by_role("button", name="Open JupyterLab in Shell").press("Enter")
+        tool = await opening.value
     # Somebody else sees it once it is shared, and opens it.
     theirs = bob.page.locator(f'[data-job="{job}"]')
     await expect(theirs).to_have_count(0)
@@ -58,8 +76,17 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
         assert await cut(ada.page) == [], look.name
         if AXE.exists() and look.width == 320:
             assert (await judge(ada.page)).violations == [], look.name
+    if system.cluster is not None:
+        remove = lab.get_by_role("button", name="Remove JupyterLab from Shell")
+        await remove.press("Enter")
+        await expect(lab.get_by_role("button", name="Attach JupyterLab to Shell")).to_be_focused()
+        await eventually(lambda: has_closed(tool), seconds=60, what="its session goes on")
     await newest.get_by_label("bob may open it").uncheck()
     await expect(theirs).to_have_count(0)
     await expect(terminal.get_by_text("Your access has ended")).to_be_visible()
-    for row in await ada.page.locator("#jobs > li .stop:enabled").all():
-        await row.click()
+    # At once: a button that was pressed is not enabled for long, and the others' places change.
+    stops = "#jobs > li .stop:enabled"
+    await ada.page.evaluate(
+        "(stops) => document.querySelectorAll(stops).forEach((button) => button.click())", stops
+    )
+    await expect(ada.page.locator(stops)).to_have_count(0)

@@ -3,7 +3,7 @@
 Settings: ``ORCHESTRATOR_LISTEN`` (host:port), ``ORCHESTRATOR_STATE`` (a folder for its key),
 ``ORCHESTRATOR_ISSUER`` (its public URL, which is the tokens' ``iss``),
 ``ORCHESTRATOR_CONTROLLER`` (the controller's URL), ``ORCHESTRATOR_GATEWAY`` (the gateways' public
-URL).
+URL), ``ORCHESTRATOR_TOOLS_FILE`` (the file of tools that the controller has, if any).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult
 
 import aiohttp
+import yaml
 from aiohttp import web
 
 from deploy.local.orchestrator.controller import Controller
@@ -35,6 +37,7 @@ class Settings:
     issuer: str
     controller: str
     gateway: SplitResult
+    tools: Mapping[str, str]
 
     @classmethod
     def read(cls, environment: settings.Environment) -> Settings:
@@ -47,6 +50,7 @@ class Settings:
             issuer=required("ORCHESTRATOR_ISSUER", settings.origin, ""),
             controller=required("ORCHESTRATOR_CONTROLLER", settings.origin, ""),
             gateway=required("ORCHESTRATOR_GATEWAY", settings.web_url, nowhere),
+            tools=environment.value("ORCHESTRATOR_TOOLS_FILE", _titles_of_tools, {}),
         )
 
     @property
@@ -54,6 +58,11 @@ class Settings:
         """Where the gateway's sessions are, as a source in a Content-Security-Policy."""
         port = f":{self.gateway.port}" if self.gateway.port else ""
         return f"{self.gateway.scheme}://*.{self.gateway.hostname}{port}"
+
+
+def _titles_of_tools(raw: str) -> Mapping[str, str]:
+    tools = yaml.safe_load(Path(raw).read_text("utf-8"))["tools"]
+    return {name: tool.get("title") or name for name, tool in tools.items()}
 
 
 async def serve(own: Settings) -> None:
@@ -73,6 +82,7 @@ async def serve(own: Settings) -> None:
             sessions=sessions,
             origin=own.issuer,
             gateway_sources=own.gateway_sources,
+            tools=own.tools,
         ).make_app()
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()

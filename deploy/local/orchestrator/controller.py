@@ -72,6 +72,20 @@ class Controller:
         """Return what a job uses, now and in the last minutes."""
         return await self._call("GET", f"/v1/jobs/{job_id}/metrics")
 
+    async def tools(self, job_id: str) -> list[dict[str, Any]]:
+        """Return the tools of a job."""
+        answer = await self._call("GET", f"/v1/jobs/{job_id}/tools")
+        items: list[dict[str, Any]] = answer["items"]
+        return items
+
+    async def attach(self, job_id: str, tool: str) -> None:
+        """Attach a tool to a job's first rank; one that has ended runs again."""
+        await self._call("POST", f"/v1/jobs/{job_id}/tools", {"tool": tool})
+
+    async def remove_tool(self, job_id: str, tool: str) -> None:
+        """Remove a tool from a job's first rank."""
+        await self._call("DELETE", f"/v1/jobs/{job_id}/tools/{tool}")
+
     async def revoke(self, sid: str, user: str) -> None:
         """End what *user* has open of a session, and every grant of theirs to it."""
         await self._call("POST", f"/v1/sessions/{sid}/revoke", {"sub": user})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from aiohttp import web
@@ -42,7 +43,10 @@ class Handlers:
         sessions: Sessions,
         origin: str,
         gateway_sources: str,
+        tools: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """Answer for users; *tools* are those that can be attached to jobs, with their titles."""
+        self._tools = tools
         self._key = key
         self._controller = controller
         self._sessions = sessions
@@ -69,6 +73,8 @@ class Handlers:
                 web.get("/api/jobs/{id}/log", self._log),
                 web.get("/api/jobs/{id}/history", self._history),
                 web.get("/api/jobs/{id}/metrics", self._metrics),
+                web.get("/api/jobs/{id}/tools", self._tools_of),
+                web.post("/api/jobs/{id}/tools/{tool}/{act:attach|remove|open}", self._tool),
             ]
         )
         return app
@@ -111,7 +117,9 @@ class Handlers:
     async def _apps(self, request: web.Request) -> web.Response:
         apps = [{"name": app.name, "title": app.title, "about": app.about} for app in APPS.values()]
         user = self._signed_in.get(request.cookies.get(COOKIE, ""))
-        return web.json_response({"apps": apps, "users": USERS, "user": user})
+        tools = [{"name": name, "title": title} for name, title in self._tools.items()]
+        shown = {"apps": apps, "tools": tools, "users": USERS, "user": user}
+        return web.json_response(shown)
 
     async def _login(self, request: web.Request) -> web.Response:
         # A real orchestrator asks for proof here.
@@ -195,6 +203,27 @@ class Handlers:
         answer = await self._controller.metrics(await self._own(request))
         told = ("values", "missing", "series")
         return web.json_response({name: answer.get(name, {}) for name in told})
+
+    async def _tools_of(self, request: web.Request) -> web.Response:
+        tools = await self._controller.tools(await self._own(request))
+        told = ("tool", "state", "reason", "message")
+        # The page attaches tools to the first rank; another program may attach others.
+        shown = [{name: one.get(name) for name in told} for one in tools if one["rank"] == 0]
+        return web.json_response({"tools": shown})
+
+    async def _tool(self, request: web.Request) -> web.Response:
+        job_id, tool = await self._own(request), request.match_info["tool"]
+        if tool not in self._tools:
+            return _error(404, "no_such_tool", "There is no such tool.")
+        match request.match_info["act"]:
+            case "attach":
+                await self._controller.attach(job_id, tool)
+            case "remove":
+                await self._controller.remove_tool(job_id, tool)
+            case _:
+                link = await self._sessions.link_to_tool(job_id, self._user(request), tool)
+                return web.Response(status=303, headers={"Location": link})
+        return web.json_response({"id": job_id, "tool": tool})
 
     def _shown(self, job: dict[str, Any], user: str) -> dict[str, Any]:
         app = APPS.get(job.get("labels", {}).get(APP_LABEL, ""))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, quote
 
-from deploy.local.apps.catalogue import APPS, App
+from deploy.local.apps.catalogue import APPS
 from deploy.local.orchestrator.controller import Controller, ControllerError
 from deploy.local.orchestrator.tokens import Tokens
 
@@ -35,7 +35,7 @@ class Sessions:
         self._tokens = tokens
         self._gateway = gateway
         self._clock = clock
-        # One session for each job and kind: opened again it has the same address, and the app in
+        # One session for each job and way in: opened again it has the same address, and the app in
         # the browser finds what it stored there. After a restart of ours there is a new one.
         self._sid_of: dict[tuple[str, str], str] = {}
         # Who else may open a job. A real orchestrator writes it down.
@@ -55,7 +55,8 @@ class Sessions:
     async def link(self, job_id: str, user: str, *, tool: str | None = None) -> str:
         """Return the address with which *user* opens the job's app, once, within a minute.
 
-        A *tool* is another app that opens it: the shell goes into any job. It is the owner's.
+        A *tool* is another app of the demo that opens it: the shell goes into any job. It is the
+        owner's.
         """
         job = await self._controller.job(job_id)
         shared = user in self.shared.get(job_id, ())
@@ -64,10 +65,20 @@ class Sessions:
         app = APPS.get(tool or job["labels"].get(APP_LABEL, ""))
         if app is None or (tool is not None and app.kind != "terminal"):
             raise ControllerError(404, "no_such_app", "This job has nothing to open.")
-        session = await self._session(job_id, app)
-        claims = {"sid": session["sid"], "job": job_id, "rank": 0, "kind": app.kind}
+        return await self._link(job_id, user, app.kind, app.opens, start_path=app.start_path)
+
+    async def link_to_tool(self, job_id: str, user: str, tool: str) -> str:
+        """Return the address with which *user* opens *tool*, which is attached to their job."""
+        await self.job_of(job_id, user)
+        return await self._link(job_id, user, "web", {"endpoint": f"tool:{tool}"}, start_path="/")
+
+    async def _link(
+        self, job_id: str, user: str, kind: str, opens: Mapping[str, Any], *, start_path: str
+    ) -> str:
+        session = await self._session(job_id, opens)
+        claims = {"sid": session["sid"], "job": job_id, "rank": 0, "kind": kind}
         token = self._tokens.for_session(claims, user=user, now=self._clock())
-        return make_link(self._gateway, session["hosts"][0], token, start_path=app.start_path)
+        return make_link(self._gateway, session["hosts"][0], token, start_path=start_path)
 
     async def share(self, job_id: str, user: str, *, other: str, allowed: bool) -> None:
         """Let *other* open the job's app, too, or no longer; also what is open of it ends then."""
@@ -93,16 +104,21 @@ class Sessions:
                 self.shared.pop(job_id, None)
         return jobs
 
-    async def _session(self, job_id: str, app: App) -> dict[str, Any]:
-        known = self._sid_of.get((job_id, app.kind))
+    async def _session(self, job_id: str, opens: Mapping[str, Any]) -> dict[str, Any]:
+        key = job_id, str(sorted(opens.items()))
+        known = self._sid_of.get(key)
         if known is not None:
             try:
-                return await self._controller.session(known)
+                session = await self._controller.session(known)
             except ControllerError as error:
                 if error.status not in (404, 410):
                     raise
-        session = await self._controller.open_session({"job": job_id, "rank": 0, **app.opens})
-        self._sid_of[job_id, app.kind] = session["sid"]
+            else:
+                # That of a tool ends when the tool is removed, and the tool may be there again.
+                if session["state"] != "ended":
+                    return session
+        session = await self._controller.open_session({"job": job_id, "rank": 0, **opens})
+        self._sid_of[key] = session["sid"]
         return session
 
 

@@ -105,10 +105,12 @@ async def take_orchestrator(browser: Browser) -> list[Row]:
         await expect(over).to_have_attribute("data-state", "SUCCESS")
         rows = [await take(ada.page, "orchestrator", "the reference orchestrator: jobs")]
         row = ada.page.locator(f'[data-job="{job}"]')
-        for name in ("Log", "History", "Share"):
+        for name in ("Log", "History", "Tools", "Share"):
             await row.get_by_text(name, exact=True).click()
+        await row.get_by_role("button", name="Attach TensorBoard").click()
+        await expect(row.get_by_role("button", name="Open TensorBoard")).to_be_enabled()
         await expect(row.locator("tbody tr").last).to_contain_text("Running")
-        about = "the reference orchestrator: log, history, share"
+        about = "the reference orchestrator: log, history, tools, share"
         rows.append(await take(ada.page, "orchestrator-job", about))
     await context.close()
     return rows

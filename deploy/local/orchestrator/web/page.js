@@ -1,4 +1,4 @@
-// The orchestrator's page: pick an app, watch its job, open, extend, share and stop it.
+// The orchestrator's page: pick an app, watch its job, open, extend, share and stop it, attach tools.
 
 const LOOK_AGAIN_MS = 1000;
 const DETAILS_EVERY = 3;
@@ -12,6 +12,8 @@ const WORDS = {
   FAILURE: "Failed",
   EXPIRED: "Time is up",
 };
+
+const TOOL_WORDS = { WAITING: "Waiting", RUNNING: "Running", ENDING: "Stopping", ENDED: "Ended" };
 
 const bytes = (count) => {
   const power = Math.min(4, Math.floor(Math.log2(Math.max(1, count)) / 10));
@@ -129,8 +131,10 @@ function makeRow(job) {
 function makeOwn(row, job) {
   find(".stop", row).addEventListener("click", () => act(job, "stop"));
   find(".extend", row).addEventListener("click", () => act(job, "extend"));
-  for (const name of ["log", "metrics", "history"]) {
-    find(`.${name}`, row).addEventListener("toggle", () => attempt(() => showDetails(row, job.id)));
+  for (const tool of tools) find(".tools ul", row).append(makeTool(job, tool));
+  if (!tools.length) find(".tools", row).remove();
+  for (const name of ["log", "metrics", "history", "tools"]) {
+    find(`.${name}`, row)?.addEventListener("toggle", () => attempt(() => showDetails(row, job.id)));
   }
   for (const user of others) {
     const label = document.createElement("label");
@@ -142,16 +146,48 @@ function makeOwn(row, job) {
   }
 }
 
+function makeTool(job, tool) {
+  const item = copy("#tool-row");
+  item.dataset.tool = tool.name;
+  find("strong", item).textContent = tool.title;
+  find("form", item).action = path(job, `tools/${tool.name}/open`);
+  find(".open-tool", item).setAttribute("aria-label", `Open ${tool.title} in ${job.title}`);
+  find(".change", item).addEventListener("click", () => attempt(async () => {
+    const act = item.dataset.attached ? "remove" : "attach";
+    await call(path(job, `tools/${tool.name}/${act}`), {});
+    await showDetails(item.closest(".row"), job.id);
+  }));
+  showTool(item, undefined, job.title);
+  return item;
+}
+
+/** Shows a tool that is attached, or could be; one button does both, so that the focus stays. */
+function showTool(item, tool, job) {
+  const attached = tool !== undefined && tool.state !== "ENDED";
+  item.dataset.attached = attached ? "yes" : "";
+  item.dataset.state = tool?.state ?? "";
+  say(find(".word", item), tool ? TOOL_WORDS[tool.state] ?? tool.state : "");
+  say(find(".why", item), tool?.message || phrase(tool?.reason));
+  const over = item.closest(".row")?.dataset.over === "yes";
+  const change = find(".change", item);
+  say(change, attached ? "Remove" : "Attach");
+  change.setAttribute("aria-label", `${change.textContent} ${find("strong", item).textContent} ${attached ? "from" : "to"} ${job}`);
+  change.disabled = over;
+  // It can be opened before it runs: the gateway shows its start and then enters.
+  find(".open-tool", item).disabled = over || !attached;
+}
+
 function showRow(row, job) {
   row.dataset.state = job.state;
   const over = OVER.has(job.state) || job.state === "CANCELING";
+  row.dataset.over = over ? "yes" : "";
   say(find(".word", row), WORDS[job.state] ?? job.state);
   say(find(".why", row), job.message || phrase(job.reason));
   say(find(".owner", row), job.mine ? "" : `shared by ${job.owner}`);
   const until = job.expires_at && !over ? ` · until ${clock(job.expires_at)}` : "";
   say(find(".times", row), job.submitted_at ? `submitted ${clock(job.submitted_at)}${until}` : "");
   // Opening a job that still waits is fine: the gateway shows its start and then enters.
-  for (const button of row.querySelectorAll(".acts button")) button.disabled = over;
+  for (const button of row.querySelectorAll(":scope > .acts button")) button.disabled = over;
   for (const box of row.querySelectorAll(".share input")) box.checked = job.shared_with.includes(box.dataset.user);
 }
 
@@ -163,6 +199,12 @@ async function showDetails(row, id) {
     if (atEnd) log.scrollTop = log.scrollHeight;
   }
   if (find(".metrics", row)?.open) showMetrics(find(".metrics", row), await call(path({ id }, "metrics")));
+  if (find(".tools", row)?.open) {
+    const { tools: attached } = await call(path({ id }, "tools"));
+    for (const item of find(".tools ul", row).children) {
+      showTool(item, attached.find((one) => one.tool === item.dataset.tool), find("strong", row).textContent);
+    }
+  }
   if (find(".history", row)?.open) {
     const { updates } = await call(path({ id }, "history"));
     find("tbody", row).replaceChildren(...updates.map(makeUpdate));
@@ -249,7 +291,7 @@ async function watch() {
 }
 
 let others = [];
-const { apps, users, user } = await call("/api/apps");
+const { apps, tools, users, user } = await call("/api/apps");
 
 async function signIn(name) {
   await call("/api/login", { user: name });

@@ -43,6 +43,8 @@ class PlayedController:
         self.tokens: list[str] = []
         self.revoked: list[tuple[str, str]] = []
         self.extended: list[tuple[str, int]] = []
+        self.tools: dict[str, dict[str, Any]] = {}
+        self.over: set[str] = set()
 
     def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._seen])
@@ -59,6 +61,9 @@ class PlayedController:
                 web.get("/v1/jobs/{id}/logs", self._logs),
                 web.get("/v1/jobs/{id}/history", self._history),
                 web.get("/v1/jobs/{id}/metrics", self._metrics),
+                web.get("/v1/jobs/{id}/tools", self._tools),
+                web.post("/v1/jobs/{id}/tools", self._attach),
+                web.delete("/v1/jobs/{id}/tools/{tool}", self._remove),
             ]
         )
         return app
@@ -97,7 +102,8 @@ class PlayedController:
 
     async def _session(self, request: web.Request) -> web.Response:
         sid = request.match_info["sid"]
-        return web.json_response({"sid": sid, "hosts": [f"{sid}.localhost"]})
+        state = "ended" if sid in self.over else "ready"
+        return web.json_response({"sid": sid, "hosts": [f"{sid}.localhost"], "state": state})
 
     async def _revoke(self, request: web.Request) -> web.Response:
         asked = await request.json()
@@ -116,6 +122,20 @@ class PlayedController:
     async def _history(self, _request: web.Request) -> web.Response:
         update = {"id": 1, "at": 1.5, "attempt": 1, "state": "IN_QUEUE", "reason": "queued"}
         return web.json_response({"attempts": [], "updates": [update | {"message": "waits"}]})
+
+    async def _tools(self, _request: web.Request) -> web.Response:
+        other = {"tool": "tensorboard", "rank": 1, "state": "RUNNING"}
+        return web.json_response({"items": [*self.tools.values(), other]})
+
+    async def _attach(self, request: web.Request) -> web.Response:
+        name = (await request.json())["tool"]
+        known = {"tool": name, "rank": 0, "state": "WAITING", "endpoint": f"tool:{name}"}
+        self.tools[name] = known | {"reason": "rank", "message": None}
+        return web.json_response(self.tools[name], status=201)
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        removed = self.tools.pop(request.match_info["tool"], None)
+        return web.json_response({"removed": removed is not None})
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.json_response({"values": {"cpu_cores": 0.5}, "missing": {}, "items": []})
@@ -150,6 +170,7 @@ async def client(
             sessions=sessions,
             origin=ISSUER,
             gateway_sources="http://*.localhost:8488",
+            tools={"tensorboard": "TensorBoard"},
         )
         yield await aiohttp_client(handlers.make_app())
 
@@ -219,7 +240,10 @@ async def test_nobody_sees_opens_or_stops_the_jobs_of_others(client: Client) -> 
         body = {"user": "ada", "allowed": True}
         answer = await client.post(f"/api/jobs/{job}/{action}", json=body)
         assert answer.status == 404
-    for action in ("log", "history", "metrics"):
+    for action in ("attach", "remove", "open"):
+        answer = await client.post(f"/api/jobs/{job}/tools/tensorboard/{action}", json={})
+        assert answer.status == 404
+    for action in ("log", "history", "metrics", "tools"):
         assert (await client.get(f"/api/jobs/{job}/{action}")).status == 404
     unknown = await client.post("/api/jobs/never-was/open", json={})
     assert unknown.status == 404
@@ -268,6 +292,37 @@ async def test_an_owner_extends_a_job_and_reads_its_log_history_and_metrics(
         answer = await client.post(f"/api/jobs/{job}/open?tool={tool}", json={})
         assert answer.status == status
     assert [item.get("kind") for item in played.sessions] == ["terminal"]
+
+
+async def test_an_owner_attaches_opens_and_removes_a_tool(
+    client: Client, played: PlayedController
+) -> None:
+    await sign_in(client, "ada")
+    told = await (await client.get("/api/apps")).json()
+    assert told["tools"] == [{"name": "tensorboard", "title": "TensorBoard"}]
+    job = await start(client)
+    board = f"/api/jobs/{job}/tools/tensorboard"
+    for action in ("attach", "attach"):
+        assert (await client.post(f"{board}/{action}", json={})).status == 200
+    (shown,) = (await (await client.get(f"/api/jobs/{job}/tools")).json())["tools"]
+    assert (shown["tool"], shown["state"], shown["reason"]) == ("tensorboard", "WAITING", "rank")
+    for _ in range(2):
+        answer = await client.post(f"{board}/open", data={}, allow_redirects=False)
+        assert answer.status == 303
+        assert "/.fumarole/open#token=" in answer.headers["Location"]
+    assert played.sessions == [{"job": job, "rank": 0, "endpoint": "tool:tensorboard"}]
+    # What was attached anew has a session of its own: that of before has ended.
+    played.over.add(SID)
+    assert (await client.post(f"{board}/open", data={}, allow_redirects=False)).status == 303
+    assert len(played.sessions) == 2
+    assert (await client.post(f"{board}/remove", json={})).status == 200
+    assert (await (await client.get(f"/api/jobs/{job}/tools")).json())["tools"] == []
+    for unknown in ("vscode/attach", "tensorboard/start"):
+        answer = await client.post(f"/api/jobs/{job}/tools/{unknown}", json={})
+        assert answer.status == 404
+    foreign = {"Origin": "http://evil.localhost:8488"}
+    assert (await client.post(f"{board}/attach", json={}, headers=foreign)).status == 403
+    assert not played.tools
 
 
 async def test_who_is_signed_out_gets_nothing(client: Client) -> None:
