@@ -37,13 +37,29 @@ class Connection:
         """Nothing waits for it."""
 
 
+class Told:
+    """Observes who comes and goes."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def attached(self, kind: str, access_right: AccessRight) -> None:
+        self.seen.append(("attached", kind, access_right))
+
+    def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
+        self.seen.append(("detached", kind, access_right, reason))
+
+
 class Registry:
     """A Live and the table that it looks at."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.table: RouteTable | None = table_of(route(1), route(1, sid=OTHER_SID))
         loop = asyncio.get_running_loop()
-        self.live = Live(table=lambda: self.table, wall=time.time, loop=loop)
+        self.told = Told()
+        self.live = Live(
+            table=lambda: self.table, wall=time.time, loop=loop, observers=[self.told], **limits
+        )
 
     def connect(self, sid: str = SID, **grant: Any) -> Connection:
         assert self.table is not None
@@ -184,6 +200,85 @@ async def test_a_session_and_a_user_have_so_many_places() -> None:
         live.discard(one)
     assert len(live) == 0
     live.close()
+
+
+async def test_without_limits_there_is_always_room() -> None:
+    r = Registry()
+    mine = [r.connect() for _ in range(3)]
+    assert r.live.has_room(mine[0].access_right)
+
+
+async def test_a_limit_of_one_is_one_connection() -> None:
+    for limit in ("most_of_session", "most_of_user"):
+        r = Registry(**{limit: 1})
+        assert r.table is not None
+        asked = Connection(r.table).access_right
+        assert r.live.has_room(asked)
+        mine = r.connect()
+        assert not r.live.has_room(asked), limit
+        r.live.discard(mine)
+        assert r.live.has_room(asked)
+
+
+async def test_observers_are_told_once_who_comes_and_goes_and_why() -> None:
+    r = Registry()
+    mine, other = r.connect(), r.connect(OTHER_SID)
+    r.live.add(mine)
+    assert r.live.kinds == {"websocket": 2}
+    r.live.discard(mine)
+    r.live.end([other], DRAINING)
+    r.live.discard(other)
+    assert r.told.seen == [
+        ("attached", "websocket", mine.access_right),
+        ("attached", "websocket", other.access_right),
+        ("detached", "websocket", mine.access_right, None),
+        ("detached", "websocket", other.access_right, DRAINING.close_reason),
+    ]
+    assert r.live.kinds == {"websocket": 0}
+
+
+async def test_a_successor_takes_the_place_and_nobody_is_told() -> None:
+    r = Registry()
+    mine = r.connect()
+    assert r.table is not None
+    successor = Connection(r.table)
+    successor.kind = "page"
+    r.live.replace(mine, successor)
+    r.live.discard(mine)
+    assert r.live.members() == [successor]
+    assert r.live.kinds == {"websocket": 0, "page": 1}
+    assert len(r.told.seen) == 1
+    r.live.end_all(DRAINING)
+    assert (mine.ended, successor.ended) == ([], [DRAINING])
+
+
+async def test_nothing_is_kept_of_connections_that_have_closed() -> None:
+    r = Registry()
+    for connection in [r.connect(ends_at=time.time() + 600) for _ in range(2)]:
+        r.live.discard(connection)
+    assert (r.live._sessions, r.live._of_user, r.live._wheel._buckets) == ({}, {}, {})
+
+
+async def test_what_ends_while_there_is_no_table_is_ended_once_there_is_one() -> None:
+    r = Registry()
+    soon, later = r.connect(ends_at=time.time() + 0.1), r.connect(ends_at=time.time() + 3600)
+    table, r.table = r.table, None
+    await asyncio.sleep(0.5)
+    assert soon.ended == []
+    r.table = table
+    for _ in range(100):
+        if soon.ended:
+            break
+        await asyncio.sleep(0.1)
+    assert (soon.ended, later.ended) == ([GRANT_ENDED], [])
+
+
+async def test_a_closed_registry_ends_nobody_any_more() -> None:
+    r = Registry()
+    mine = r.connect(ends_at=time.time() + 0.2)
+    r.live.close()
+    await asyncio.sleep(0.5)
+    assert mine.ended == []
 
 
 async def test_whoever_was_ended_is_known_until_it_has_closed() -> None:

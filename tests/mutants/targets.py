@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
 
 _ADMISSION: Final = "tests/gateway/relay/http/test_admission.py"
-_ACCESS: Final = ("tests/gateway/core/access", "tests/gateway/core/downstream", _ADMISSION)
+_ACCESS: Final = ("tests/gateway/core/access", "tests/gateway/core/downstream")
 _RECONCILE: Final = "tests/controller/jobs/reconcile/test_"
 _SESSIONS: Final = "tests/controller/sessions/test_"
 _BUS: Final = "tests/gateway/bus/test_"
@@ -41,12 +41,7 @@ TARGETS: Final = (
     ),
     Target(
         "gateway/live.py",
-        (
-            "tests/gateway/test_live.py",
-            _ADMISSION,
-            "tests/gateway/relay/test_tunnel.py",
-            "tests/gateway/reports",
-        ),
+        ("tests/gateway/test_live.py",),
     ),
     Target(
         "gateway/relay/ending/ends.py",

@@ -84,8 +84,8 @@ def run_worker(plan: Plan, report: Callable[[Tried], None]) -> None:
     worker = Worker(plan, report)
     with worker.collecting:
         code = pytest.main([*_ARGUMENTS, *plan.tests], plugins=[worker])
-    if worker.problem or not plan.recorded:
-        raise RuntimeError(f"{plan.name}: pytest {code}: {worker.problem or 'no test passes'}")
+    if not worker.done:
+        raise RuntimeError(f"{plan.name}: pytest ended with {code}, see above")
 
 
 class Worker:
@@ -95,7 +95,7 @@ class Worker:
         self._plan, self._report = plan, report
         self._root = Path()
         self.collecting = Tracer(plan.module.path)
-        self.problem = ""
+        self.done = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self) -> None:
@@ -113,7 +113,6 @@ class Worker:
         """Record, then fork for one mutant after another."""
         sys.settrace(None)
         if session.testsfailed:
-            self.problem = "tests cannot be collected"
             return True
         self._root = session.config.rootpath
         items = {item.nodeid: item for item in session.items}
@@ -125,6 +124,7 @@ class Worker:
             tests = self._plan.tests_of(mutant, anywhere=self._is_for_import(mutant))
             chosen = [items[one.test] for one in tests]
             self._report(self._try(mutant, chosen, functions, sum(one.seconds for one in tests)))
+        self.done = bool(self._plan.recorded)
         return True
 
     def _is_for_import(self, mutant: Mutant) -> bool:

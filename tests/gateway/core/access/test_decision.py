@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
 import pytest
 
-from gateway.core.access.answers import REFUSALS
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.answers import REFUSALS, subject_of
 from gateway.core.access.decision import (
     Access,
     Ask,
@@ -20,7 +22,10 @@ from gateway.core.access.decision import (
     Repair,
     is_own,
     own_bearer,
+    route_refusal,
 )
+from gateway.core.access.grants import Grant
+from gateway.core.access.origins import Provenance
 from gateway.core.access.site import Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
@@ -231,3 +236,201 @@ def test_a_route_with_root_service_workers_is_reached_by_bearer_only() -> None:
     assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}"), table)) == "bearer_only"
     bearer = ask("GET /sw.js HTTP/1.1", "Fumarole-Token: t", worker)
     assert isinstance(decide(bearer, table, proof=CLAIMS), Forward)
+
+
+@pytest.mark.parametrize(
+    ("path", "asserting", "served"),
+    [
+        ("/.fumarole/static/a.js", False, True), ("/.fumarole/static/a.js", True, True),
+        ("/.fumarole/jwks.json", True, True), ("/.fumarole/jwks.json", False, False),
+        ("/.fumarole/jwks.json/", True, False), ("/.fumarole/open", True, False),
+        ("/", True, False),
+    ],
+)  # fmt: skip
+def test_assets_are_for_everybody(path: str, asserting: bool, served: bool) -> None:
+    access = Access(SITE, KEYS, asserting=asserting)
+    hand = access.asset(ask(f"GET {path} HTTP/1.1"))
+    assert hand == (Hand(host=f"{SID}.{BASE}", sid=SID, route=None) if served else None)
+    assert access.asset(ask(f"GET {path} HTTP/1.1", host="a")) is None
+    assert access.asset(ask(f"GET {path} HTTP/1.1", host=f"x.{BASE}:{PORT}")) is None
+
+
+def test_the_keys_of_assertions_are_served_where_there_are_some() -> None:
+    assert ACCESS.asset(ask("GET /.fumarole/jwks.json HTTP/1.1")) is None
+
+
+def test_a_signature_proves_whom_a_refused_request_is_from() -> None:
+    asked = ask("GET / HTTP/1.1", f"Cookie: {COOKIE}")
+    assert ACCESS.proved(asked, CLAIMS, NOW) is CLAIMS
+    grant = ACCESS.proved(asked, None, NOW)
+    assert isinstance(grant, Grant)
+    assert grant.sub == "ada"
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        ((f"Cookie: {COOKIE}",), True),
+        (("Fumarole-Token: t", f"Cookie: {COOKIE}"), False),
+        ((f"Cookie: {COOKIE}; {COOKIE}",), False),
+        (("Cookie: fumarole=x",), False),
+        ((), False),
+    ],
+)
+def test_nobody_is_proved_by_what_does_not_decide(lines: tuple[str, ...], refused: bool) -> None:
+    proof = REFUSALS["bad_credential"] if refused else None
+    assert ACCESS.proved(ask("GET / HTTP/1.1", *lines), proof, NOW) is None
+
+
+def test_a_session_that_is_not_known_may_be_opened_but_by_post_alone() -> None:
+    opened = decide(ask("POST /.fumarole/open HTTP/1.1"), table_of())
+    assert opened == Hand(host=f"{SID}.{BASE}", sid=SID, route=None)
+    assert decide(ask("GET /.fumarole/open HTTP/1.1"), table_of()) == Repair()
+    assert code(decide(ask("POST / HTTP/1.1"), table_of())) == "not_found"
+
+
+def test_a_route_that_cannot_be_read_is_said_to_be() -> None:
+    table = table_of()
+    table.load_route(SID, b"{}")
+    assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}"), table)) == "session_unreadable"
+
+
+@pytest.mark.parametrize("path", ["/", "/.fumarole/x"])
+def test_two_cookies_are_refused_wherever_they_are_sent(path: str) -> None:
+    asked = ask(f"GET {path} HTTP/1.1", f"Cookie: {COOKIE}; {COOKIE}")
+    assert code(decide(asked)) == "two_cookies"
+
+
+def test_a_page_is_handed_the_claims_that_were_proved_and_no_others() -> None:
+    asked = ask("GET /.fumarole/x HTTP/1.1", "Fumarole-Token: t")
+    decision = decide(asked, proof=CLAIMS)
+    assert isinstance(decision, Hand)
+    assert decision.claims is CLAIMS
+    assert decision.grant is not None
+    table = table_of(route(1))
+    table.load_revocation("jti:b1", NOW + 86400)
+    decision = decide(asked, table, proof=CLAIMS)
+    assert isinstance(decision, Hand)
+    assert (decision.claims, decision.grant) == (None, None)
+    assert decision.refusal is REFUSALS["grant_revoked"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"ends_at": 1.0}, "grant_ended"),
+        ({"sid": OTHER_SID}, "other_session"),
+        ({"jti": "gone"}, "grant_revoked"),
+        ({"mode": "view"}, "view_only"),
+    ],
+)
+def test_what_is_wrong_with_a_grant_is_said(changes: dict[str, Any], expected: str) -> None:
+    table = table_of(route(1))
+    table.load_revocation("jti:gone", NOW + 86400)
+    assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {cookie(**changes)}"), table)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "age", "expected"),
+    [
+        ({"job": "j2"}, 1.0, "other_session"),
+        ({}, 100.0, "grant_ended"),
+        ({}, 1000.0, "grant_ended"),
+        ({"mode": "view"}, 1.0, "view_only"),
+    ],
+)
+def test_what_is_wrong_with_claims_is_said(
+    changes: dict[str, Any], age: float, expected: str
+) -> None:
+    now = CLAIMS.iat + age
+    claims = dataclasses.replace(CLAIMS, **changes)
+    asked = ask("GET / HTTP/1.1", "Fumarole-Token: t")
+    decision = ACCESS.decide(asked, table=table_of(route(1)), now=now, proof=claims)
+    assert code(decision) == expected
+
+
+def test_a_right_is_used_from_its_own_pages_alone_or_from_anywhere_where_it_is_public() -> None:
+    decision = decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}"))
+    assert isinstance(decision, Forward)
+    private = decision.access_right
+    public = AccessRight(route=private.route, host="demo.example.org", grant=None)
+    foreign = Provenance(b"https://evil.example", None, None, None)
+    here = Provenance(ORIGIN.encode(), None, None, None)
+    silent = Provenance(None, None, None, None)
+    assert ACCESS.comes_from_here(private, b"POST", here)
+    assert ACCESS.comes_from_here(private, b"GET", silent)
+    assert not ACCESS.comes_from_here(private, b"POST", silent)
+    assert not ACCESS.comes_from_here(private, b"GET", foreign)
+    assert ACCESS.comes_from_here(public, b"GET", foreign)
+
+
+def test_a_bearer_is_read_past_tabs_and_spaces_and_only_with_its_scheme() -> None:
+    ours = b"e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
+    assert own_bearer(b"Bearer\t" + ours) == ours
+    assert own_bearer(b"Bearer   " + ours + b" ") == ours
+    assert own_bearer(b"Basic " + ours) is None
+
+
+PUBLIC = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"expires_at": 2e9}, "session_expired"),
+        ({"expires_at": 2e9 + 1}, None),
+        ({"state": "closing"}, "session_closing"),
+        ({"state": "starting", "message": "Pulls its image."}, "session_starting"),
+        ({}, None),
+    ],
+)
+def test_a_route_says_why_nothing_begins_on_it(
+    changes: dict[str, Any], expected: str | None
+) -> None:
+    now = 2e9
+    known = table_of(route(1, **PUBLIC, **changes)).route(SID)
+    assert known is not None
+    refusal = route_refusal(known, now)
+    told = route_refusal(known, now, public=True)
+    if expected is None:
+        assert (refusal, told) == (None, None)
+        return
+    assert refusal is not None
+    assert told is not None
+    assert (refusal.code, told.code) == (expected, expected)
+    # Of the job nothing is told under a public link.
+    assert refusal.subject == subject_of(known, public=False) != told.subject
+    assert told.subject == subject_of(known, public=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "expected"),
+    [
+        ("GET / HTTP/1.1", PUBLIC, None),
+        ("GET /.fumarole/open HTTP/1.1", PUBLIC, "not_found"),
+        ("GET / HTTP/1.1", PUBLIC | {"public": False}, "not_found"),
+        ("GET / HTTP/1.1", PUBLIC | {"state": "closing"}, "session_closing"),
+    ],
+)
+def test_a_public_host_is_forwarded_without_a_grant(
+    line: str, changes: dict[str, Any], expected: str | None
+) -> None:
+    table = table_of(route(1, **changes))
+    decision = decide(ask(line, host=f"demo.example.org:{PORT}"), table)
+    if expected is None:
+        assert isinstance(decision, Forward)
+        assert decision.access_right.grant is None
+        assert decision.access_right.host == "demo.example.org"
+    else:
+        assert code(decision) == expected
+        assert isinstance(decision, Refuse)
+        known = table.route(SID)
+        assert known is not None
+        said = None if expected == "not_found" else subject_of(known, public=True)
+        assert decision.refusal.subject == said
+
+
+def test_a_host_that_two_routes_name_is_nobodys() -> None:
+    others = {"sid": OTHER_SID, "hosts": [f"{OTHER_SID}.{BASE}", "demo.example.org"]}
+    table = table_of(route(1, **PUBLIC), route(1, **(PUBLIC | others)))
+    assert code(decide(ask(host=f"demo.example.org:{PORT}"), table)) == "not_found"
