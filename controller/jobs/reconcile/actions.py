@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
@@ -54,8 +54,11 @@ from controller.store.jobs.hook_runs import HookState
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.mount_points import note_missing
 from controller.store.jobs.pods import pod_records_of, upsert_pod_records
-from controller.store.jobs.progress import move_attempt, start_attempt
+from controller.store.jobs.progress import attempts_of, move_attempt, start_attempt
 from controller.volcano.observed import ObservedPod
+
+NEWS_SECONDS: Final = 30.0
+"""How long the end of a job waits for news of its pods, when there is reason to."""
 
 log = logging.getLogger(__name__)
 
@@ -240,8 +243,8 @@ class Actions:
 
     async def _run_hooks(self, step: RunHooks, seen: ObservedState) -> None:
         record = seen.record
-        if step.hook == "cleanup" and not await self._policies.are_as_seen(seen):
-            # What the last hook sees of the pods is what is paid for.
+        # What the last hook sees of the pods is what is paid for.
+        if step.hook == "cleanup" and not await self._knows_pods(seen):
             raise RequeueAfter(1.0)
         state, view = seen.hooks.get(step.hook, HookState()), self.view_of(seen)
 
@@ -253,6 +256,24 @@ class Actions:
         # It is looked at again at once: what it is to do next may not have to wait for hooks.
         with suppress(StillRunning):
             await self._calls.result(record.id, "hooks", (record.attempt, step.hook), run)
+
+    async def _knows_pods(self, seen: ObservedState) -> bool:
+        """Say whether what is written down of the pods is all that will be.
+
+        Those that are gone from the cluster may be on their way in a watch that is behind: it is
+        waited for, a while, where nothing is followed, or a job ran and no pod of it is known to.
+        """
+        if not await self._policies.are_as_seen(seen):
+            return False
+        if not seen.blind and any(run.started_at is not None for run in seen.runs.values()):
+            return True
+        async with self._records.read() as transaction:
+            attempts = await attempts_of(transaction, seen.record.id)
+        last = attempts[-1] if attempts else None
+        if last is None or last.attempt != seen.record.attempt or last.ended_at is None:
+            return True
+        waits = seen.blind or last.started_at is not None
+        return not waits or seen.now - last.ended_at > NEWS_SECONDS
 
     def view_of(self, seen: ObservedState) -> JobFromServer:
         """Return what plugins are shown of the job."""

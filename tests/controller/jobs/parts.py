@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
+from controller.kube.kinds import VCJOBS
 from controller.metrics import ControllerMetrics
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
@@ -64,11 +65,12 @@ class Tripwire:
 
 
 class TrippedKube:
-    """A client that passes by a tripwire around each call."""
+    """A client that passes by a tripwire around each call, and tells what it has *made*."""
 
-    def __init__(self, kube: Kube, wire: Tripwire) -> None:
+    def __init__(self, kube: Kube, wire: Tripwire, made: Mapping[str, set[str]]) -> None:
         self._kube = kube
         self._wire = wire
+        self._made = made
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._kube, name)
@@ -76,6 +78,8 @@ class TrippedKube:
         async def call(*args: Any, **options: Any) -> Any:
             self._wire.pass_by(f"before {name}")
             answer = await real(*args, **options)
+            if name == "create" and args[0] == VCJOBS:
+                self._made[answer["metadata"]["name"]].add(answer["metadata"]["uid"])
             self._wire.pass_by(f"after {name}")
             return answer
 

@@ -269,7 +269,14 @@ async def check_ledger(
     entries = await day.pages("/v1/usage")
     finals = {(one["uid"], one["rank"]): one["seconds"] for one in entries if one["final"]}
     assert len([one for one in entries if one["final"]]) == len(finals)
-    assert finals == pytest.approx(seconds_of(witness, unseen), abs=1e-3)
+    used = seconds_of(witness, unseen)
+    odd = {uid for uid, _ in finals.keys() ^ used.keys()}
+    jobs = [job for job, uids in witness.volcano_jobs.items() if uids & odd]
+    told = [one for one in entries if one["uid"] in odd]
+    pods = [pod for pod in witness.pods() if pod.job in jobs]
+    runs = [(await day.call("GET", f"/v1/jobs/{job}/history"))["attempts"] for job in jobs]
+    assert finals.keys() == used.keys(), f"{odd}\n{told}\n{pods}\n{runs}"
+    assert finals == pytest.approx(used, abs=1e-3)
     periods: dict[tuple[str, int], list[int]] = defaultdict(list)
     for one in entries:
         periods[one["uid"], one["rank"]].append(one["period"])

@@ -12,7 +12,7 @@ import json
 import os
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -78,6 +78,7 @@ AT_ONCE = 6
 SAMPLES = {
     "ends": 8,
     "asked": 6,
+    "regretted": 6,
     "expires": 4,
     "suspended": 3,
     "retried": 4,
@@ -137,6 +138,8 @@ class World:
         self.url = url
         self.turn = asyncio.Lock()
         self.term = 0
+        # The uid of every VolcanoJob that was ever made, by its name.
+        self.made = defaultdict[str, set[str]](set)
 
     def pipeline(self, store: Store) -> Pipeline:
         """Return our plugins, whose effects on the store can be cut off too, and one of others."""
@@ -153,7 +156,7 @@ class World:
         store = TrippedStore(self.url, wire, self.turn)
         try:
             yield make_parts(
-                kube=TrippedKube(self.kube, wire),
+                kube=TrippedKube(self.kube, wire, self.made),
                 store=store,
                 informer=self.informer,
                 pipeline=self.pipeline(store),
@@ -217,6 +220,8 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
     "fails": ("exit 3", {}, "FAILURE"),
     "asked": (SLEEPS, {}, "SUCCESS"),
     "suspended": (SLEEPS, {}, "SUCCESS"),
+    # Its end is asked for as soon as its VolcanoJob was made, or its first controller has died.
+    "regretted": (SLEEPS, {}, "SUCCESS"),
     # With a tool beside each attempt.
     "tools": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
@@ -296,6 +301,8 @@ async def live(world: World, parts: Parts, jobs: Sequence[Job], life: str) -> No
     """Let a job, or a chain, live from where it is to its end."""
     if not await _known(parts, jobs[-1].id):
         await parts.submit(*jobs)
+        if life == "regretted":
+            await parts.drive(jobs[0].id, lambda r: r.is_final or r.uid is not None)
     if life == "chain":
         await live_chained(world, parts, jobs)
     else:
@@ -332,7 +339,7 @@ async def forget(world: World, parts: Parts, job_id: str) -> None:
 
 
 async def live_alone(parts: Parts, job: Job, life: str) -> None:
-    if life not in ("ends", "fails", "retried"):
+    if life not in ("ends", "fails", "retried", "regretted"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
     if life == "tools":
         await _until_beside(parts, job.id, runs=1)
@@ -340,7 +347,7 @@ async def live_alone(parts: Parts, job: Job, life: str) -> None:
         await _pause(parts, job.id)
     if life == "tools":
         await _until_beside(parts, job.id, runs=2)
-    if life in ("asked", "suspended", "tools"):
+    if life in ("asked", "suspended", "tools", "regretted"):
         await patiently(lambda: parts.commands.end(job.id))
     while (
         life == "expires"
@@ -418,7 +425,11 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         attempts = await attempts_of(transaction, job_id)
         updates = await updates_of(transaction, job_id)
         assert await companions_of(transaction, job_id) == [], where
-    assert len(attempts) == (2 if life in TWICE else life != "never"), where
+    uids = world.made[f"j-{job_id}"]
+    if life != "regretted":
+        assert len(uids) == (2 if life in TWICE else life != "never"), where
+    assert {one.uid for one in attempts} == uids, where
+    assert all(one.ended_at is not None and one.outcome for one in attempts), where
     assert record.retries_used == (life == "retried"), where
     assert (attempts[-1].uid if attempts else None) == record.uid, where
     check_updates(updates, life, where)
@@ -479,7 +490,7 @@ async def check_usage(
         every = await usage_after(transaction, 0, limit=10**6)
         runs = await pod_records_of(transaction, job_id)
         uids = {one.attempt: one.uid for one in await attempts_of(transaction, job_id)}
-    assert runs or tool is not None or not uids, where
+    assert runs or tool is not None or not uids or "regretted" in job_id, where
     if tool is None:
         own_uids = {one.uid for one in every if (one.job_id, one.tool) == (job_id, None)}
         assert own_uids <= {*uids.values()}, where
@@ -564,3 +575,32 @@ async def die_everywhere(
     if count is None:
         calls = ("create", "write", "read")
         assert set(found) >= {f"{when} {call}" for call in calls for when in ("before", "after")}
+
+
+async def test_an_end_waits_for_the_news_of_pods_that_ran(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_one("news", "asked")
+    async with world.controller(Tripwire()) as parts:
+        with monkeypatch.context() as behind:
+            # VolcanoJobs are followed, and the watch of pods is late.
+            for of in ("of_job", "departed_of"):
+                behind.setattr(world.informer.pods, of, lambda _job: ())
+            await parts.submit(job)
+            await parts.drive(job.id, lambda r: r.state == "RUNNING")
+            await patiently(lambda: parts.commands.end(job.id))
+
+            async def gone() -> bool:
+                await parts.look(job.id, tools=False)
+                return await _nothing(world, f"fumarole.dev/job={job.id}")
+
+            await eventually(gone, what="the VolcanoJob or its pod stays")
+            for _ in range(10):
+                await parts.look(job.id, tools=False)
+            assert not (await parts.record(job.id)).is_final
+        await parts.drive_to_the_end(job.id)
+        await check(world, parts, job.id, "asked", "the watch")
+        async with parts.store.read() as transaction:
+            (run,) = await pod_records_of(transaction, job.id)
+        assert run.started_at is not None
+        assert run.ended_at is not None
