@@ -64,10 +64,13 @@ async def test_two_people_compute_in_notebooks_side_by_side(
 async def test_a_terminal_answers_and_says_when_its_session_has_ended(
     system: LocalSystem, visit: Visit
 ) -> None:
-    ada = await Person.arrive(await visit(), system.address, "ada")
+    context = await visit()
+    await context.set_extra_http_headers({"Accept-Language": "de-CH, en;q=0.5"})
+    ada = await Person.arrive(context, system.address, "ada")
     job = await ada.start("Shell")
     await ada.running(job)
     terminal = await ada.open(job)
+    await expect(terminal.get_by_role("status")).to_have_text("Verbunden")
     await type_in_terminal(terminal, "echo $((6*7))", "42")
     # A reload finds the same shell, with what it had written.
     await type_in_terminal(terminal, "marker=still-here; echo set", "set")
@@ -76,8 +79,14 @@ async def test_a_terminal_answers_and_says_when_its_session_has_ended(
     await type_in_terminal(terminal, "echo $marker", "still-here")
     await picture(terminal, "terminal")
     await ada.stop(job)
-    await expect(terminal.get_by_text("session has ended").first).to_be_visible()
+    # The page that is open says by whom, and so does the one that is there from then on.
+    await expect(terminal.locator("#notice")).to_contain_text("ada hat den Job beendet.")
     await picture(terminal, "terminal-ended")
+    await terminal.reload()
+    await expect(terminal.get_by_role("heading", level=1)).to_have_text("Shell wurde beendet")
+    await expect(terminal.get_by_role("status")).to_contain_text("ada hat den Job beendet.")
+    link = terminal.get_by_role("link", name="Zum Job")
+    assert await link.get_attribute("href") == f"{system.address}/#{job}"
 
 
 @pytest.mark.usefixtures("desktops")
@@ -100,7 +109,10 @@ async def test_a_desktop_shows_pixels_and_reacts_to_a_click(
             await asyncio.sleep(0.1)
     await picture(desktop, "desktop")
     await ada.stop(job)
-    await expect(desktop.get_by_text("session has ended").first).to_be_visible()
+    await expect(desktop.locator("#notice")).to_contain_text("ada ended its job.")
+    await desktop.reload()
+    await expect(desktop.get_by_role("heading", level=1)).to_have_text("Desktop was stopped")
+    await expect(desktop.get_by_role("status")).to_contain_text("ada ended its job.")
 
 
 @pytest.mark.usefixtures("shells")
