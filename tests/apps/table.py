@@ -150,7 +150,7 @@ exec node "$NPM/wetty/build/main.js" --host 0.0.0.0 --port 3000 --base / --ssh-h
     --ssh-port 2222 --ssh-user user --ssh-auth publickey --ssh-key "$PWD/key" \\
     --known-hosts "$PWD/known"
 """
-_XTERM: Final = """\
+XTERM: Final = """\
 ((buffer) => Array.from({ length: buffer?.length ?? 0 }, (_, row) =>
 buffer.getLine(row).translateToString()).join("\\n"))(globalThis.wetty_term?.buffer.active)
 """
@@ -306,10 +306,10 @@ _ROWS: Final = (
         debian=("openssh-server",),
         command=_SSHD,
         port=3000,
-        loads=(("read", _XTERM, "$"),),
+        loads=(("read", XTERM, "$"),),
         computes=(
             ("type", ".xterm-helper-textarea", "echo =$(({n} * {n}))=\n"),
-            ("read", _XTERM, "={square}="),
+            ("read", XTERM, "={square}="),
         ),
         transport="WebSocket",
         recovery="after a reload",

@@ -1,34 +1,54 @@
-"""Tools beside a training job, in a real browser: TensorBoard and JupyterLab with its files."""
+"""Tools beside a training job, in a real browser, each as the docs declare it.
+
+TensorBoard and JupyterLab are packages of this project's tests; WeTTY is installed with npm, and
+skipped where it cannot be had.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+import pytest_asyncio
+import yaml
 from playwright.async_api import Page, expect
 
 from controller.kube.client import Kube
-from controller.kube.kinds import PODS, VCJOBS, Kind
+from controller.kube.errors import AlreadyExists
+from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, VCJOBS
+from deploy.local import cluster_use
+from deploy.local.cluster.kubelet.images import MORE_VARIABLE
 from deploy.local.orchestrator.keys import ensure_key
 from deploy.local.orchestrator.tokens import Tokens
 from deploy.local.system import LocalSystem
+from tests.apps.install import CannotInstall, apps_folder, install
+from tests.apps.table import REAL_APPS, XTERM
 from tests.controller.running import eventually
-from tests.e2e.conftest import Visit
+from tests.e2e.conftest import KUBECONFIG, Visit
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.needs("chromium"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        bool(KUBECONFIG), reason="images of tools have to be pulled, and a claim made"
+    ),
+    pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="needs TensorBoard"),
     pytest.mark.long,
 ]
 
-CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PAGE = Path(__file__).parents[2] / "docs/how-to/tools.md"
+STARTS_MS = 240_000
 TRAIN = """
 import pathlib, time
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -49,8 +69,50 @@ JOB: dict[str, Any] = {
     "resources": {"cpu": 0.5, "memory": "512Mi"},
     "invocation": {"command": ["python3", "-c", TRAIN]},
     "output": "/home",
-    "tools": ["tensorboard"],
 }
+
+
+def declared() -> dict[str, Any]:
+    """Return the tools that the docs declare, as they are run here."""
+    found = re.search(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    file: dict[str, Any] = yaml.safe_load(found[1])
+    # In the embedded cluster a container's root is nobody outside of it.
+    file["tools"]["jupyterlab"]["command"].append("--allow-root")
+    # So tools have to be placed beside their rank.
+    del file["shared_volumes"]
+    return file
+
+
+@pytest.fixture(scope="module")
+def images() -> dict[str, dict[str, Any] | CannotInstall]:
+    """What stands behind the images of tools, or why that cannot be had here."""
+    found = dict[str, dict[str, Any] | CannotInstall]()
+    try:
+        folder = install(REAL_APPS["wetty"], apps_folder()).folder
+    except CannotInstall as error:
+        found["wetty"] = error
+    else:
+        path = f"{folder / 'node_modules/.bin'}:{os.environ['PATH']}"
+        found["wetty"] = {"visible": [str(folder)], "environment": {"PATH": path}}
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(
+    images: Mapping[str, dict[str, Any] | CannotInstall],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[LocalSystem]:
+    """A system that offers these tools."""
+    folder = tmp_path_factory.mktemp("tools")
+    there = {name: one for name, one in images.items() if not isinstance(one, CannotInstall)}
+    (folder / "images.json").write_text(json.dumps(there))
+    (folder / "tools.json").write_text(json.dumps(declared()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MORE_VARIABLE, str(folder / "images.json"))
+        patch.setattr(cluster_use, "_TOOLS", folder / "tools.json")
+        async with LocalSystem() as system:
+            yield system
 
 
 class Orchestrator:
@@ -69,12 +131,16 @@ class Orchestrator:
             assert answer.status < 300, said
             return said
 
-    async def link(self, tool: str, path: str) -> str:
-        """Return the address with which ada opens a tool of the job."""
-        item = {"job": "training", "rank": 0, "endpoint": f"tool:{tool}"}
+    async def open(self, tool: str, *, job: str) -> dict[str, Any]:
+        """Return a session that leads to the tool."""
+        item = {"job": job, "rank": 0, "endpoint": f"tool:{tool}"}
         said = await self.call("POST", "/v1/sessions", {"items": [item]})
-        (session,) = said["items"]
-        token = self._tokens.for_session(session, user="ada", now=time.time())
+        session: dict[str, Any] = said["items"][0]
+        return session
+
+    def link(self, session: Mapping[str, Any], path: str, *, user: str = "ada") -> str:
+        """Return the address with which a user opens the session."""
+        token = self._tokens.for_session(session, user=user, now=time.time())
         origin = f"{self._gateway.scheme}://{session['hosts'][0]}:{self._gateway.port}"
         return f"{origin}/.fumarole/open#token={token}&next={path}"
 
@@ -85,16 +151,39 @@ async def orchestrator(system: LocalSystem) -> AsyncIterator[Orchestrator]:
         yield Orchestrator(system, http)
 
 
-async def claim_home(kube: Kube) -> None:
+async def claim_home(kube: Kube, job: str) -> None:
     """Make the claim on which the job's files are, once it is known where it runs."""
 
     async def look() -> str | None:
-        found = await kube.list(VCJOBS, labels="fumarole.dev/job=training")
+        found = await kube.list(VCJOBS, labels=f"fumarole.dev/job={job}")
         return found[0]["metadata"]["namespace"] if found else None
 
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     namespace = await eventually(look, seconds=60, what="the job is not submitted")
-    await kube.create(CLAIMS, {"metadata": {"name": "home"}, "spec": spec}, namespace)
+    with suppress(AlreadyExists):
+        await kube.create(
+            PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "home"}, "spec": spec}, namespace
+        )
+
+
+@asynccontextmanager
+async def training(system: LocalSystem, job: str, **fields: Any) -> AsyncIterator[Orchestrator]:
+    """Have a training job run for the block; nothing is left of its tools after it."""
+    kubeconfig = system.kubeconfig_of("admin")
+    async with orchestrator(system) as asked, Kube.connect(kubeconfig) as kube:
+        await asked.call("POST", "/v1/jobs", {"items": [JOB | {"id": job} | fields]})
+        await claim_home(kube, job)
+        try:
+            yield asked
+        finally:
+            await asked.call("DELETE", f"/v1/jobs/{job}")
+
+        async def gone() -> bool:
+            left = [await kube.list(kind, labels="fumarole.dev/job") for kind in (VCJOBS, PODS)]
+            names = [one["metadata"]["name"] for found in left for one in found]
+            return not [name for name in names if name.startswith("t-")]
+
+        await eventually(gone, seconds=120, what="something of a tool is left")
 
 
 async def until_shown(page: Page, text: str) -> None:
@@ -108,33 +197,65 @@ async def until_shown(page: Page, text: str) -> None:
     await eventually(look, seconds=90, what=f"the page does not show {text}")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="needs TensorBoard")
 async def test_tensorboard_and_jupyterlab_beside_a_training_job(
-    system: LocalSystem, visit: Visit
+    site: LocalSystem, visit: Visit
 ) -> None:
-    if system.cluster is None:
-        pytest.skip("the images of tools have to be pulled, and a claim to be made")
-    kubeconfig = system.kubeconfig_of("admin")
-    async with orchestrator(system) as asked, Kube.connect(kubeconfig) as kube:
-        await asked.call("POST", "/v1/jobs", {"items": [JOB]})
-        await claim_home(kube)
+    async with training(site, "training", tools=["tensorboard"]) as asked:
         context = await visit()
         board, lab = await context.new_page(), await context.new_page()
         # Opened while it still waits: the page follows its start, and enters by itself.
-        await board.goto(await asked.link("tensorboard", "/"))
-        await board.wait_for_url(lambda url: ".fumarole" not in url, timeout=120_000)
+        session = await asked.open("tensorboard", job="training")
+        await board.goto(asked.link(session, "/"))
+        await board.wait_for_url(lambda url: ".fumarole" not in url, timeout=STARTS_MS)
         await until_shown(board, "loss")
         await asked.call("POST", "/v1/jobs/training/tools", {"tool": "jupyterlab"})
-        await lab.goto(await asked.link("jupyterlab", "/lab"))
-        await expect(lab.get_by_text("notes.txt").first).to_be_visible(timeout=120_000)
-        await asked.call("DELETE", "/v1/jobs/training")
-        for page in (board, lab):
+        session = await asked.open("jupyterlab", job="training")
+        await lab.goto(asked.link(session, "/lab"))
+        await expect(lab.get_by_text("notes.txt").first).to_be_visible(timeout=STARTS_MS)
+    for page in (board, lab):
+        await until_shown(page, "session has ended")
+
+
+async def test_two_users_of_one_tool_come_and_go_by_themselves(
+    site: LocalSystem, visit: Visit
+) -> None:
+    async with training(site, "shared") as asked:
+        attached = [
+            await asked.call("POST", "/v1/jobs/shared/tools", {"tool": "jupyterlab"})
+            for _ in range(2)
+        ]
+        assert len({one["attached_at"] for one in attached}) == 1
+        session = await asked.open("jupyterlab", job="shared")
+        users = ("ada", "bob")
+        pages = {user: await (await visit()).new_page() for user in users}
+        for user, page in pages.items():
+            await page.goto(asked.link(session, "/lab", user=user))
+        for page in pages.values():
+            await expect(page.get_by_text("notes.txt").first).to_be_visible(timeout=STARTS_MS)
+        await asked.call("POST", f"/v1/sessions/{session['sid']}/revoke", {"sub": "bob"})
+        await until_shown(pages["bob"], "access was withdrawn")
+        await until_shown(pages["ada"], "notes.txt")
+        # Bob gets a session of his own, and both end with the tool, not with the job.
+        own = await asked.open("jupyterlab", job="shared")
+        await pages["bob"].goto(asked.link(own, "/lab", user="bob"))
+        await until_shown(pages["bob"], "notes.txt")
+        await asked.call("DELETE", "/v1/jobs/shared/tools/jupyterlab")
+        for page in pages.values():
             await until_shown(page, "session has ended")
+        for one in (session, own):
+            ended = await asked.call("GET", f"/v1/sessions/{one['sid']}")
+            assert (ended["state"], ended["end_reason"]) == ("ended", "tool_removed")
+        assert (await asked.call("GET", "/v1/jobs/shared"))["state"] == "RUNNING"
 
-        async def gone() -> bool:
-            of_tools = "fumarole.dev/job,fumarole.dev/job!=training"
-            left = [await kube.list(kind, labels=of_tools) for kind in (VCJOBS, PODS)]
-            names = [one["metadata"]["name"] for found in left for one in found]
-            return not [name for name in names if name.startswith("t-")]
 
-        await eventually(gone, seconds=60, what="something of a tool is left")
+async def test_the_terminal_of_wetty_is_reached_through_its_websocket(
+    site: LocalSystem, visit: Visit, images: Mapping[str, object]
+) -> None:
+    if isinstance(error := images["wetty"], CannotInstall):
+        pytest.skip(str(error))
+    async with training(site, "shell", tools=["wetty"]) as asked:
+        page = await (await visit()).new_page()
+        await page.goto(asked.link(await asked.open("wetty", job="shell"), "/"))
+        await page.wait_for_selector(".xterm-helper-textarea", timeout=STARTS_MS)
+        # What it prompts for comes from its server; its shell wants root, or an SSH server.
+        await page.wait_for_function(f"() => ({XTERM}).trim() !== ''", timeout=STARTS_MS)
