@@ -2,8 +2,7 @@
 
 - ``workqueue``, ``reconciler``: which job is looked at when, by which worker.
 - ``observe``: a job in store and cache at one moment. ``lifecycle``: the next step (no I/O).
-- ``actions``: dispatches a step to ``submitting``, ``ending``, ``policy_actions`` and
-  ``tool_actions``.
+- ``actions``: does a step; those that make or end an attempt by ``submitting`` and ``ending``.
 - ``plugin_calls``, ``requeue``: a step that is not done yet is looked at later.
 - ``adoption``: VolcanoJobs that the store does not know. ``monitoring``: due hooks of plugins.
 

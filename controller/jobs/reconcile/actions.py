@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, assert_never
@@ -10,51 +11,25 @@ from typing import Any, Final, assert_never
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.history.job_record import JobRecords
-from controller.jobs.history.pod_records import is_of, make_pod_records
+from controller.jobs.history.pod_records import are_recorded, is_of, make_pod_records
 from controller.jobs.history.states import Happening, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
+from controller.jobs.reconcile import steps
 from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, EndActions
 from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
-from controller.jobs.reconcile.policy_actions import PolicyActions
 from controller.jobs.reconcile.requeue import RequeueAfter
-from controller.jobs.reconcile.steps import (
-    AdoptNewerAttempt,
-    Conclude,
-    Confirm,
-    ConfirmPods,
-    Details,
-    EndOverdue,
-    EndTool,
-    Expose,
-    Finish,
-    KeepForRecovery,
-    Note,
-    Order,
-    Park,
-    RecordPods,
-    Remove,
-    RemovePods,
-    Replace,
-    Rest,
-    Restore,
-    RunHooks,
-    SetTimers,
-    StartNextAttempt,
-    StartTool,
-    Step,
-    Stop,
-    Submit,
-)
 from controller.jobs.reconcile.submitting import SubmitActions
-from controller.jobs.reconcile.tool_actions import ToolActions
 from controller.jobs.submission.commands import EXPIRED
+from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.store.jobs.hook_runs import HookState
-from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.mount_points import note_missing
 from controller.store.jobs.pods import pod_records_of, upsert_pod_records
 from controller.store.jobs.progress import attempts_of, move_attempt, start_attempt
+from controller.store.jobs.timers import Timer, replace_timers
+from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.observed import ObservedPod
 
 NEWS_SECONDS: Final = 30.0
@@ -102,10 +77,8 @@ class Actions:
             calls=self._calls,
         )
         self._ending = EndActions(records, cluster)
-        self._policies = PolicyActions(records, cluster)
-        self._tools = ToolActions(records)
 
-    async def do(self, step: Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
+    async def do(self, step: steps.Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
         """Do *step*; return how the job is observed then, None where that takes another look.
 
         Raises:
@@ -114,58 +87,58 @@ class Actions:
             KubeError, StoreUnavailable, PluginFailed: If it failed, and is to be tried again.
         """
         match step:
-            case RecordPods():
+            case steps.RecordPods():
                 return await self._record_pods(seen)
-            case Submit():
+            case steps.Submit():
                 await self._submitting.submit(seen.record)
-            case Expose():
+            case steps.Expose():
                 await self._submitting.expose(seen)
-            case Restore():
+            case steps.Restore():
                 await self._submitting.expose(seen)
                 # The watch will show it; looking again is for when it does not.
                 raise RequeueAfter(LOOK_AGAIN_SECONDS)
-            case Note():
+            case steps.Note():
                 return seen.after(await self._note(step, seen))
-            case RunHooks():
+            case steps.RunHooks():
                 await self._run_hooks(step, seen)
-            case KeepForRecovery(what):
+            case steps.KeepForRecovery(what):
                 return seen.after(await self._submitting.keep_for_recovery(seen, what))
-            case Stop():
+            case steps.Stop():
                 await self._ending.stop(seen)
-            case StartNextAttempt():
+            case steps.StartNextAttempt():
                 await self._ending.renew(step, seen)
-            case Replace():
+            case steps.Replace():
                 await self._ending.replace(seen.record)
-            case AdoptNewerAttempt():
+            case steps.AdoptNewerAttempt():
                 await self._ending.catch_up(seen)
-            case Conclude():
+            case steps.Conclude():
                 return seen.after(await self._ending.conclude(step, seen))
-            case Confirm():
+            case steps.Confirm():
                 await self._ending.confirm(step, seen)
-            case Order():
-                await self._policies.order(step, seen)
-            case SetTimers(timers):
-                await self._policies.set_timers(seen.record, timers)
-            case ConfirmPods():
+            case steps.Order():
+                await self._order(step, seen)
+            case steps.SetTimers(timers):
+                await self._set_timers(seen.record, timers)
+            case steps.ConfirmPods():
                 return await self._confirm_pods(step, seen)
-            case Remove(uid):
+            case steps.Remove(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
                 await self._ending.remove(seen.record, shown, uid)
-            case RemovePods(pods):
+            case steps.RemovePods(pods):
                 await self._ending.remove_pods(seen.record, pods)
                 # The watch tells when it is gone; looking again is for when it does not.
                 raise RequeueAfter(5.0)
-            case Finish():
+            case steps.Finish():
                 await self._ending.finish(seen.record)
-            case Park(why):
+            case steps.Park(why):
                 await self._park(seen, why)
-            case EndOverdue():
+            case steps.EndOverdue():
                 await self._ending.ask(seen.record, EXPIRED)
-            case StartTool(due):
-                await self._tools.start(seen.record, due)
-            case EndTool(how):
+            case steps.StartTool(due):
+                await self._start_tool(seen.record, due)
+            case steps.EndTool(how):
                 await self._ending.ask(seen.record, how)
-            case Rest():
+            case steps.Rest():
                 pass
             case _:
                 assert_never(step)
@@ -200,22 +173,67 @@ class Actions:
             return None  # another look forgets those
         return replace(seen, runs={run.pod_uid: run for run in written})
 
-    async def _confirm_pods(self, step: ConfirmPods, seen: ObservedState) -> ObservedState | None:
+    async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
+        """Have exactly these timers run; those that run already keep their due times."""
+        async with self._records.lead() as transaction:
+            if await self._records.held(transaction, record) is not None:
+                await replace_timers(transaction, record.id, timers=timers)
+
+    async def _order(self, step: steps.Order, seen: ObservedState) -> None:
+        """Have Volcano abort, terminate or complete the VolcanoJob, and remember that it was us."""
+        record, job = seen.record, seen.job
+        if job is None:
+            return
+        # Before the command: whoever finds the VolcanoJob ended must know why.
+        await self._records.tell(record, ordered=step.action, ordered_why=step.why)
+        await self._cluster.command(record.id, job, step.action)
+        # Volcano loses a command that comes while it starts the job over.
+        raise RequeueAfter(LOOK_AGAIN_SECONDS)
+
+    async def _are_as_seen(self, seen: ObservedState) -> bool:
+        """Say whether the cluster itself shows the VolcanoJob's pods as they are written down.
+
+        The news of pods comes apart from that of VolcanoJobs, and perhaps much later.
+        """
+        record = seen.record
+        pods = await self._cluster.find_pods(record.namespace, record.id)
+        own = [pod for pod in pods if pod.owner_uid == record.uid]
+        there = {pod.uid for pod in own}
+        runs = {uid: run for uid, run in seen.runs.items() if uid in there}
+        return are_recorded(runs, own, ())
+
+    async def _start_tool(self, record: JobRecord, due: DueRun) -> None:
+        """Have the tool run, if it and its job are still as they were seen."""
+        run = _record_of_run(record, due, now=self._records.clock())
+        async with self._records.lead() as transaction:
+            if await self._records.held(transaction, record) is None:
+                return
+            tool = await find_tool(transaction, due.tool.place)
+            if tool != due.tool:
+                return
+            if await find_job(transaction, run.id) is None:
+                await insert_job(transaction, run, labels={})
+            await set_run(transaction, tool, run.id)
+        log.info("a tool begins", extra={"job": record.id, "tool": tool.name, "run": run.id})
+
+    async def _confirm_pods(
+        self, step: steps.ConfirmPods, seen: ObservedState
+    ) -> ObservedState | None:
         """Do what follows from the pods, unless their cache is behind."""
-        if not await self._policies.are_as_seen(seen):
+        if not await self._are_as_seen(seen):
             raise RequeueAfter(1.0)
         match step.then:
-            case Conclude() as conclusion:
+            case steps.Conclude() as conclusion:
                 return seen.after(await self._ending.conclude(conclusion, seen))
-            case StartNextAttempt() as renewal:
+            case steps.StartNextAttempt() as renewal:
                 await self._ending.renew(renewal, seen)
-            case Order() as order:
-                await self._policies.order(order, seen)
+            case steps.Order() as order:
+                await self._order(order, seen)
             case _:
                 assert_never(step.then)
         return None
 
-    async def _note(self, note: Note, seen: ObservedState) -> JobRecord | None:
+    async def _note(self, note: steps.Note, seen: ObservedState) -> JobRecord | None:
         record = seen.record
         values: dict[str, Any] = {
             "state": next_state(record.state, note.happening),
@@ -241,7 +259,7 @@ class Actions:
         # Nodes have clocks of their own, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))
 
-    async def _run_hooks(self, step: RunHooks, seen: ObservedState) -> None:
+    async def _run_hooks(self, step: steps.RunHooks, seen: ObservedState) -> None:
         record = seen.record
         # What the last hook sees of the pods is what is paid for.
         if step.hook == "cleanup" and not await self._knows_pods(seen):
@@ -263,7 +281,7 @@ class Actions:
         Those that are gone from the cluster may be on their way in a watch that is behind: it is
         waited for, a while, where nothing is followed, or a job ran and no pod of it is known to.
         """
-        if not await self._policies.are_as_seen(seen):
+        if not await self._are_as_seen(seen):
             return False
         if not seen.blind and any(run.started_at is not None for run in seen.runs.values()):
             return True
@@ -290,7 +308,23 @@ class Actions:
         )
 
 
-def _dated(details: Details, now: float) -> dict[str, Any] | None:
+def _record_of_run(record: JobRecord, due: DueRun, *, now: float) -> JobRecord:
+    """Return the record of a tool's run: what becomes of it is as of jobs."""
+    of = describe_run(due, record)
+    named = run_id(of)
+    return JobRecord(
+        id=named,
+        owner_user=record.owner_user,
+        owner_project=record.owner_project,
+        namespace=record.namespace,
+        spec={**due.tool.spec, "id": named},
+        created_at=now,
+        tool=of.model_dump(mode="json"),
+        **due.tool.charged,
+    )
+
+
+def _dated(details: steps.Details, now: float) -> dict[str, Any] | None:
     """Return *details* with the time at which they were told."""
     return None if details is None else {**details, "at": now}
 

@@ -77,8 +77,8 @@ class StepMetrics(Protocol):
         ...
 
 
-class Logs(Protocol):
-    """Reads the logs of pods before these are gone."""
+class Logs:
+    """Reads the logs of pods before these are gone; by itself, none."""
 
     def observe(
         self,
@@ -88,34 +88,12 @@ class Logs(Protocol):
         written: Collection[str],
     ) -> None:
         """Begin to read what is to be read now; *written* are the pods that are written down."""
-        ...
 
     def removal_waits_until(self, record: JobRecord) -> float | None:
         """Return until when pods of the job that have ended are to stay; None: for nothing."""
-        ...
 
     def forget(self, job_id: str) -> None:
         """Take the job for gone."""
-        ...
-
-
-class NoLogs:
-    """Reads none."""
-
-    def observe(
-        self,
-        record: JobRecord,
-        pods: Sequence[ObservedPod],
-        departed: Sequence[ObservedPod],
-        written: Collection[str],
-    ) -> None:
-        """Do nothing."""
-
-    def removal_waits_until(self, record: JobRecord) -> float | None:
-        """Return that nothing is waited for."""
-
-    def forget(self, job_id: str) -> None:
-        """Do nothing."""
 
 
 def rest_after(took: float, share: float) -> float:
@@ -175,7 +153,7 @@ class Reconciler:
         self._told = told
         self._metrics = metrics
         self._clock = clock
-        self._logs: Logs = logs or NoLogs()
+        self._logs = logs or Logs()
         self._beside = tuple(beside)
         self._contained = Containment("not looked at", metrics.step_failed)
         self._news = asyncio.Event()

@@ -34,7 +34,7 @@ _table = tables.jobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job as the store has it.
+    """A job as the store has it, by default as it begins.
 
     ``desired`` is what was asked for, ``state`` what is told to the orchestrator; ``outcome`` is
     set once it is decided how the job ends, and becomes its state when everything is done. Until
@@ -56,18 +56,18 @@ class JobRecord:
     owner_project: str | None
     namespace: str
     spec: Mapping[str, Any]
-    sealed: bytes | None
-    fingerprint: bytes | None
-    desired: Desired
-    state: str
-    reason: str | None
-    message: str | None
-    attempt: int
-    uid: str | None
-    outcome: str | None
+    sealed: bytes | None = None
+    fingerprint: bytes | None = None
+    desired: Desired = "run"
+    state: str = "IN_QUEUE"
+    reason: str | None = "submitting"
+    message: str | None = "being submitted"
+    attempt: int = 1
+    uid: str | None = None
+    outcome: str | None = None
     created_at: float
-    started_at: float | None
-    finished_at: float | None
+    started_at: float | None = None
+    finished_at: float | None = None
     queue: str | None = None
     allocated_seconds: float | None = None
     end_state: str | None = None
