@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from controller.jobs.containment import Containment
-from controller.store.database import Store
+from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.batches import forget_batches
 from controller.store.jobs.hook_runs import forget_lone_hook_failures
@@ -103,9 +103,14 @@ class Retention:
         with self._contained.of("jobs"):
             total = await self._forget_jobs(before)
         with self._contained.of("batches"):
-            await self._forget_batches(before)
+            await self._in_pages(
+                lambda found: forget_batches(found, before=before, limit=_BATCHES_AT_ONCE),
+                _BATCHES_AT_ONCE,
+            )
         with self._contained.of("usage"):
-            await self._forget_usage(before)
+            await self._in_pages(
+                lambda found: forget_usage(found, before=before, limit=MOST_ENTRIES), MOST_ENTRIES
+            )
         if self._keep.updates is not None:
             with self._contained.of("updates"):
                 await self._forget_updates(self._clock() - self._keep.updates)
@@ -115,7 +120,7 @@ class Retention:
             async with self._store.lead(self._term) as transaction:
                 await forget_links(transaction, now=self._clock())
         with self._contained.of("lists"):
-            await self._fill_in_lists()
+            await self._in_pages(_fill_in_lists, AT_ONCE)
         with self._contained.of("hooks"):
             async with self._store.lead(self._term) as transaction:
                 await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
@@ -151,26 +156,12 @@ class Retention:
             return gone
         return len(job_ids)
 
-    async def _forget_batches(self, before: float) -> None:
-        gone = _BATCHES_AT_ONCE
-        while gone == _BATCHES_AT_ONCE:
+    async def _in_pages(self, work: Callable[[Transaction], Awaitable[int]], page: int) -> None:
+        """Do *work* in one transaction after another, until it has done less than a *page*."""
+        done = page
+        while done == page:
             async with self._store.lead(self._term) as transaction:
-                gone = await forget_batches(transaction, before=before, limit=_BATCHES_AT_ONCE)
-            await asyncio.sleep(PAUSE_SECONDS)
-
-    async def _fill_in_lists(self) -> None:
-        filled = AT_ONCE
-        while filled == AT_ONCE:
-            async with self._store.lead(self._term) as transaction:
-                jobs = await fill_in_kinds(transaction, limit=AT_ONCE)
-                filled = max(jobs, await fill_in_owners(transaction, limit=AT_ONCE))
-            await asyncio.sleep(PAUSE_SECONDS)
-
-    async def _forget_usage(self, before: float) -> None:
-        gone = MOST_ENTRIES
-        while gone == MOST_ENTRIES:
-            async with self._store.lead(self._term) as transaction:
-                gone = await forget_usage(transaction, before=before, limit=MOST_ENTRIES)
+                done = await work(transaction)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget_updates(self, before: float) -> None:
@@ -198,3 +189,8 @@ class Retention:
                 return
             after = old[-1]
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _fill_in_lists(transaction: Transaction) -> int:
+    jobs = await fill_in_kinds(transaction, limit=AT_ONCE)
+    return max(jobs, await fill_in_owners(transaction, limit=AT_ONCE))
