@@ -1,0 +1,80 @@
+"""What is shown of a job that waits for its turn, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from functools import partial
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from deploy.local.system import LocalSystem
+from shared.bus import Keys, connect
+from tests.controller.running import eventually
+from tests.e2e.conftest import Visit
+from tests.e2e.test_tools import orchestrator
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.needs("chromium"),
+    pytest.mark.timeout(600),
+    # Positions are looked up every half a minute.
+    pytest.mark.long,
+]
+
+
+async def status_of(system: LocalSystem, sid: str) -> dict[str, Any] | None:
+    """Return what the route of a session says of its job."""
+    client = connect(system.layout.redis.urls["controller"])
+    try:
+        raw = await client.hget(Keys(system.layout.cluster.instance).routes, sid)
+    finally:
+        await client.aclose()
+    status: dict[str, Any] | None = json.loads(raw)["status"] if raw else None
+    return status
+
+
+async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
+    system: LocalSystem, visit: Visit
+) -> None:
+    if system.cluster is None:
+        pytest.skip("the cluster's room has to be known")
+    run, job = secrets.token_hex(3), {"owner": {"user": "ada"}, "image": "python"}
+    # Of 64 processors; what is not there keeps all of them waiting, in the order of their age.
+    shape = {
+        "resources": {"cpu": 40, "memory": "64Mi"},
+        "invocation": {"command": ["sleep", "900"]},
+    }
+    names = [f"{name}-{run}" for name in ("full", "first", "second")]
+    async with orchestrator(system) as asked:
+
+        async def stands(name: str, *, as_: tuple[str, str | None]) -> bool:
+            told = await asked.call("GET", f"/v1/jobs/{name}")
+            return (told["state"], told["reason"]) == as_
+
+        standing: list[tuple[str, str | None]] = [("RUNNING", None), *[("IN_QUEUE", "queued")] * 2]
+        for name, as_ in zip(names, standing, strict=True):
+            await asked.call("POST", "/v1/jobs", {"items": [{"id": name} | job | shape]})
+            await eventually(partial(stands, name, as_=as_), seconds=120, what=f"{name}: not {as_}")
+        items = [{"job": name, "rank": 0, "kind": "terminal"} for name in names[1:]]
+        first, second = (await asked.call("POST", "/v1/sessions", {"items": items}))["items"]
+        page = await (await visit()).new_page()
+        await page.goto(asked.link(second, "/"))
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("waits for its turn")
+        place = page.locator("#status")
+        await expect(place).to_contain_text("It is number 2 in the queue.", timeout=150_000)
+        seen = await status_of(system, second["sid"])
+        assert seen is not None
+        assert seen["position"] == 2
+        # Nobody has the other one open, so nobody counted for it.
+        unseen = await status_of(system, first["sid"])
+        assert unseen is not None
+        assert unseen["phase"] == "queued"
+        assert unseen.get("position") is None
+        await asked.call("DELETE", f"/v1/jobs/{names[1]}")
+        await expect(place).to_contain_text("It is number 1 in the queue.", timeout=150_000)
+        for name in names:
+            await asked.call("DELETE", f"/v1/jobs/{name}")
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("was stopped")
