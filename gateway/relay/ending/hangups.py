@@ -14,31 +14,49 @@ from typing import Final
 
 from gateway.relay.ending.kernel import descriptor_of
 
+_SOON_SECONDS: Final = 0.1
+"""Until the kernel is asked: a peer that takes much is waited for thousands of times a second."""
 _AT_ONCE: Final = 256
-"""Peers told of before the loop turns."""
+"""Peers asked for, or told of, before the loop turns."""
+_PAUSE_SECONDS: Final = 0.01
 
 
 class Hangups:
     """Calls back, once, when the peer of a watched transport has ended or reset its side.
 
+    The kernel is asked a moment after :meth:`watch`, and not at all where it is forgotten by then.
+
     Args:
         loop: Calls back from here.
     """
 
-    __slots__ = ("_closed", "_descriptors", "_epoll", "_loop", "_watched")
+    __slots__ = (
+        "_closed",
+        "_descriptors",
+        "_epoll",
+        "_left",
+        "_loop",
+        "_new",
+        "_timer",
+        "_watched",
+    )
 
     possible: Final = hasattr(select, "EPOLLRDHUP")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._epoll: select.epoll | None = None
-        self._watched: dict[int, tuple[asyncio.Transport, Callable[[], object]]] = {}
+        self._left: dict[asyncio.Transport, Callable[[], object]] = {}
+        self._new: set[asyncio.Transport] = set()
+        """Those that the kernel has still to be asked for."""
+        self._watched: dict[int, asyncio.Transport] = {}
         self._descriptors: dict[asyncio.Transport, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
-        return len(self._watched)
+        return len(self._left)
 
     def watch(self, transport: asyncio.Transport | None, left: Callable[[], object]) -> None:
         """Call *left* when the peer of *transport* leaves, or has left already.
@@ -46,8 +64,47 @@ class Hangups:
         Whoever watches a transport forgets it in ``connection_lost`` at the latest, while its
         descriptor is still open. Watching it twice replaces what is called.
         """
-        if transport is None or self._closed or not self.possible:
+        if transport is None or self._closed or not self.possible or transport.is_closing():
             return
+        self._left[transport] = left
+        self._new.add(transport)
+        if self._timer is None:
+            self._timer = self._loop.call_later(_SOON_SECONDS, self._ask)
+
+    def forget(self, transport: asyncio.Transport | None) -> None:
+        """Watch *transport* no more."""
+        if transport is None or self._left.pop(transport, None) is None:
+            return
+        self._new.discard(transport)
+        descriptor = self._descriptors.pop(transport, -1)
+        if descriptor < 0:
+            return
+        self._watched.pop(descriptor, None)
+        if self._epoll is not None:
+            with suppress(OSError):  # closed by now, which takes it out as well
+                self._epoll.unregister(descriptor)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._closed = True
+        for held in (self._left, self._new, self._watched, self._descriptors):
+            held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def _ask(self) -> None:
+        self._timer = None
+        for _ in range(min(len(self._new), _AT_ONCE)):
+            self._register(self._new.pop())
+        if self._new:
+            self._timer = self._loop.call_later(_PAUSE_SECONDS, self._ask)
+
+    def _register(self, transport: asyncio.Transport) -> None:
         descriptor = descriptor_of(transport)
         if descriptor < 0:
             return
@@ -59,27 +116,7 @@ class Hangups:
         else:
             epoll.register(descriptor, mask)
             self._descriptors[transport] = descriptor
-        self._watched[descriptor] = (transport, left)
-
-    def forget(self, transport: asyncio.Transport | None) -> None:
-        """Watch *transport* no more."""
-        descriptor = self._descriptors.pop(transport, -1) if transport is not None else -1
-        if descriptor < 0:
-            return
-        self._watched.pop(descriptor, None)
-        if self._epoll is not None:
-            with suppress(OSError):  # closed by now, which takes it out as well
-                self._epoll.unregister(descriptor)
-
-    def close(self) -> None:
-        """Watch nothing any more."""
-        self._closed = True
-        self._watched.clear()
-        self._descriptors.clear()
-        if self._epoll is not None:
-            self._loop.remove_reader(self._epoll.fileno())
-            self._epoll.close()
-            self._epoll = None
+            self._watched[descriptor] = transport
 
     def _open(self) -> select.epoll:
         epoll = self._epoll = select.epoll()
@@ -91,6 +128,7 @@ class Hangups:
             return
         for descriptor, _ in self._epoll.poll(0, _AT_ONCE):
             # Looked up each time: one call may end what another was to be called for.
-            watched = self._watched.get(descriptor)
-            if watched is not None:
-                watched[1]()
+            transport = self._watched.get(descriptor)
+            if transport is not None:
+                self._new.discard(transport)
+                self._left[transport]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -56,17 +57,22 @@ async def test_a_peer_that_has_left_before_is_told_of_too() -> None:
     hangups.close()
 
 
-async def test_who_is_forgotten_is_not_told_of() -> None:
+@pytest.mark.parametrize("watched", [0.0, 0.15], ids=["at once", "later"])
+async def test_who_is_forgotten_is_not_told_of(watched: float) -> None:
     hangups = Hangups(asyncio.get_running_loop())
     async with connected(2) as ((one, other), peers):
-        calls: list[int] = []
+        calls, left = list[int](), asyncio.Event()
+        one.transport.pause_reading()
+        other.transport.pause_reading()
         hangups.watch(one.transport, lambda: calls.append(1))
-        hangups.watch(other.transport, lambda: calls.append(2))
+        hangups.watch(other.transport, left.set)
+        await asyncio.sleep(watched)
         hangups.forget(one.transport)
         for peer in peers:
             peer.close()
-        await asyncio.sleep(0.1)
-        assert calls == [2]
+        await told(left)
+        await asyncio.sleep(0.05)
+        assert not calls
         hangups.close()
         hangups.watch(one.transport, lambda: calls.append(3))
         assert len(hangups) == 0
@@ -82,4 +88,23 @@ async def test_a_closed_transport_is_not_watched() -> None:
         hangups.forget(side.transport)
         hangups.watch(side.transport, lambda: None)
         assert len(hangups) == 0
+    hangups.close()
+
+
+async def test_many_are_watched_some_at_a_time() -> None:
+    hangups, left = Hangups(asyncio.get_running_loop()), asyncio.Event()
+    async with connected(300) as (sides, peers):
+        gone: set[int] = set()
+
+        def leave(number: int) -> None:
+            gone.add(number)
+            if len(gone) == len(sides):
+                left.set()
+
+        for number, side in enumerate(sides):
+            side.transport.pause_reading()
+            hangups.watch(side.transport, partial(leave, number))
+        for peer in peers:
+            peer.close()
+        await told(left)
     hangups.close()
