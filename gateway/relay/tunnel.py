@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import FULL_READ, SMALL_READ
+from gateway.relay.turns import FULL_READ
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
@@ -368,7 +368,7 @@ class AppSide(asyncio.Protocol):
         turns.reads_left -= 1
         if turns.reads_left < 0:
             turns.look(self)
-        if len(data) < SMALL_READ:
+        if len(data) < FULL_READ:  # few of its frames are followed now, the rest in timed turns
             tunnel.from_app(data)
         else:
             turns.take(self, data)

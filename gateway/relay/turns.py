@@ -96,19 +96,19 @@ class Turns:
 
         For reads of :data:`SMALL_READ` and more; smaller ones are received without this.
         """
+        began = self._clock()
+        try:
+            reader.receive(data)
+        finally:
+            ended = self._clock()
+            self._note(ended - began)
         if len(data) < FULL_READ:
-            began = self._clock()
-            try:
-                reader.receive(data)
-            finally:
-                self._note(self._clock() - began)
             return
         # The loop's time stands still while one turn lasts.
         turn = self._loop.time()
         if reader is not self._reader or turn != self._turn:
-            self._reader, self._turn, self._began = reader, turn, self._clock()
-        self.time(reader.receive, data)
-        if self._clock() - self._began >= SHARE_SECONDS:
+            self._reader, self._turn, self._began = reader, turn, began
+        if ended - self._began >= SHARE_SECONDS:
             self._reader = None
             reader.pause_for_others()
             self._loop.call_soon(reader.resume_after_others)
@@ -136,13 +136,12 @@ class Turns:
 
     def later(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* in a later turn, which is timed as well."""
-        self._loop.call_soon(self.time, go_on)
+        self._loop.call_soon(self._time, go_on)
 
-    def time(self, act: Callable[..., None], *arguments: object) -> None:
-        """Call *act*, and note how long it took."""
+    def _time(self, act: Callable[[], None]) -> None:
         began = self._clock()
         try:
-            act(*arguments)
+            act()
         finally:
             self._note(self._clock() - began)
 

@@ -41,7 +41,7 @@ class OneTurn:
 
 
 async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -> None:
-    reader, clock = Reader(), iter([0.0, 0.0, 0.0004, 0.0004, 0.0004, 0.0011, 0.0012])
+    reader, clock = Reader(), iter([0.0, 0.0004, 0.0005, 0.0011])
     turns = Turns(OneTurn(), clock=lambda: next(clock))  # type: ignore[arg-type]  # all it needs
     turns.take(reader, b"x" * FULL_READ)
     turns.take(reader, b"x" * FULL_READ)
