@@ -458,8 +458,9 @@ class Exchange(ABC):
 
     def finish_response(self) -> None:
         """The response is whole: keep or close the app's connection, and go on."""
-        self.stop_moving()
         response, whole = self.response, self.request.done
+        if not whole:
+            self.stop_moving()  # of the request: of the response nothing is left
         self.response = None
         self.release(
             reusable=whole

@@ -81,10 +81,9 @@ def find_end(buffer: bytes, seen: int = 0) -> int:
     Raises:
         HeadRefused: ``bad_request``, ``target_too_long`` or ``head_too_large``.
     """
-    end = search_end(buffer, seen)
-    grown = len(buffer) >> _LOOK_AGAIN_BITS != seen >> _LOOK_AGAIN_BITS
-    if len(buffer) > MAX_TARGET_BYTES and (end or grown):
-        _check_sizes(buffer, end or len(buffer), complete=end > 0)
+    end, size = search_end(buffer, seen), len(buffer)
+    if size > MAX_TARGET_BYTES and (end or size >> _LOOK_AGAIN_BITS != seen >> _LOOK_AGAIN_BITS):
+        _check_sizes(buffer, end or size, complete=end > 0)
     return end
 
 
@@ -94,7 +93,7 @@ def search_end(buffer: bytes, seen: int) -> int:
     Raises:
         HeadRefused: ``bad_request`` for a bare LF or CR in what was not seen before.
     """
-    end = buffer.find(b"\r\n\r\n", max(seen - 3, 0)) + 4
+    end = buffer.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
     if end > 3:
         return end
     # A CR that came last may get its LF now.

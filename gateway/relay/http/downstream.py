@@ -175,13 +175,14 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the phase says."""
-        self.context.meters.http.up += len(data)
-        self.activity.up += len(data)
-        turns = self.context.turns
+        size, context = len(data), self.context
+        context.meters.http.up += size
+        self.activity.up += size
+        turns = context.turns
         turns.reads_left -= 1
         if turns.reads_left < 0:
             turns.look(self)
-        if len(data) < SMALL_READ:
+        if size < SMALL_READ:
             self.receive(data)
         else:
             turns.take(self, data)
@@ -237,8 +238,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Write to the browser."""
         if self.transport is not None:
-            self.context.meters.http.down += len(data)
-            self.activity.down += len(data)
+            size = len(data)
+            self.context.meters.http.down += size
+            self.activity.down += size
             self.transport.write(data)
 
     def set_reading(self, reading: bool) -> None:
