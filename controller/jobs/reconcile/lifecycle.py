@@ -414,7 +414,8 @@ def _failed(seen: ObservedState, job: ObservedJob) -> Step:
             told = _note_if_new(seen, Note(Happening.WAITS, "restarting", text))
             return Rest(timer.due_at) if isinstance(told, Rest) else told
     step = _after_failure(seen, job, policies, followed)
-    return ConfirmPods(step) if policies else step
+    # A pod of which nothing is known yet may say why.
+    return ConfirmPods(step) if policies or step == _UNEXPLAINED else step
 
 
 def _after_failure(
