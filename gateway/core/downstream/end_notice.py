@@ -12,9 +12,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.answers import REFUSALS, Refusal, subject_of
-from gateway.core.access.grants import HTTP_NOTICE_NAME, HTTPS_NOTICE_NAME
 from gateway.core.access.opening import make_cookie
 from gateway.core.http.accept import wants_page
+from gateway.core.http.cookies import cut_cookie
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.response_heads import ResponseHead
+    from shared.routes import Route
 
-_SHOWN: Final = frozenset({200, 304})
-"""A 304 shows the document that the browser has kept."""
-_TOLD: Final = re.compile(
-    rb"^cookie:(?:[^\r\n]*;)?[ \t]*(?:%b|%b)=([0-9]{1,15})[ \t]*(?:;|\r)"
-    % (re.escape(HTTPS_NOTICE_NAME), re.escape(HTTP_NOTICE_NAME)),
-    re.IGNORECASE | re.MULTILINE,
+_COOKIES: Final = re.compile(rb"^cookie:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_CONDITIONS: Final = re.compile(
+    rb"^(?:if-none-match|if-modified-since):[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE
 )
 _AHEAD: Final = re.compile(
     rb"^(?:sec-purpose|purpose|x-purpose|x-moz):", re.IGNORECASE | re.MULTILINE
@@ -44,15 +42,27 @@ _DOCUMENTS: Final = frozenset({b"text/html", b"application/xhtml+xml"})
 def told_from(access_right: AccessRight, seconds: float) -> float:
     """Return from when on users are told that *access_right* ends, in unix seconds.
 
-    *seconds* before the session ends, infinity for never. An access that was given for a short time
-    is told of in the second half of it: whoever has just opened it knows.
+    *seconds* before the session ends, infinity for never. What lasts for a short time only is told
+    of in the second half of it: whoever has just opened it knows. A session lasts from when its
+    app began; where that is not known, from when its user was let in.
     """
-    grant = access_right.grant
+    grant, route = access_right.grant, access_right.route
     if not seconds or grant is None:
         return float("inf")
     of_grant = grant.ends_at - min(seconds, (grant.ends_at - grant.issued_at) / 2)
-    expires = access_right.route.expires_at
-    return of_grant if expires is None else min(of_grant, expires - seconds)
+    if route.expires_at is None:
+        return of_grant
+    begun = _begun_at(route)
+    lasts = max(0.0, route.expires_at - (grant.issued_at if begun is None else begun))
+    return min(of_grant, route.expires_at - min(seconds, lasts / 2))
+
+
+def _begun_at(route: Route) -> float | None:
+    """Return since when the app of *route* runs, where that is known."""
+    status = route.status
+    if status is None or status.phase != "ready":
+        return None
+    return dict(status.times).get("starting") if status.since is None else status.since
 
 
 def notice_of(access_right: AccessRight) -> Refusal:
@@ -63,7 +73,9 @@ def notice_of(access_right: AccessRight) -> Refusal:
     return known.about(subject_of(access_right.route)).ending_at(int(access_right.ends_at))
 
 
-def may_be_told(notice: Refusal, start: StartLine, fields: Fields, section: bytes) -> bool:
+def may_be_told(
+    notice: Refusal, start: StartLine, fields: Fields, section: bytes, *, site: Site
+) -> bool:
     """Say whether the user behind a request is to be told *notice*, if it shows a document.
 
     That is the case for the navigation of a window whose user was not told of this end before.
@@ -80,8 +92,22 @@ def may_be_told(notice: Refusal, start: StartLine, fields: Fields, section: byte
         and not fields.service_worker
         and wants_page(fields.accept)
         and _AHEAD.search(section) is None
-        and b"%d" % (notice.ends_at or 0) not in _TOLD.findall(section)
+        and not _was_told(notice, section, site.notice_name)
     )
+
+
+def _was_told(notice: Refusal, section: bytes, name: bytes) -> bool:
+    """Say whether a cookie called *name* says so: one of several: neighbours set them, too."""
+    end = b"%d" % (notice.ends_at or 0)
+    return any(end in cut_cookie(value, name)[1] for value in _COOKIES.findall(section))
+
+
+def unconditional(crossing: bytes) -> bytes:
+    """Return the fields of a request without those that may be answered with 304.
+
+    A 304 does not say whether a browser shows what it has kept, or saves it to a file.
+    """
+    return _CONDITIONS.sub(b"", crossing)
 
 
 def make_notice_cookie(site: Site, ends_at: int, *, now: float) -> str:
@@ -100,7 +126,7 @@ def is_document(head: ResponseHead) -> bool:
 
     One without a type is looked into by browsers, and may be one. A file to be kept is none.
     """
-    if head.status not in _SHOWN:
+    if head.status != 200:
         return False
     disposition = _DISPOSITION.search(head.raw)
     if disposition is not None and disposition[1].lower() != b"inline":

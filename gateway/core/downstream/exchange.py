@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.decision import is_root
-from gateway.core.downstream.end_notice import is_document
+from gateway.core.downstream.end_notice import is_document, unconditional
 from gateway.core.downstream.phases import TAKES, Event, Phase, Takes, step
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.http.headers import AppHead
@@ -259,6 +259,8 @@ class Exchange(ABC):
         assert start is not None  # noqa: S101  # it was admitted
         self.upstream, self.reused = upstream, reused
         first, self.first = self.first, b""
+        if self.notice is not None:
+            crossing = unconditional(crossing)
         base, opening, ending = self.head
         upstream.write(
             b"".join((start.method, b" ", base, start.target, opening, crossing, ending, first))

@@ -303,8 +303,8 @@ class Admission:
         assertions = self._parts.assertions
         return None if assertions is None else assertions.of(access_right, self._parts.wall())
 
-    @staticmethod
     def _relay(
+        self,
         connection: DownstreamConnection,
         start: StartLine,
         fields: Fields,
@@ -320,7 +320,7 @@ class Admission:
         # It stands for as long as requests are alike: any other passes here.
         connection.notice = cached.notice
         if cached.notice is not None and not may_be_told(
-            cached.notice, start, fields, connection.reader.section
+            cached.notice, start, fields, connection.reader.section, site=self._parts.site
         ):
             connection.notice = None
         cached.head = head_to_app(fields, cached.forwarded, base=cached.base, upgrade=upgrade)

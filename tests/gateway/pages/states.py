@@ -229,8 +229,8 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
 @state("ends-soon", "its time is nearly over", quick=True)
 async def _ends_soon(world: World, person: Person) -> AsyncIterator[None]:
     async with app_of() as port:
-        told = {"phase": "ready", "app": APP}
-        sid = await world.publish(port=port, status=told, expires_at=time.time() + 455)
+        told = {"phase": "ready", "app": APP, "since": time.time() - 3600}
+        sid = await world.publish(port=port, status=told, expires_at=time.time() + 475)
         await person.follow_link(sid)
         await heading(person.page, f"{APP} ends soon")
         await expect(person.page.get_by_role("status")).to_contain_text("in 7 min")

@@ -20,6 +20,7 @@ from tests.gateway.upstreams import listening_on
 pytestmark = pytest.mark.needs("chromium")
 HOME = b"""<!doctype html><title>App</title><h1>The app</h1>
 <a href="/data.csv" download>data</a> <a href="/export">export</a>
+<a href="/page" download>page</a>
 <form method="post" action="/answered"><button>Ask</button></form>
 <form method="post" action="/saved"><button>Save</button></form>"""
 FILE = b'Content-Type: text/html\r\nContent-Disposition: attachment; filename="export.html"\r\n'
@@ -66,14 +67,15 @@ async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
     person: Person,  # noqa: F811
 ) -> None:
     async with app_with_downloads() as (port, asked):
-        told: dict[str, Any] = {"port": port, "status": {"phase": "ready", "app": "Lab"}}
+        status = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
+        told: dict[str, Any] = {"port": port, "status": status}
         sid = await world.publish(**told, expires_at=time.time() + 5000)
         await person.follow_link(sid)
         page, shown = person.page, person.page.get_by_role("heading", level=1)
         await expect(shown).to_have_text("The app")
         await world.change(sid, **told, expires_at=time.time() + 500)
         # What is not shown as a document of its own is left alone.
-        for name in ("data", "export"):
+        for name in ("data", "export", "page"):
             async with page.expect_download() as saved:
                 await page.get_by_role("link", name=name).click()
             assert b"GET /" in (await (await saved.value).path()).read_bytes()
@@ -126,7 +128,8 @@ async def test_the_notice_speaks_german(
 ) -> None:
     async with app_with_downloads() as (port, _):
         await person.context.set_extra_http_headers({"Accept-Language": "de-CH"})
-        told: dict[str, Any] = {"port": port, "status": {"phase": "ready", "app": "Lab"}}
+        status = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
+        told: dict[str, Any] = {"port": port, "status": status}
         sid = await world.publish(**told, expires_at=time.time() + 300)
         await person.follow_link(sid)
         await expect(person.page.get_by_role("heading")).to_have_text("Lab: bald zu Ende")
