@@ -99,10 +99,17 @@ class Hangups:
 
     def _ask(self) -> None:
         self._timer = None
+        pause = _PAUSE_SECONDS
         for _ in range(min(len(self._new), _AT_ONCE)):
-            self._register(self._new.pop())
+            transport = self._new.pop()
+            try:
+                self._register(transport)
+            except OSError:  # the kernel is short of descriptors, or of memory for this
+                self._new.add(transport)
+                pause = _SOON_SECONDS
+                break
         if self._new:
-            self._timer = self._loop.call_later(_PAUSE_SECONDS, self._ask)
+            self._timer = self._loop.call_later(pause, self._ask)
 
     def _register(self, transport: asyncio.Transport) -> None:
         descriptor = descriptor_of(transport)

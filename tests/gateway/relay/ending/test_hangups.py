@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import select
 from functools import partial
 
 import pytest
@@ -106,5 +108,23 @@ async def test_many_are_watched_some_at_a_time() -> None:
             hangups.watch(side.transport, partial(leave, number))
         for peer in peers:
             peer.close()
+        await told(left)
+    hangups.close()
+
+
+async def test_the_kernel_is_asked_again_once_it_has_descriptors() -> None:
+    hangups, left = Hangups(asyncio.get_running_loop()), asyncio.Event()
+    async with connected(1) as ((side,), (peer,)):
+        side.transport.pause_reading()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with select.epoll() as lowest:
+            free = lowest.fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+        try:
+            hangups.watch(side.transport, left.set)
+            await asyncio.sleep(0.2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        peer.close()
         await told(left)
     hangups.close()
