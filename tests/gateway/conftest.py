@@ -77,7 +77,7 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway
 
 
 @contextmanager
-def running_gateway(folder: Path) -> Iterator[GatewayProcess]:
+def running_gateway(folder: Path, **settings: str) -> Iterator[GatewayProcess]:
     """Run a gateway, and a Redis with an empty table."""
     with RedisServer(redis_program(), folder) as server:
         asyncio.run(_rebuild(server.url))
@@ -86,6 +86,7 @@ def running_gateway(folder: Path) -> Iterator[GatewayProcess]:
             server.url,
             FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS="86400",
             FUMAROLE_GATEWAY_ORCHESTRATOR_URL="https://cloud.example.org/jobs/{job}?from={sid}",
+            **settings,
         )
         try:
             asyncio.run(gateway.start())

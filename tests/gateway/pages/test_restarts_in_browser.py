@@ -15,18 +15,23 @@ from tests.gateway.conftest import World, running_gateway, world_of
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_desktop_use import PIXEL, arrive, until
 from tests.gateway.pages.test_in_browser import browser, person
-from tests.gateway.xvnc import Screen, screen_of, xvnc
+from tests.gateway.xvnc import PORTS, Screen, screen_of, xvnc
 
 __all__ = ["browser", "person"]
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
+pytestmark = [
+    pytest.mark.needs("chromium"),
+    pytest.mark.needs("xvnc"),
+    pytest.mark.timeout(300),  # the gateway is started three times, and the page pauses in between
+]
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway that this test may end."""
+    """A gateway that this test may end, on a port that stays its own meanwhile."""
+    place = {"FUMAROLE_GATEWAY_LISTEN": f"127.0.0.1:{PORTS.take()}"}
     async with AsyncExitStack() as stack:
-        gateway = await asyncio.to_thread(stack.enter_context, running_gateway(tmp_path))
+        gateway = await asyncio.to_thread(stack.enter_context, running_gateway(tmp_path, **place))
         yield await stack.enter_async_context(world_of(gateway))
 
 
@@ -34,8 +39,6 @@ async def test_a_desktop_comes_back_by_itself_when_the_gateway_does(
     world: World, person: Person
 ) -> None:
     gateway, says = world.gateway, person.page.get_by_role("status")
-    host, port = gateway.public
-    gateway.settings["FUMAROLE_GATEWAY_LISTEN"] = f"{host}:{port}"
     async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
         await arrive(world, person, server.port)
         screen.paint(0x00FF00)
@@ -47,7 +50,7 @@ async def test_a_desktop_comes_back_by_itself_when_the_gateway_does(
             await expect(says).to_have_text("Disconnected")
             screen.paint(colour)
             await gateway.start()
-            await expect(says).to_have_text("Connected")
+            await expect(says).to_have_text("Connected", timeout=60_000)
             await until_seen(person, list(colour.to_bytes(3, "big")))
             await expect(person.page.locator("#notice")).to_be_hidden()
             # Whoever types goes on typing.
