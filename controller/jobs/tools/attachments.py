@@ -128,7 +128,12 @@ class ToolPlans:
             JobRejected: If it cannot be run, with what a plugin or the API server has against it.
             PluginFailed: If a plugin fails.
         """
-        made = await self._pipeline.plan(make_tool_job(job, name, self.declared.tools[name]))
+        tool_job = make_tool_job(job, name, self.declared.tools[name])
+        namespace = plan.volcano_job.namespace
+        made = await self._pipeline.plan(tool_job)
+        if made.volcano_job.namespace != namespace:
+            # A run is where its job is, which stays where it was accepted, whatever settings say.
+            made = await self._pipeline.plan(tool_job, accepted_in=namespace)
         for problems in await self._try_out([made]) if self._try_out is not None else ():
             if problems:
                 raise JobRejected(problems)

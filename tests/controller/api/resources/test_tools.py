@@ -155,6 +155,15 @@ async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
         status, said = await attach(api, "wetty")
     problem = {"path": "tool.resources.cpu", "message": "too many"}
     assert (status, said["details"]["problems"]) == (422, [problem])
+    with monkeypatch.context() as patched:
+        # New jobs of its owner go elsewhere now: the tool is tried where its job is.
+        async def move(_plugin: object, _job: Job, builder: JobBuilder) -> None:
+            if builder.accepted_in is None:
+                builder.volcano_job.namespace = "elsewhere"
+
+        patched.setattr(MiscellaneousPlugin, "on_create", move)
+        assert paths((await attach(api, "wetty"))[1]) == ["tool"]
+        assert script.requests[-1][1].endswith("/namespaces/jobs/jobs")
     assert (await call(api, "GET", "j1/tools"))[1] == {"items": []}
     script.answer(says({}, 503))  # it says nothing about the tool
     assert (await attach(api, "wetty"))[0] == 201
