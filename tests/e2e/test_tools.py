@@ -21,7 +21,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
-from playwright.async_api import Page, expect
+from playwright.async_api import Error, Page, expect
 
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists
@@ -190,9 +190,12 @@ async def until_shown(page: Page, text: str) -> None:
     """Load the page until it shows *text*: what it reads was not there at first."""
 
     async def look() -> bool:
-        await page.reload()
-        await page.wait_for_timeout(2000)
-        return await page.get_by_text(text).count() > 0
+        try:
+            await page.reload()
+            await page.wait_for_timeout(2000)
+            return await page.get_by_text(text).count() > 0
+        except Error:
+            return False  # it was on its way to another page by itself
 
     await eventually(look, seconds=90, what=f"the page does not show {text}")
 
