@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from controller.jobs.spec.model import Job
@@ -14,6 +15,7 @@ MOST_EXITS: Final = 100
 INIT: Final = "Init:"
 """Before the name of the container that was to prepare a pod and failed, as the pod's reason."""
 _A_MOMENT_SECONDS: Final = 1e-6
+_OVER: Final = ("Succeeded", "Failed")
 
 
 def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
@@ -59,10 +61,27 @@ def are_recorded(
 def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> bool:
     if run is None:
         return False
+    if _is_older(pod, run):
+        return run.ended_at is not None or not gone
     facts = (run.node, run.phase, run.reason, run.exit_code, run.started_at)
-    if facts != (pod.node, pod.phase, _reason(pod), _exit_code(pod), pod.started_at):
+    said = (_exit_code(pod, run), _started_at(pod, run))
+    if facts != (pod.node, pod.phase, _reason(pod), *said):
         return False
     return (run.ended_at is not None) == (gone or pod.is_over)
+
+
+def _is_older(pod: ObservedPod, run: PodRecord) -> bool:
+    """Say whether the pod is seen as it was before it was as *run* says.
+
+    The watch of whoever leads now may be behind that of the leader before it. No program of a pod
+    of ours is started again in it.
+    """
+    if pod.phase in _OVER or run.phase in _OVER:
+        return pod.phase not in _OVER
+    if pod.ended is not None:
+        return False
+    began_since = run.started_at is not None and pod.started_at is None
+    return run.exit_code is not None or began_since
 
 
 def make_pod_records(
@@ -75,7 +94,7 @@ def make_pod_records(
     now: float,
     looked_until: float,
 ) -> list[PodRecord]:
-    """Return what is to be written down so that :func:`are_written_down`.
+    """Return what is to be written down so that :func:`are_recorded`.
 
     Args:
         job: The job; a pod whose rank it does not know has rank -1.
@@ -115,6 +134,9 @@ def _run(
     before: PodRecord | None,
 ) -> PodRecord:
     job_id, attempt, rank = place
+    ended_at = _end(pod, gone=gone, now=now, before=before)
+    if before is not None and _is_older(pod, before):
+        return replace(before, ended_at=ended_at)
     return PodRecord(
         job_id=job_id,
         pod_uid=pod.uid,
@@ -127,11 +149,11 @@ def _run(
         phase=pod.phase,
         reason=_reason(pod),
         message=_message(pod),
-        exit_code=_exit_code(pod),
-        signal=pod.ended.signal if pod.ended else None,
+        exit_code=_exit_code(pod, before),
+        signal=_signal(pod, before),
         seen_at=seen_at,
-        started_at=pod.started_at,
-        ended_at=_end(pod, gone=gone, now=now, before=before),
+        started_at=_started_at(pod, before),
+        ended_at=ended_at,
         retry=pod.retry,
         memory_limit=pod.memory_limit,
     )
@@ -146,7 +168,7 @@ def _end(pod: ObservedPod, *, gone: bool, now: float, before: PodRecord | None) 
         return before.ended_at
     if gone and (since := _gone_since(pod)) is not None:
         now = min(now, since)
-    return max(now, pod.started_at or now)
+    return max(now, _started_at(pod, before) or now)
 
 
 def _gone_since(pod: ObservedPod) -> float | None:
@@ -180,8 +202,26 @@ def _message(pod: ObservedPod) -> str:
     return said or (pod.ended.message if pod.ended is not None else "")
 
 
-def _exit_code(pod: ObservedPod) -> int | None:
+# What was once said of its program stays: of one that was evicted, or whose node has lost it, a
+# kubelet may say nothing any more.
+
+
+def _exit_code(pod: ObservedPod, before: PodRecord | None) -> int | None:
+    if pod.ended is None and before is not None:
+        return before.exit_code
     return pod.ended.exit_code if pod.ended else None
+
+
+def _signal(pod: ObservedPod, before: PodRecord | None) -> int | None:
+    if pod.ended is None and before is not None:
+        return before.signal
+    return pod.ended.signal if pod.ended else None
+
+
+def _started_at(pod: ObservedPod, before: PodRecord | None) -> float | None:
+    if pod.started_at is None and before is not None:
+        return before.started_at
+    return pod.started_at
 
 
 def last_runs(runs: Iterable[PodRecord]) -> list[PodRecord]:

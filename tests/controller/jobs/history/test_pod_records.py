@@ -83,6 +83,48 @@ def test_an_evicted_pod_that_says_no_more_has_ended() -> None:
     assert write(runs, pod, now=300.0) == runs
 
 
+WAITS = make_pod(phase="Pending", started_at=None, running=False)
+
+
+@pytest.mark.parametrize(
+    ("written", "older"),
+    [
+        (make_pod(started_at=10.0), WAITS),
+        (ended(3, uid="pod-0"), WAITS),
+        (ended(3, uid="pod-0"), make_pod(started_at=10.0)),
+        (ended(3, uid="pod-0"), replace(ended(3, uid="pod-0"), phase="Running")),
+        (replace(ended(3, uid="pod-0"), phase="Running"), make_pod(started_at=10.0)),
+        (make_pod(phase="Failed", reason="Evicted"), WAITS),
+    ],
+)
+def test_a_leader_whose_watch_is_behind_takes_nothing_back(
+    written: ObservedPod, older: ObservedPod
+) -> None:
+    runs = write({}, written)
+    assert are_recorded(runs, [older], [])
+    assert write(runs, older, now=300.0) == runs
+    (before,) = runs.values()
+    # By the time it has caught up the pod is gone, and it is known as it was.
+    (run,) = write(runs, departed=(older,), now=300.0).values()
+    assert run == replace(before, ended_at=before.ended_at or 300.0)
+    assert write(runs, written, now=300.0) == runs
+
+
+def test_what_a_kubelet_says_no_more_of_a_pod_that_has_failed_is_kept() -> None:
+    evicted = make_pod(phase="Failed", reason="Evicted", started_at=None, running=False)
+    lost = Ended(exit_code=137, signal=0, reason="ContainerStatusUnknown", finished_at=None)
+    unknown = make_pod(phase="Failed", ended=lost, started_at=None, running=False)
+    for pod, code in ((evicted, None), (unknown, 137)):
+        runs = write(write({}, make_pod(started_at=10.0)), pod)
+        assert are_recorded(runs, [pod], [])
+        (run,) = runs.values()
+        assert (run.phase, run.started_at, run.ended_at, run.exit_code) == (
+            "Failed", 10.0, NOW, code,
+        )  # fmt: skip
+    (run,) = write(write({}, ended(9, uid="pod-0")), evicted).values()
+    assert (run.reason, run.exit_code, run.started_at, run.ended_at) == ("Evicted", 9, 10.0, 40.0)
+
+
 def test_a_pod_of_no_rank_is_kept_apart() -> None:
     (run,) = write({}, make_pod(7)).values()
     assert run.rank == -1
