@@ -305,8 +305,8 @@ def _living(seen: ObservedState, job: ObservedJob) -> Step:
         case Progress.FAILED:
             step = _failed(seen, job)
             # Pods are followed apart from VolcanoJobs: how they ended may still be to come.
-            waits = step == _UNEXPLAINED or isinstance(step, ConfirmPods)
-            return Rest() if waits and (seen.blind or _still_runs(seen)) else step
+            waits = isinstance(step, ConfirmPods) and (seen.blind or _still_runs(seen))
+            return Rest() if waits else step
         case Progress.STOPPED:
             return _stopped(seen, job)
         case _:
@@ -415,7 +415,14 @@ def _failed(seen: ObservedState, job: ObservedJob) -> Step:
             return Rest(timer.due_at) if isinstance(told, Rest) else told
     step = _after_failure(seen, job, policies, followed)
     # A pod of which nothing is known yet may say why.
-    return ConfirmPods(step) if policies or step == _UNEXPLAINED else step
+    return ConfirmPods(step) if policies or _is_unexplained(step) else step
+
+
+def _is_unexplained(step: Step) -> bool:
+    """Say whether no pod says why it failed; Volcano's own words say little."""
+    if not isinstance(step, Conclude) or step.reason != _UNEXPLAINED.reason:
+        return False
+    return (step.details or {}).get("cause") in (None, "volcano")
 
 
 def _after_failure(

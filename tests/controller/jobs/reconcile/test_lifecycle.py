@@ -618,6 +618,10 @@ def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     # None is there either, unless the cluster itself says so: the cache may be behind.
     unexplained = ConfirmPods(Conclude(State.FAILURE, "failed"))
     assert decide(make_seen(RUNS, make_observed("Failed"))) == unexplained
+    said = make_observed("Failed", message="PodFailed")
+    of_volcano = ConfirmPods(Conclude(State.FAILURE, "failed", "PodFailed"))
+    assert decide(make_seen(RUNS, said)) == of_volcano
+    assert decide(make_seen(RUNS, said, make_pod())) == Rest()
     over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
                                                 finished_at=5.0))  # fmt: skip
     step = decide(make_seen(RUNS, make_observed("Failed"), over))
