@@ -161,6 +161,8 @@ async def seen_in_browser(link: str, text: str) -> None:
 async def test_an_app_of_ones_own_is_opened(installed: Path) -> None:
     with ExitStack() as stack:
         printed = await follow_tutorial("own-app.md", installed, stack)
+        told = [one.read_text()[-2000:] for one in sorted(installed.parent.glob("*.log"))]
+        assert "#token=" in printed[-1], "\n".join(told)
         await seen_in_browser(printed[-1].strip(), "Directory listing")
 
 
