@@ -64,8 +64,8 @@ def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> 
     if _is_older(pod, run):
         return run.ended_at is not None or not gone
     facts = (run.node, run.phase, run.reason, run.exit_code, run.started_at)
-    said = (_exit_code(pod, run), _started_at(pod, run))
-    if facts != (pod.node, pod.phase, _reason(pod), *said):
+    exit_code, _ = _exit(pod, run)
+    if facts != (pod.node, pod.phase, _reason(pod), exit_code, _started_at(pod, run)):
         return False
     return (run.ended_at is not None) == (gone or pod.is_over)
 
@@ -137,6 +137,7 @@ def _run(
     ended_at = _end(pod, gone=gone, now=now, before=before)
     if before is not None and _is_older(pod, before):
         return replace(before, ended_at=ended_at)
+    exit_code, signal = _exit(pod, before)
     return PodRecord(
         job_id=job_id,
         pod_uid=pod.uid,
@@ -149,8 +150,8 @@ def _run(
         phase=pod.phase,
         reason=_reason(pod),
         message=_message(pod),
-        exit_code=_exit_code(pod, before),
-        signal=_signal(pod, before),
+        exit_code=exit_code,
+        signal=signal,
         seen_at=seen_at,
         started_at=_started_at(pod, before),
         ended_at=ended_at,
@@ -206,16 +207,10 @@ def _message(pod: ObservedPod) -> str:
 # kubelet may say nothing any more.
 
 
-def _exit_code(pod: ObservedPod, before: PodRecord | None) -> int | None:
-    if pod.ended is None and before is not None:
-        return before.exit_code
-    return pod.ended.exit_code if pod.ended else None
-
-
-def _signal(pod: ObservedPod, before: PodRecord | None) -> int | None:
-    if pod.ended is None and before is not None:
-        return before.signal
-    return pod.ended.signal if pod.ended else None
+def _exit(pod: ObservedPod, before: PodRecord | None) -> tuple[int | None, int | None]:
+    """Return the exit code, and the signal."""
+    said = pod.ended or before
+    return (None, None) if said is None else (said.exit_code, said.signal)
 
 
 def _started_at(pod: ObservedPod, before: PodRecord | None) -> float | None:

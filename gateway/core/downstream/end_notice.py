@@ -42,8 +42,8 @@ _DOCUMENTS: Final = frozenset({b"text/html", b"application/xhtml+xml"})
 def told_from(access_right: AccessRight, seconds: float) -> float:
     """Return from when on users are told that *access_right* ends, in unix seconds.
 
-    *seconds* before the session ends, infinity for never. What lasts for a short time only is told
-    of in the second half of it: whoever has just opened it knows. A session lasts from when its
+    *seconds* before the session ends, infinity for never. A short time is told
+    of in its second half: whoever has just opened it knows. A session lasts from when its
     app began; where that is not known, from when its user was let in.
     """
     grant, route = access_right.grant, access_right.route

@@ -130,7 +130,7 @@ class Exchange(ABC):
         self.limits = limits
         self.phase = Phase.HEAD
         self.notice: Refusal | None = None
-        """What is told in place of a document, if the response to this request is one."""
+        """Stands in for the response to this request, if that is a document."""
         self.write_full = False
         """Whether more waits for the browser than may: nothing more is begun, nor read."""
         self.inbox = b""
