@@ -56,19 +56,22 @@ class SignOuts:
     async def end(self, grant: Grant) -> bool:
         """End *grant* at this gateway; say whether the controller has been asked already.
 
-        Where Redis does not answer, it is asked as soon as it does. Never fails.
+        A silent Redis, or a caller that is cancelled, has it asked later. Never fails.
         """
+        told = False
         self.ended += 1
         self._feed.end_grant(grant.sid, grant.jti)
         self._tell_workers(grant.sid, grant.jti)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._asks.add(grant.sid, grant.jti)
+            told = True
         except (BusUnavailable, TimeoutError) as error:
-            self._pending.append((grant.sid, grant.jti))
             log.warning("a sign-out could not be passed on yet", extra={"why": str(error)})
-            return False
-        return True
+        finally:
+            if not told:  # a browser that leaves cancels this
+                self._pending.append((grant.sid, grant.jti))
+        return told
 
     async def run(self) -> None:
         """Pass on what could not be, until cancelled."""

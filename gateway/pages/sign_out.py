@@ -70,9 +70,9 @@ class SignOutPage:
         if waits:
             refusal = REFUSALS["too_many_opens"].again_in(whole_seconds(waits))
             return self._answers.refuse(request, refusal, operation="sign-out")
-        told = await self._sign_outs.end(grant)
         if self._answers.audit is not None:
             self._answers.audit.signed_out(grant, page_request.route, page_request.client_address)
+        told = await self._sign_outs.end(grant)
         return self._signed_out(request, everywhere=told)
 
     def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.contract.conftest import EDGE_URL, PORTAL, Serve
 from tests.contract.frames import alive, last_frame
+from tests.contract.messages import request
 from tests.contract.rig import Rig, Session, running_rig
 from tests.contract.test_audit import until
 from tests.contract.test_workers import tunnels_on_each
@@ -70,6 +72,26 @@ async def test_signing_out_ends_this_grant_and_no_other(rig: Rig, serve: Serve) 
     audit = await until(rig, lambda found: any(one["event"] == "signed_out" for one in found))
     (record,) = [one for one in audit if one["event"] == "signed_out" and one["jti"] == jti]
     assert (record["subject"], record["sid"]) == ("ada", session.sid)
+
+
+async def test_a_user_who_does_not_wait_for_the_page_is_signed_out_everywhere(
+    rig: Rig, serve: Serve
+) -> None:
+    session = await rig.session(await serve(friendly))
+    jti = new_jti()
+    cookie = await rig.opened(session, jti=jti)
+    stream = await rig.connect()
+    await rig.bus.redis.client_pause(700, all=False)
+    fields = click(session, cookie)
+    stream.send(request("POST", PATH, host=session.host, fields=fields, body=b""))
+    await rig.becomes(session, cookie, 401)
+    stream.close()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not [one for one in await asked(rig) if one[b"jti"] == jti.encode()]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    wanted = ("signed_out", jti)
+    await until(rig, lambda found: wanted in {(one["event"], one.get("jti")) for one in found})
 
 
 async def test_signing_out_ends_it_on_every_worker(tmp_path: Path, serve: Serve) -> None:

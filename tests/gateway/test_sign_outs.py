@@ -81,6 +81,28 @@ async def test_without_redis_it_ends_here_and_is_passed_on_later(
     assert asks.added == [("s", "t0"), ("s", "t1"), ("s", "t2")]
 
 
+async def test_a_browser_that_leaves_meanwhile_is_signed_out_everywhere(
+    made: tuple[SignOuts, Asks, Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
+    signs, asks, feed = made
+    asks.hangs = True
+    asked = asyncio.create_task(signs.end(grant("t")))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.wait([asked])
+    assert asked.cancelled()
+    assert (feed.ended, signs.pending) == ([("s", "t")], 1)
+    asks.hangs = False
+    running = asyncio.create_task(signs.run())
+    async with asyncio.timeout(30):
+        while signs.pending:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    assert asks.added == [("s", "t")]
+
+
 async def test_what_cannot_be_passed_on_is_bounded(made: tuple[SignOuts, Asks, Ended]) -> None:
     signs, asks, feed = made
     asks.fails = True
