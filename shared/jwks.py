@@ -39,18 +39,26 @@ class KeySource:
     def __init__(self, source: str, *, clock: Callable[[], float]) -> None:
         self._source = source
         self._clock = clock
-        self._lock = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
         self._asked_at = -REFRESH_SECONDS
         self.keys = KeySet()
 
     async def keys_for(self, kid: str) -> KeySet:
         """Return the keys, after asking the source once more if *kid* is not among them."""
-        if kid not in self.keys and (self._may_ask() or self._lock.locked()):
-            async with self._lock:
-                # Whoever waited here finds the answer of the one before.
-                if kid not in self.keys and self._may_ask():
-                    await self._refresh()
+        if kid not in self.keys and (self._asking is not None or self._may_ask()):
+            # A caller that goes away leaves the others, and the next ten seconds, their answer.
+            await asyncio.shield(self._ask())
         return self.keys
+
+    def _ask(self) -> asyncio.Task[None]:
+        """Return what asks the source, now or since another call; its own deadline ends it."""
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._refresh())
+            self._asking.add_done_callback(self._asked)
+        return self._asking
+
+    def _asked(self, _task: asyncio.Task[None]) -> None:
+        self._asking = None
 
     def _may_ask(self) -> bool:
         return self._clock() - self._asked_at >= UNKNOWN_KID_SECONDS
@@ -58,8 +66,7 @@ class KeySource:
     async def keep_fresh(self) -> None:
         """Fetch now and every 300 s, and every ten while there is no key; never returns."""
         while True:
-            async with self._lock:
-                await self._refresh()
+            await self._ask()
             await asyncio.sleep(REFRESH_SECONDS if self.keys else UNKNOWN_KID_SECONDS)
 
     async def _refresh(self) -> None:

@@ -29,9 +29,12 @@ class Issuer:
     def __init__(self) -> None:
         self.answer = web.Response(body=key_set_of(OLD))
         self.asked = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def handle(self, _request: web.Request) -> web.StreamResponse:
         self.asked += 1
+        await self.may_answer.wait()
         return web.Response(
             body=self.answer.body, status=self.answer.status, headers=self.answer.headers
         )
@@ -66,6 +69,28 @@ async def test_an_unknown_kid_asks_again_but_not_more_than_every_ten_seconds(
     assert served.asked == 2
     await source.keys_for(OLD.kid)
     assert served.asked == 2
+
+
+async def test_a_caller_that_goes_away_leaves_the_others_their_answer(
+    issuer: tuple[Issuer, str],
+) -> None:
+    served, url = issuer
+    source = KeySource(url, clock=Clock())
+    served.may_answer.clear()
+    leaves = asyncio.create_task(source.keys_for(OLD.kid))
+    async with asyncio.timeout(30):
+        while not served.asked:
+            await asyncio.sleep(0.01)
+    stays = asyncio.create_task(source.keys_for(OLD.kid))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    await asyncio.wait([leaves])
+    assert leaves.cancelled()
+    served.may_answer.set()
+    # Another one would be asked for in ten seconds only.
+    assert OLD.kid in await stays
+    assert OLD.kid in await source.keys_for(OLD.kid)
+    assert served.asked == 1
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
