@@ -7,6 +7,8 @@ may be made while controllers run. A restored store is older than the cluster an
 - what the replaced store still says of what was removed (tombstones, ended sessions, revocations,
   jobs that were to end) is put into the restored one;
 - what Redis says of the same is taken up by the first leader (:mod:`controller.sessions.restored`).
+
+Others may have tables in the same database: only those of a store are copied and replaced.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from controller.store.instance.leadership import raise_term_to, read_leadership
 from controller.store.instance.submission_pause import set_maintenance
 from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
 from controller.store.migrations import VERSION_TABLES
+from controller.store.postgresql import for_programs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import end_session
 from shared.errors import FumaroleError
@@ -44,6 +47,14 @@ _SIDE: Final = ".partial"
 _PRIMARY_CODE: Final = 0xFF
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """SQLite's codes (https://sqlite.org/rescode.html)."""
+_OURS: Final = (*sorted(tables.metadata.tables), *VERSION_TABLES)
+_PSQL: Final = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1")
+# A table of the same name in another schema is somebody else's, also where ours is not there.
+_DROP: Final = f"""DO $$ DECLARE ours record; BEGIN
+  FOR ours IN SELECT schemaname, tablename FROM pg_catalog.pg_tables
+    WHERE schemaname = current_schema() AND tablename IN ({", ".join(f"'{one}'" for one in _OURS)})
+  LOOP EXECUTE format('DROP TABLE %I.%I CASCADE', ours.schemaname, ours.tablename); END LOOP;
+END $$"""  # noqa: S608 - the names are our own
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +78,7 @@ def back_up(url: str, file: Path) -> None:
             _copy_sqlite(Path(parsed.database or ""), side)
             _make_one_file(side)
         else:
-            _run_postgresql(parsed, "pg_dump", "--format=custom", "--no-owner", f"--file={side}")
+            _dump_postgresql(parsed, side)
         side.replace(file)
     except (OSError, sqlite3.Error) as error:
         raise BackupFailed(f"the store cannot be copied to {file}: {error}") from None
@@ -212,35 +223,37 @@ def _open_sqlite(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
 
 
+def _dump_postgresql(url: sa.URL, file: Path) -> None:
+    asked = "--command=SELECT quote_ident(current_schema())"
+    schema = _run_postgresql(url, "psql", *_PSQL, "--tuples-only", "--no-align", asked).strip()
+    if not schema:
+        raise BackupFailed("the database has no schema that its user may look into")
+    ours = [f"--table={schema}.{name}" for name in _OURS]
+    _run_postgresql(url, "pg_dump", "--format=custom", "--no-owner", f"--file={file}", *ours)
+
+
 def _restore_postgresql(url: sa.URL, file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "store.sql")
         _run_postgresql(url, "pg_restore", "--no-owner", f"--file={script}", str(file))
         # All of ours, also what a later version than the backup's has added: all or nothing.
-        ours = ", ".join((*tables.metadata.tables, *VERSION_TABLES))
         _run_postgresql(
-            url, "psql", "--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1",
-            f"--command=DROP TABLE IF EXISTS {ours} CASCADE", f"--file={script}",
+            url, "psql", *_PSQL, "--single-transaction", f"--command={_DROP}", f"--file={script}",
+            # The script looks nowhere by itself. A backup of another schema is none of this store.
+            "--command=RESET search_path", '--command=SELECT identity FROM "position"',
         )  # fmt: skip
 
 
-def _run_postgresql(url: sa.URL, program: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's programs; the password is in no argument, where others see it."""
-    query = {key: value for key, value in url.query.items() if isinstance(value, str)}
-    given = {
-        "PGHOST": url.host or query.get("host"),
-        "PGPORT": str(url.port or query.get("port") or ""),
-        "PGUSER": url.username,
-        "PGPASSWORD": url.password,
-        "PGDATABASE": url.database,
-        "PGSSLMODE": query.get("sslmode") or query.get("ssl"),
-    }
-    environment = os.environ | {key: value for key, value in given.items() if value}
+def _run_postgresql(url: sa.URL, program: str, *arguments: str) -> str:
+    """Return what one of PostgreSQL's programs wrote; the password is in no argument of it."""
+    environment = for_programs(url, os.environ)
     try:
         # A program of PostgreSQL's, and arguments of ours: no shell, and nothing of a caller's.
         done = subprocess.run([program, *arguments], env=environment, capture_output=True)  # noqa: S603
     except FileNotFoundError:
         raise BackupFailed(f"{program} is needed, and not on the PATH") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BackupFailed(f"{program}: {said[-1] if said else done.returncode}")
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [str(done.returncode)]
+        # psql shows the statement below its error.
+        raise BackupFailed(f"{program}: {next((s for s in said if 'ERROR:' in s), said[-1])}")
+    return done.stdout.decode(errors="replace")

@@ -19,6 +19,7 @@ from controller.site.log_place import LogsPlace, read_logs_place
 from controller.site.owner_shares import FairShare, read_fair_share
 from controller.site.pod_settings import PodSettings, read_pod_settings
 from controller.site.webhook_receivers import Receiver, read_receivers
+from controller.store import postgresql
 from controller.volcano.network import Dns
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
@@ -490,8 +491,10 @@ def _folder(raw: str) -> Path:
 
 def _database_url(raw: str) -> str:
     scheme = raw.partition(":")[0].partition("+")[0]
-    if scheme not in ("sqlite", "postgresql", "postgres"):
+    if scheme not in ("sqlite", *postgresql.SCHEMES):
         raise ValueError("not a sqlite or postgresql URL")
+    if scheme in postgresql.SCHEMES and (problem := postgresql.problem_of(raw)):
+        raise ValueError(problem)
     return raw
 
 

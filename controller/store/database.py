@@ -20,6 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from controller.store import postgresql as postgresql_url
 from controller.store import sqlite as sqlite_driver
 from controller.store import tables
 from controller.store.errors import LeadershipLost, StoreUnavailable, TableIsBusy
@@ -333,15 +334,16 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
     parsed = sa.make_url(url)
     if parsed.drivername == "sqlite":
         parsed = parsed.set(drivername=sqlite_driver.DRIVER)
-    if parsed.drivername in ("postgresql", "postgres"):
-        parsed = parsed.set(drivername="postgresql+asyncpg")
-    is_postgresql = parsed.get_backend_name() == "postgresql"
+    arguments: dict[str, Any] = {}
+    if parsed.get_backend_name() in postgresql_url.SCHEMES:
+        parsed, arguments = postgresql_url.for_driver(parsed)
+        arguments |= limits
     # Parameters hold specs and sealed secrets: they are in no log and no error.
     engine = create_async_engine(
         parsed,
         hide_parameters=True,
         json_deserializer=_read_json,
-        connect_args=dict(limits) if is_postgresql else {},
+        connect_args=arguments,
     )
     if parsed.get_backend_name() == "sqlite":
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)

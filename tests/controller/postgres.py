@@ -17,8 +17,10 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from controller.store.database import Store
+from tests.redis_tls import Authority
 
 START_SECONDS = 60
+PORT = 5432
 _USER = "fumarole"
 
 
@@ -28,6 +30,7 @@ class Postgres:
 
     folder: Path
     programs: Path
+    port: int = PORT
 
     def new_database(self) -> str:
         """Return the URL of a database that is new and empty."""
@@ -62,13 +65,14 @@ class Postgres:
         return name
 
     def _call(self, program: str, *arguments: str) -> None:
-        where = ["-h", str(self.folder), "-U", _USER]
+        where = ["-h", str(self.folder), "-p", str(self.port), "-U", _USER]
         subprocess.run(
             [self.programs / program, *where, *arguments], check=True, timeout=START_SECONDS
         )
 
     def _url(self, name: str) -> str:
-        return f"postgresql://{_USER}@/{name}?host={quote(str(self.folder), safe='')}"
+        port = "" if self.port == PORT else f"&port={self.port}"
+        return f"postgresql://{_USER}@/{name}?host={quote(str(self.folder), safe='')}{port}"
 
     def restart(self) -> None:
         """End all connections at once and start again."""
@@ -76,8 +80,11 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
-    """Run a server; nothing of it is kept, so it need not wait for the disk."""
+def running_postgres(*, port: int = PORT, authority: Authority | None = None) -> Iterator[Postgres]:
+    """Run a server; nothing of it is kept, so it need not wait for the disk.
+
+    With an *authority* it is also reached at 127.0.0.1, by TLS, with a password and a certificate.
+    """
     programs = find_programs()
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     try:
@@ -87,18 +94,36 @@ def running_postgres() -> Iterator[Postgres]:
         _run(programs / "initdb", "-D", str(folder / "data"), "-U", _USER, "-A", "trust",
              "--no-sync", "-E", "UTF8", "--locale=C")  # fmt: skip
         options = (
-            f"-c unix_socket_directories={folder} -c listen_addresses= -c fsync=off "
+            f"-c unix_socket_directories={folder} -c port={port} -c fsync=off "
+            f"{_secured(folder, authority) if authority else '-c listen_addresses='} "
             # Vacuuming takes turns through all databases: a hundred are a hundred a minute.
             "-c full_page_writes=off -c autovacuum=off "
             "-c shared_buffers=16MB -c max_connections=100"
         )
         _control(programs, folder, "start", "-w", "-o", options, "-l", str(folder / "log"))
         try:
-            yield Postgres(folder, programs)
+            yield Postgres(folder, programs, port)
         finally:
             _control(programs, folder, "stop", "-m", "immediate", "-w")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _secured(folder: Path, authority: Authority) -> str:
+    """Have the server ask for certificates of *authority*; return its options."""
+    certificate, key = authority.make("127.0.0.1")
+    for file in (certificate, key, authority.file):
+        shutil.copy(file, folder)
+        (folder / file.name).chmod(0o600)
+        if account := _account():
+            shutil.chown(folder / file.name, account)
+    (folder / "data/pg_hba.conf").write_text(
+        "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n"
+    )
+    return (
+        f"-c listen_addresses=127.0.0.1 -c ssl=on -c ssl_cert_file={folder / certificate.name} "
+        f"-c ssl_key_file={folder / key.name} -c ssl_ca_file={folder / authority.file.name}"
+    )
 
 
 def find_programs() -> Path:

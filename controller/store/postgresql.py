@@ -1,0 +1,98 @@
+"""A store's URL for PostgreSQL, as the driver and as PostgreSQL's own programs understand it.
+
+The parameters of a URL have libpq's names (PostgreSQL's documentation, "Parameter Key Words").
+asyncpg takes some of them as arguments and others only in a connection string. ``pg_dump`` and
+``psql`` take them from the environment, where no other user of the machine reads the password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import sqlalchemy as sa
+
+DRIVER: Final = "postgresql+asyncpg"
+SCHEMES: Final = ("postgresql", "postgres")
+_ARGUMENTS: Final = {
+    "host": "PGHOST",
+    "port": "PGPORT",
+    "user": "PGUSER",
+    "password": "PGPASSWORD",
+    "database": "PGDATABASE",
+    "passfile": "PGPASSFILE",
+    "service": "PGSERVICE",
+    "servicefile": "PGSERVICEFILE",
+    "ssl": "PGSSLMODE",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+    "krbsrvname": "PGKRBSRVNAME",
+    "gsslib": "PGGSSLIB",
+}
+"""What asyncpg takes as an argument; ``ssl`` is its own name of ``sslmode``."""
+_IN_STRING: Final = {
+    "sslmode": "PGSSLMODE",
+    "sslnegotiation": "PGSSLNEGOTIATION",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcrl": "PGSSLCRL",
+    "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
+    "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
+    "options": "PGOPTIONS",
+}
+"""What it takes in a connection string alone."""
+_DRIVERS: Final = frozenset({"async_fallback", "direct_tls", "prepared_statement_cache_size"})
+"""What only SQLAlchemy and asyncpg know."""
+_UNREAD: Final = ("PGSERVICE", "PGHOSTADDR", "PGOPTIONS")
+"""What libpq reads in the environment and asyncpg does not: it may lead to another database."""
+
+
+def problem_of(url: str) -> str | None:
+    """Say why *url* cannot be used, without a value of it; None where it can."""
+    try:
+        parsed = sa.make_url(url)
+        _arguments(parsed)
+    except (sa.exc.ArgumentError, ValueError):
+        return "not a URL as SQLAlchemy takes it"
+    known = _ARGUMENTS.keys() | _IN_STRING.keys() | _DRIVERS
+    if unknown := sorted(parsed.query.keys() - known):
+        return f"unknown parameter {unknown[0]}"
+    for name, value in parsed.query.items():
+        if not isinstance(value, str) and name not in ("host", "port"):
+            return f"parameter {name} is there twice"
+    return None
+
+
+def for_driver(url: sa.URL) -> tuple[sa.URL, dict[str, Any]]:
+    """Return the URL for SQLAlchemy, and what asyncpg is given besides."""
+    given = {name: url.query[name] for name in _IN_STRING if name in url.query}
+    plain = url.set(drivername=DRIVER).difference_update_query(given)
+    return plain, {"dsn": f"postgresql://?{urlencode(given)}"} if given else {}
+
+
+def for_programs(url: sa.URL, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which PostgreSQL's programs connect as the driver does.
+
+    Args:
+        url: The store's URL.
+        environment: This process' own. The driver reads its variables (``PGSSLROOTCERT``, …) too.
+    """
+    given = _arguments(url)
+    kept = {name: value for name, value in environment.items() if name not in _UNREAD}
+    names = _IN_STRING | _ARGUMENTS  # of "sslmode" and "ssl" the driver takes the second
+    return kept | {variable: _text(given[k]) for k, variable in names.items() if given.get(k)}
+
+
+def _arguments(url: sa.URL) -> dict[str, Any]:
+    """Return what SQLAlchemy gives the driver; several hosts and ports are lists there."""
+    dialect = url.set(drivername=DRIVER).get_dialect()()
+    _, arguments = dialect.create_connect_args(url)
+    return dict(arguments)
+
+
+def _text(value: object) -> str:
+    """Return a value as libpq takes it: several hosts and ports with commas between them."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return str(value)
+    return ",".join("" if one is None else str(one) for one in value)

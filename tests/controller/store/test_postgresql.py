@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from controller.store.postgresql import DRIVER, for_driver, for_programs, problem_of
+
+
+def test_the_driver_gets_in_a_string_what_it_takes_nowhere_else() -> None:
+    url = sa.make_url(
+        "postgres://u:p@h:1/d?sslmode=verify-ca&sslrootcert=/a%20b&prepared_statement_cache_size=0"
+    )
+    plain, given = for_driver(url)
+    assert plain.drivername == DRIVER
+    assert dict(plain.query) == {"prepared_statement_cache_size": "0"}
+    assert plain.password == "p"
+    assert given == {"dsn": "postgresql://?sslmode=verify-ca&sslrootcert=%2Fa+b"}
+    assert for_driver(sa.make_url("postgresql://h/d"))[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("u:p%40%25@h:1/d", {"USER": "u", "PASSWORD": "p@%", "HOST": "h", "PORT": "1",
+                             "DATABASE": "d"}),
+        ("u@/d?host=/run/x&port=7", {"USER": "u", "HOST": "/run/x", "PORT": "7", "DATABASE": "d"}),
+        ("/d?host=a:1&host=b:2&target_session_attrs=primary",
+         {"HOST": "a,b", "PORT": "1,2", "TARGETSESSIONATTRS": "primary", "DATABASE": "d"}),
+        ("h/d?ssl=require", {"HOST": "h", "DATABASE": "d", "SSLMODE": "require"}),
+        ("h/d?sslmode=disable&ssl=require", {"HOST": "h", "DATABASE": "d", "SSLMODE": "require"}),
+        ("h/d?sslmode=verify-full&sslcert=c&sslkey=k&sslrootcert=r&sslcrl=l&options=-cx%3D1"
+         "&ssl_min_protocol_version=TLSv1.3&passfile=f&prepared_statement_cache_size=0",
+         {"HOST": "h", "DATABASE": "d", "SSLMODE": "verify-full", "SSLCERT": "c", "SSLKEY": "k",
+          "SSLROOTCERT": "r", "SSLCRL": "l", "OPTIONS": "-cx=1", "PASSFILE": "f",
+          "SSLMINPROTOCOLVERSION": "TLSv1.3"}),
+    ],
+)  # fmt: skip
+def test_the_programs_get_the_same_in_their_environment(url: str, expected: dict[str, str]) -> None:
+    found = for_programs(sa.make_url(f"postgresql://{url}"), {})
+    assert found == {f"PG{name}": value for name, value in expected.items()}
+
+
+def test_of_the_environment_they_get_what_the_driver_reads_too() -> None:
+    own = {"PATH": "/bin", "PGSSLROOTCERT": "r", "PGPASSWORD": "old", "PGSERVICE": "elsewhere",
+           "PGHOSTADDR": "192.0.2.1", "PGOPTIONS": "-cx=1"}  # fmt: skip
+    found = for_programs(sa.make_url("postgresql://u:new@h/d"), own)
+    assert found == {"PATH": "/bin", "PGSSLROOTCERT": "r", "PGPASSWORD": "new", "PGUSER": "u",
+                     "PGHOST": "h", "PGDATABASE": "d"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("postgresql://u:canary@h/d?sslmode=require", None),
+        ("postgresql+asyncpg://h/d?host=a,b&port=1,2", None),
+        ("postgresql://h/d?channel_binding=canary", "unknown parameter channel_binding"),
+        ("postgresql://h/d?sslmode=a&sslmode=canary", "parameter sslmode is there twice"),
+        ("postgresql://h:canary/d", "not a URL as SQLAlchemy takes it"),
+        ("postgresql://h/d?host=a,canary&port=1,2,3", "not a URL as SQLAlchemy takes it"),
+    ],
+)
+def test_a_problem_is_said_without_a_value(url: str, problem: str | None) -> None:
+    assert problem_of(url) == problem
