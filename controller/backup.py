@@ -6,6 +6,7 @@ may be made while controllers run. A restored store is older than the cluster an
 - submission is paused: a job that waited then may have run since, and would run once more;
 - what the replaced store still says of what was removed (tombstones, ended sessions, revocations,
   jobs that were to end) is put into the restored one;
+- numbers of updates and of the ledger's entries go on after those that readers were told;
 - what Redis says of the same is taken up by the first leader (:mod:`controller.sessions.restored`).
 
 Others may have tables in the same database: only those of a store are copied and replaced.
@@ -34,6 +35,7 @@ from controller.store.instance.leadership import raise_term_to, read_leadership
 from controller.store.instance.submission_pause import set_maintenance
 from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
 from controller.store.migrations import VERSION_TABLES
+from controller.store.outbox.counters import Series, read_counter, skip_numbers
 from controller.store.postgresql import for_programs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import end_session
@@ -115,11 +117,13 @@ class _Removed:
     sessions: list[str]
     jobs: list[str]
     term: int = 0
+    told: dict[Series, int] | None = None
 
     async def keep(self, transaction: Transaction, *, now: float) -> None:
         """Write it into another store."""
         # Redis refuses a leader whose term is lower than that of the one who published last.
         await raise_term_to(transaction, self.term)
+        await skip_numbers(transaction, self.told)
         if self.tombstones:
             await insert_if_absent(transaction, tables.tombstones, self.tombstones)
         for revocation in self.revocations:
@@ -163,6 +167,10 @@ async def _removed_since(store: Store) -> _Removed:
                 list(sessions),
                 list(jobs),
                 (await read_leadership(transaction)).term,
+                {
+                    "updates": await read_counter(transaction, "updates"),
+                    "usage": await read_counter(transaction, "usage"),
+                },
             )
     except (StoreUnavailable, sa.exc.SQLAlchemyError):
         # Lost, damaged, empty or of an older version: that is what backups are for.

@@ -97,12 +97,17 @@ async def follow(after: int) -> int:
     token = sign({"aud": "fumarole-controller", "sub": "orchestrator"})
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
     async with (
-        ClientSession(CONTROLLER, headers=headers, raise_for_status=True) as http,
+        ClientSession(CONTROLLER, headers=headers) as http,
         http.get("/v1/updates", params={"after": after}, timeout=FOREVER) as stream,
     ):
+        if stream.status == 410:  # Some are gone. A real one looks at all of its jobs now.
+            return int((await stream.json())["details"]["through"])
+        stream.raise_for_status()
         async for line in stream.content:
             if line.startswith(b"data: "):
                 update = json.loads(line[6:])
+                if "through" in update:  # The same, within the stream.
+                    return int(update["through"])
                 after = update["id"]
                 print(update["job"], update["state"], update["message"] or "", flush=True)
     return after

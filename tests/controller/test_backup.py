@@ -20,12 +20,22 @@ from controller.store.instance.identity import ensure_position, read_store_metad
 from controller.store.instance.leadership import raise_term_to, read_leadership
 from controller.store.instance.submission_pause import read_maintenance
 from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
+from controller.store.outbox.counters import (
+    MOST_TOLD,
+    Forgotten,
+    Series,
+    read_counter,
+    take_number,
+)
+from controller.store.outbox.update_rows import updates_after
+from controller.store.outbox.usage_entries import usage_after
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import Session, end_session, insert_session
 from tests.controller.postgres import Postgres, find_programs
 from tests.controller.running import ROOT, Controller
 from tests.controller.samples import make_record
 
+SERIES: tuple[Series, ...] = ("updates", "usage")
 SIDS = {name: name * 26 for name in "abc"}
 
 
@@ -81,6 +91,7 @@ async def test_what_was_removed_since_the_backup_stays_so(
                 await ask_to_end(transaction, found, now=now)
             await forget_these_jobs(transaction, ["goes"], at=now)
             await raise_term_to(transaction, 7)
+            told = {one: await take_number(transaction, one, 5) for one in SERIES}
         # What a later version has added goes with the store that is replaced.
         async with store.write() as transaction:
             await transaction.execute(sa.text("ALTER TABLE jobs ADD COLUMN later INTEGER"))
@@ -93,6 +104,16 @@ async def test_what_was_removed_since_the_backup_stays_so(
         async with store.read() as transaction:
             assert (await read_store_metadata(transaction)).identity == "this one"
             assert (await read_leadership(transaction)).term == 7
+            # Readers had been told of more than the backup knows: they learn so, and miss nothing
+            # of what comes now, however much that is.
+            for number in (0, told["updates"]):
+                with pytest.raises(Forgotten) as missing:
+                    await updates_after(transaction, number, limit=9)
+                assert missing.value.through > told["updates"]
+            later = await updates_after(transaction, missing.value.through, limit=9)
+            assert {one.job_id for one in later} == {"ends", "goes"}
+            assert await read_counter(transaction, "usage") > told["usage"]
+            assert await usage_after(transaction, told["usage"], limit=9) == []
             pause = await read_maintenance(transaction)
             assert pause.mode == "paused"
             assert "restored from a backup of 20" in str(pause.message)
@@ -142,6 +163,7 @@ async def test_a_damaged_store_is_told_from_a_damaged_backup(tmp_path: Path) -> 
     await store.open()
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="this one")
+        last = await take_number(transaction, "updates", 3)
     await store.close()
     back_up(f"sqlite:///{database}", file)
     database.write_bytes(b"what a disk makes of it" * 1000)
@@ -151,4 +173,6 @@ async def test_a_damaged_store_is_told_from_a_damaged_backup(tmp_path: Path) -> 
     await restore(f"sqlite:///{database}", file, now=time.time())
     async with store.read() as transaction:
         assert (await read_store_metadata(transaction)).identity == "this one"
+        # Nobody knows how many numbers were told since.
+        assert await read_counter(transaction, "updates") > last + MOST_TOLD
     await store.close()

@@ -8,6 +8,7 @@ Take numbers last in a transaction, so that others wait shortly.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import sqlalchemy as sa
@@ -21,6 +22,8 @@ _FORGOTTEN: Final[dict[Series, Counter]] = {
     "updates": "updates_forgotten",
     "usage": "usage_forgotten",
 }
+MOST_TOLD: Final = 1_000_000_000
+"""More numbers than a store gives between a backup and its end."""
 _table: Final = tables.counters
 _TAKE: Final = (
     sa.update(_table)
@@ -49,6 +52,24 @@ async def lift_counter(transaction: Transaction, counter: Counter, to: int) -> i
     lower = sa.update(_table).where(_table.c.name == counter, _table.c.value < to)
     await transaction.execute(lower.values(value=to))
     return await read_counter(transaction, counter)
+
+
+async def skip_numbers(transaction: Transaction, told: Mapping[Series, int] | None) -> None:
+    """Have nothing get a number that a reader was told before this store was restored.
+
+    Readers of updates get :class:`Forgotten` once. Entries of the ledger stay as they are: those
+    that were not read are not told by anything else.
+
+    Args:
+        transaction: Of the restored store.
+        told: The last numbers of the store that it replaces; None where they are not known.
+    """
+    for series in _FORGOTTEN:
+        last = await read_counter(transaction, series)
+        told_last = last + MOST_TOLD if told is None else told[series]
+        await lift_counter(transaction, series, max(last, told_last) + 1)
+    through = await read_counter(transaction, "updates")
+    await lift_counter(transaction, "updates_forgotten", through)
 
 
 class Forgotten(Exception):
