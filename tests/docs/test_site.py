@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from controller.api.error_responses import ERRORS
 from deploy.settings_page import PAGE, asked_settings, render, silent_rows
+from gateway.core.access.answers import REFUSALS
 
 ROOT = PAGE.parents[1]
+TROUBLE = (ROOT / "docs/how-to/troubleshoot.md").read_text()
 # What asks another host for something: a script, style, font or image.
 _LOADED = re.compile(
     r"<(?:script|img|iframe)[^>]* src=\"?https?://|<link[^>]*stylesheet[^>]*https?:"
@@ -57,3 +60,19 @@ def test_no_setting_is_named_that_there_is_not() -> None:
         if name not in known
     }
     assert unknown == set()
+
+
+def test_the_symptoms_are_those_that_the_processes_show() -> None:
+    rows = [line.split(" | ")[0] for line in TROUBLE.splitlines() if line.startswith("| ")]
+    statuses = {code: one.status for code, one in ERRORS.items()}
+    statuses |= {code: one.status for code, one in REFUSALS.items()}
+    named = [(int(row[2:5]), code) for row in rows if row[2:5].isdecimal()
+             for code in re.findall(r"`([a-z_]+)`", row)]  # fmt: skip
+    assert len(named) > 20
+    assert {code: status for status, code in named} == {code: statuses[code] for _, code in named}
+    sources = "".join(
+        one.read_text() for part in ("controller", "gateway") for one in (ROOT / part).rglob("*.py")
+    )
+    quoted = [text for row in rows for text in re.findall(r'"([^"]+)"', row)]
+    assert quoted
+    assert [text for text in quoted if text not in sources] == []
