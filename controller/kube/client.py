@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import aiohttp
-from kubernetes_asyncio.client import ApiClient, Configuration
 
 from controller.kube.credentials import Credentials
 from controller.kube.decoding import (
@@ -37,6 +36,7 @@ from controller.kube.errors import (
     error_from,
 )
 from controller.kube.kinds import Kind
+from controller.kube.library import ApiClient, Configuration
 from controller.kube.listing import Part, read_list
 
 __all__ = ["Kube", "Object", "Objects", "Propagation"]

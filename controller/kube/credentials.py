@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException
 
 from controller.kube.errors import Unavailable
+from controller.kube.library import (
+    ConfigException,
+    Configuration,
+    load_incluster_config,
+    load_kube_config,
+)
 
 CREDENTIALS_SECONDS: Final = 60.0
 """How long credentials are used before they are read again: bound ServiceAccount tokens and exec
@@ -95,11 +98,11 @@ class Credentials:
     async def _load_into(self, configuration: Configuration) -> None:
         try:
             if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-                config.load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library's
+                load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library's
             else:
                 file = str(self._kubeconfig) if self._kubeconfig else None
                 # It may name a program to be asked, which may hang. A TimeoutError is an OSError.
                 async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
-                    await config.load_kube_config(file, client_configuration=configuration)
+                    await load_kube_config(file, client_configuration=configuration)
         except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
             raise Unavailable(f"no usable Kubernetes configuration: {error}") from error

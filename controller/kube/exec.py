@@ -18,11 +18,10 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.client.rest import RESTClientObject
 
 from controller.kube.environment import read_environment_once
 from controller.kube.errors import Unavailable
+from controller.kube.library import Configuration, RESTClientObject
 from shared.errors import FumaroleError
 from shared.numbers import whole_number
 
