@@ -5,6 +5,8 @@ STAMP := .venv/.installed
 LOCKS := deploy/locks/dev.txt
 # For two cores: a third of the time the tests wait for browsers, clusters and notebooks.
 WORKERS ?= 3
+# Where it is set, every process that a test or the demo starts would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo screenshots apps test test-failed test-long check format system locks goldens bench soak fuzz mutants docs dist clean

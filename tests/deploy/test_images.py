@@ -40,6 +40,7 @@ class Image:
     lock: str
     copies: tuple[tuple[str, str], ...]
     entrypoint: tuple[str, ...]
+    runs: tuple[str, ...]
     workdir: str
     user: str
 
@@ -52,6 +53,7 @@ class Image:
             lock=re.findall(r"require-hashes -r (\w+\.txt)", text)[0],
             copies=tuple((source.removeprefix("/build/"), target) for source, target in copies),
             entrypoint=tuple(json.loads(re.findall(r"^ENTRYPOINT (.+)$", final, re.MULTILINE)[0])),
+            runs=tuple(re.findall(r"^RUN (python .+)$", final, re.MULTILINE)),
             workdir=re.findall(r"^WORKDIR (\S+)$", final, re.MULTILINE)[0],
             user=re.findall(r"^USER (\S+)$", final, re.MULTILINE)[0],
         )
@@ -129,6 +131,15 @@ def wait_until_healthy(process: subprocess.Popen[bytes], addresses: Path) -> Non
         assert answer.status == 200
 
 
+def without_bytecode(folder: Path) -> list[Path]:
+    """Return the modules that a start would have to compile."""
+    return [
+        one
+        for one in folder.rglob("*.py")
+        if not list(one.parent.glob(f"__pycache__/{one.stem}.*"))
+    ]
+
+
 @pytest.mark.parametrize("name", ["gateway", "controller"])
 def test_an_image_s_files_alone_are_enough_to_start(
     name: str, tmp_path: Path, redis_server: RedisServer
@@ -141,6 +152,9 @@ def test_an_image_s_files_alone_are_enough_to_start(
     assert {path.name for path in workdir.iterdir()} == {"shared", name}
     assert not (workdir / other).exists()
     command = [str(python), *image.entrypoint[1:]]
+    for run in image.runs:
+        subprocess.run([python, *run.split()[1:]], cwd=workdir, check=True)
+    assert not without_bytecode(workdir), "it would be compiled at each start"
 
     bare = subprocess.run(command, cwd=workdir, env={"HOME": str(tmp_path)}, capture_output=True)
     assert bare.returncode == 2, bare.stderr.decode()
