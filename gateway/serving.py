@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from gateway.app import Gateway, make_bounds
 from gateway.bus.feed import Feed
 from gateway.bus.measures import FollowedMeters, TableMeters, make_conditions, make_debug_route
-from gateway.core.http.heads import MAX_HEAD_BYTES
+from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.overload.measures import OverloadMeters
 from gateway.pages.assets import Assets
 from gateway.relay.draining import drain
@@ -90,6 +90,7 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
         # The head has been judged; aiohttp's own limit is 8 KiB a field, less than cookies take.
         max_line_size=MAX_HEAD_BYTES,
         max_field_size=MAX_HEAD_BYTES,
+        max_headers=2 * MAX_FIELDS,
     )
     await runner.setup()
     try:

@@ -7,6 +7,8 @@ import json
 import re
 import time
 
+import pytest
+
 from tests.gateway.conftest import World
 from tests.gateway.http import HTML, code_of
 from tests.gateway.upstreams import web_app
@@ -34,6 +36,45 @@ async def test_the_app_sees_neither_cookie_nor_token_of_ours(world: World) -> No
         token = world.gateway.signer.token(sid)
         assert (await world.gateway.ask(sid, "GET", "/", {"Fumarole-Token": token})).status == 200
         assert token.encode() not in app.heads[-1]
+
+
+ODD_HEADS = {
+    "more fields than aiohttp takes": [*(f"X-{n}: 1" for n in range(120)), *["Accept: */*"] * 120],
+    "a field twice": ["User-Agent: a", "User-Agent: b", "ETag: a", "ETag: b", "Server: x"],
+    "a type twice": ["Content-Type: text/plain", "Content-Type: text/plain"],
+    "a draft's key": ["Sec-WebSocket-Key1: x"],
+    "an unknown expectation": ["Expect: pigs"],
+}
+
+
+@pytest.mark.parametrize("fields", ODD_HEADS.values(), ids=ODD_HEADS)
+async def test_a_page_is_answered_in_our_words_whatever_its_head(
+    world: World, fields: list[str]
+) -> None:
+    sid = await world.publish()
+    connection = await world.gateway.connect()
+    lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {world.gateway.host(sid)}", *fields]
+    await connection.send("\r\n".join([*lines, "Content-Length: 2", "", "{}"]).encode())
+    answer = await connection.answer()
+    assert (answer.status, code_of(answer)) == (400, "bad_request")
+    assert answer.headers["server"] == "fumarole"
+    await connection.close()
+
+
+@pytest.mark.parametrize(("version", "told"), [("1.0", False), ("1.1", True)])
+async def test_only_http_1_1_is_told_to_go_on_by_a_page(
+    world: World, version: str, told: bool
+) -> None:
+    sid = await world.publish()
+    connection = await world.gateway.connect()
+    lines = [f"POST /.fumarole/open HTTP/{version}", f"Host: {world.gateway.host(sid)}"]
+    lines += ["Expect: 100-continue", "Content-Length: 2", "", ""]
+    await connection.send("\r\n".join(lines).encode())
+    if told:
+        assert (await connection.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+    await connection.send(b"{}")
+    assert code_of(await connection.answer()) == "bad_request"
+    await connection.close()
 
 
 async def test_another_user_is_asked_first_and_the_link_is_not_spent_by_it(world: World) -> None:

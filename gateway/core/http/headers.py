@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from gateway.core.access.decision import own_bearer
@@ -77,21 +78,28 @@ def framing_of(fields: Fields) -> bytes:
     return b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
 
 
+_OF_PAGES: Final = re.compile(
+    rb"^(?:accept|accept-language|cookie|origin|sec-fetch-(?:dest|mode|site)):[^\r\n]*\r\n",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TYPE: Final = re.compile(rb"^content-type:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_EXPECTS: Final = re.compile(rb"^expect: 100-continue\r$", re.IGNORECASE | re.MULTILINE)
+
+
 def head_to_page(start: StartLine, fields: Fields, crossing: bytes) -> bytes:
     """Return the head of a request for the gateway's own pages; its answer ends the connection.
 
-    Our credentials are left out: the pages are told what they are good for.
+    Of *crossing* it holds what pages read, so that aiohttp finds nothing to refuse in its own words
+    (a field that came twice, say). Our credentials are left out: the pages are told what they are
+    good for. Nobody of HTTP/1.0 is told to go on (RFC 9110, section 10.1.1).
     """
-    return b"".join(
-        (
-            b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target),
-            fields.host.encode("ascii"),
-            b"\r\n",
-            crossing,
-            framing_of(fields),
-            b"Connection: close\r\n\r\n",
-        )
-    )
+    lines = [b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target)]
+    lines += [fields.host.encode("ascii"), b"\r\n", *_OF_PAGES.findall(crossing)]
+    if types := _TYPE.findall(crossing):
+        lines.append(b"Content-Type: %b\r\n" % b", ".join(types))
+    if start.minor and _EXPECTS.search(crossing):
+        lines.append(b"Expect: 100-continue\r\n")
+    return b"".join((*lines, framing_of(fields), b"Connection: close\r\n\r\n"))
 
 
 def head_to_bridge(start: StartLine, fields: Fields) -> bytes:
