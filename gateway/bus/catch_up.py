@@ -70,9 +70,12 @@ class CatchUp:
         return None if self._wanted is None else self._wanted[0]
 
     def aim_at(self, head: Head, *, read_at: float, waiting: Iterable[Waiter] = ()) -> None:
-        """Have the table reach *head*, which was read at *read_at*; *waiting* waits for that."""
+        """Have the table reach *head*, which was read at *read_at*; *waiting* waits for that.
+
+        Waiters that have given up go: a table that cannot be repaired must not collect them.
+        """
         self._wanted = (head, read_at)
-        self._waiting += waiting
+        self._waiting = [waiter for waiter in (*self._waiting, *waiting) if not waiter.done()]
 
     def give_up(self) -> None:
         """Want no head until another one is read."""
@@ -103,7 +106,7 @@ class CatchUp:
     @property
     def is_awaited(self) -> bool:
         """Whether a request waits for the table."""
-        return bool(self._waiting)
+        return any(not waiter.done() for waiter in self._waiting)
 
     # Repairs
 

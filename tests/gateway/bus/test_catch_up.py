@@ -1,0 +1,38 @@
+"""Which requests wait for the table, and for how long they are known."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.bus.catch_up import CatchUp
+from shared.events import Head
+
+BEYOND = Head(epoch="0" * 32, seq=7, routes=0, revoked=0, term=1)
+
+
+async def gives_up(catch_up: CatchUp) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await catch_up.ask()
+
+
+async def test_a_request_that_has_given_up_keeps_nobody_from_spreading() -> None:
+    catch_up = CatchUp(on_reached=lambda _: None)
+    waits = catch_up.ask()
+    catch_up.aim_at(BEYOND, read_at=1.0, waiting=catch_up.begin_look())
+    assert catch_up.is_awaited
+    waits.cancel()
+    assert not catch_up.is_awaited
+
+
+async def test_a_table_that_cannot_be_repaired_does_not_collect_requests() -> None:
+    catch_up = CatchUp(on_reached=lambda _: None)
+    waits = catch_up.ask()
+    for _ in range(100):
+        await gives_up(catch_up)
+        catch_up.aim_at(BEYOND, read_at=1.0, waiting=catch_up.begin_look())
+        assert len(catch_up._waiting) <= 2
+    assert catch_up.is_awaited
+    assert not waits.done()
