@@ -61,6 +61,8 @@ class FrameTracker:
         if size <= self._skip:
             self._skip -= size
             return size
+        if not self._skip and not self._header and 2 <= size == data[1] + 2 < 128:
+            return size  # one small frame without a mask, as most of an app's are
         at, before = self._skip, len(self._header)
         if before:
             data = self._header + data

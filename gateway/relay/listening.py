@@ -189,6 +189,7 @@ class Listener:
             task = self._loop.create_task(self._arrive(sock, plain(str(address[0]))))
             self._path.arriving.add(task)
             task.add_done_callback(self._path.arriving.discard)
+            self._path.turns.accepted(sock.fileno())
             if sock.fileno() >= self._ceiling:
                 self._wait_for_descriptors()
                 return

@@ -47,6 +47,7 @@ class Tunnel(asyncio.Protocol):
 
     __slots__ = (
         "access_right",
+        "activity",
         "app",
         "app_full",
         "backlog",
@@ -74,6 +75,8 @@ class Tunnel(asyncio.Protocol):
         self.path = path
         self.turns = path.turns
         self.access_right = access_right
+        self.activity = access_right.activity
+        """Where bytes are counted; its session's from :meth:`begin` on."""
         self.browser = browser
         self.app = app
         self.tracker = FrameTracker()
@@ -92,6 +95,7 @@ class Tunnel(asyncio.Protocol):
 
     def begin(self, *, from_browser: bytes, from_app: bytes) -> None:
         """Take both transports; the bytes came before it, and go first."""
+        self.activity = self.access_right.activity
         self.browser.set_protocol(self)
         self.app.set_protocol(AppSide(self))
         self.path.meters.tunnels += 1
@@ -137,23 +141,26 @@ class Tunnel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
         turns = self.turns
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(self)
-        if len(data) < FULL_READ:  # nobody looks into it: less of it cannot take long
-            self.receive(data)
-        else:
+        if turns.crowded:
+            turns.count_read(self)
+        if len(data) >= FULL_READ:  # nobody looks into it: less of it cannot take long
             turns.take(self, data)
+        elif not self.phase:
+            # As receive() does it, without the call: most messages are small.
+            size, activity = len(data), self.activity
+            self.traffic.up += size
+            activity.up += size
+            if data[0] & 0x0F < _FIRST_CONTROL:
+                activity.input = True
+            self.app.write(data)
 
     def receive(self, data: bytes) -> None:
         """Pass *data* on to the app, or discard it once the tunnel ends."""
         if not self.phase:
-            size = len(data)
-            self.traffic.up += size
-            activity = self.access_right.activity
-            activity.up += size
+            self.traffic.up += len(data)
+            self.activity.up += len(data)
             if data[0] & 0x0F < _FIRST_CONTROL:
-                activity.input = True
+                self.activity.input = True
             self.app.write(data)
 
     def pause_for_others(self) -> None:
@@ -201,7 +208,7 @@ class Tunnel(asyncio.Protocol):
         elif not self.phase:
             followed = self.tracker.feed(data)
             self.traffic.down += followed
-            self.access_right.activity.down += followed
+            self.activity.down += followed
             if followed == len(data):
                 self.browser.write(data)
             else:
@@ -365,9 +372,8 @@ class AppSide(asyncio.Protocol):
         """Pass *data* on."""
         tunnel = self.tunnel
         turns = tunnel.turns
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(self)
+        if turns.crowded:
+            turns.count_read(self)
         if len(data) < FULL_READ:  # few of its frames are followed now, the rest in timed turns
             tunnel.from_app(data)
         else:

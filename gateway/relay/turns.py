@@ -11,7 +11,8 @@ A turn as a whole has a bound, too. Where 1,024 connections are ready at once, l
 for more before anything else runs, and does so up to 48 times: 2,000 connections that always have
 something to read made turns of seconds, in which no timer, no answer of Redis and no other
 connection got on. Once a turn has lasted :data:`LONG_TURN_SECONDS`, a connection that is read is
-not read again before the next one.
+not read again before the next one. Where so many connections cannot exist, only reads that fill the
+buffer come more than once in a turn, and only these look at the clock.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ SHARE_SECONDS: Final = 0.001
 """Full reads of one connection in a row, in one turn, before the others go first."""
 LONG_TURN_SECONDS: Final = 0.05
 """For all connections together; from then on each is read once."""
+CROWD: Final = 500
+"""A loop is crowded from a browser's connection with this descriptor on. The kernel gives the
+lowest that is free, and a browser's connection has one to an app at most: below it, there are fewer
+than a thousand of both."""
 READS_BETWEEN_LOOKS: Final = 128
 """A look at the clock takes as long as a small read's share of the rest."""
 
@@ -64,13 +69,15 @@ class Turns:
     __slots__ = (
         "_began",
         "_clock",
+        "_first",
         "_loop",
         "_paused",
         "_reader",
+        "_reads_left",
         "_turn",
         "_turn_since",
         "counts",
-        "reads_left",
+        "crowded",
         "seconds",
     )
 
@@ -82,11 +89,14 @@ class Turns:
         self.counts = [0] * (len(TURN_SECONDS) + 1)
         self.seconds = 0.0
         self._reader: Reader | None = None
-        """The connection whose read was full the last time, in which turn, and since when."""
-        self._turn = 0.0
+        """The connection whose read was full the last time in this turn, and since when."""
         self._began = 0.0
-        self.reads_left = READS_BETWEEN_LOOKS
-        """Until :meth:`look` is to be called: each read takes one."""
+        self._turn = 0.0
+        self._first = 0.0
+        """When this turn's first full read began."""
+        self.crowded = False
+        """Whether a thousand connections may be ready at once: each read is to be counted then."""
+        self._reads_left = READS_BETWEEN_LOOKS
         self._turn_since: float | None = None
         """When this turn was looked at first; None where it has not been."""
         self._paused: list[Reader] = []
@@ -104,20 +114,30 @@ class Turns:
             self._note(ended - began)
         if len(data) < FULL_READ:
             return
-        # The loop's time stands still while one turn lasts.
+        # The loop's time stands still while the connections that one poll found ready are read.
         turn = self._loop.time()
-        if reader is not self._reader or turn != self._turn:
-            self._reader, self._turn, self._began = reader, turn, began
-        if ended - self._began >= SHARE_SECONDS:
+        if turn != self._turn:
+            self._turn, self._first, self._reader = turn, began, None
+        if reader is not self._reader:
+            self._reader, self._began = reader, began
+        if ended - self._began >= SHARE_SECONDS or ended - self._first >= LONG_TURN_SECONDS:
             self._reader = None
             reader.pause_for_others()
             self._loop.call_soon(reader.resume_after_others)
 
-    def look(self, reader: Reader) -> None:
-        """Look at how long this turn has lasted; too long, and *reader* goes on in the next one.
+    def accepted(self, descriptor: int) -> None:
+        """Note the *descriptor* of a browser's connection."""
+        if descriptor >= CROWD:
+            self.crowded = True
 
-        For each read once :attr:`reads_left` is below 0.
+    def count_read(self, reader: Reader) -> None:
+        """Count a read; a *reader* goes on in the next turn once this one has lasted too long.
+
+        For each read while :attr:`crowded`.
         """
+        self._reads_left -= 1
+        if self._reads_left >= 0:
+            return
         if self._turn_since is None:
             self._turn_since = self._clock()
             self._loop.call_soon(self._begin_turn)
@@ -125,11 +145,11 @@ class Turns:
             self._paused.append(reader)
             reader.pause_for_others()
             return  # and so with every read until the next turn
-        self.reads_left = READS_BETWEEN_LOOKS
+        self._reads_left = READS_BETWEEN_LOOKS
 
     def _begin_turn(self) -> None:
         self._turn_since = None
-        self.reads_left = READS_BETWEEN_LOOKS
+        self._reads_left = READS_BETWEEN_LOOKS
         paused, self._paused = self._paused, []
         for reader in paused:
             reader.resume_after_others()

@@ -87,10 +87,11 @@ def find_response_end(buffer: bytes, seen: int = 0) -> int:
 class ResponseHead:
     """A response's head, read once; often the next response's too.
 
-    ``status_line`` is canonical, with its CRLF.
+    ``status_line`` and ``length_field``, which is empty without a length, are canonical, with their
+    CRLF.
     """
 
-    __slots__ = ("fields", "minor", "raw", "status", "status_line")
+    __slots__ = ("fields", "length_field", "minor", "raw", "status", "status_line")
 
     def __init__(
         self, raw: bytes, *, minor: int, status: int, reason: bytes, fields: ResponseFields
@@ -100,6 +101,8 @@ class ResponseHead:
         self.status = status
         self.status_line = b"HTTP/1.1 %d %b\r\n" % (status, reason)
         self.fields = fields
+        length = fields.length
+        self.length_field = b"Content-Length: %d\r\n" % length if length >= 0 else b""
 
 
 def read_status_line(line: bytes) -> tuple[int, int, bytes]:
@@ -249,14 +252,12 @@ def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple
     fields = head.fields
     if fields.chunked and head.minor == 0:
         raise HeadRefused(BAD)
-    length = fields.length
-    framing = b"Content-Length: %d\r\n" % length if length >= 0 else b""
     if method == b"HEAD" or head.status in _WITHOUT_BODY:
-        return NoBody(), b"" if head.status == 204 else framing
+        return NoBody(), b"" if head.status == 204 else head.length_field
     if fields.chunked:
         framed = client_minor == 1
         return ChunkedBody(framed=framed), b"Transfer-Encoding: chunked\r\n" if framed else b""
-    return (LengthBody(length) if length >= 0 else OpenBody()), framing
+    return (LengthBody(fields.length) if fields.length >= 0 else OpenBody()), head.length_field
 
 
 def is_proper_switch(head: ResponseHead, asked: Fields) -> bool:

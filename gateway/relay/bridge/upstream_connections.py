@@ -108,9 +108,8 @@ class BridgeUpstream(asyncio.Protocol):
         if self.dropped:
             return
         turns = self.bridge.request.turns
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(self)
+        if turns.crowded:
+            turns.count_read(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:

@@ -154,9 +154,8 @@ class WebSocketBridge(Bridge):
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
         turns = self.request.turns
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(self)
+        if turns.crowded:
+            turns.count_read(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:

@@ -67,11 +67,14 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         "decision",
         "download",
         "key",
+        "now",
         "peer",
         "placed",
         "task",
         "tick",
+        "traffic",
         "transport",
+        "turns",
         "upload",
         "upstream",
         "verdict",
@@ -81,6 +84,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def __init__(self, context: Context, admission: Admits, peer: str) -> None:
         super().__init__(RequestReader(context.fields), context.parts.limits)
         self.context = context
+        self.turns = context.turns
+        self.traffic = context.meters.http
+        self.now = context.parts.loop.time
         self.admission = admission
         self.peer = peer
         self.transport: asyncio.Transport | None = None
@@ -175,13 +181,12 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the phase says."""
-        size, context = len(data), self.context
-        context.meters.http.up += size
+        size = len(data)
+        self.traffic.up += size
         self.activity.up += size
-        turns = context.turns
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(self)
+        turns = self.turns
+        if turns.crowded:
+            turns.count_read(self)
         if size < SMALL_READ:
             self.receive(data)
         else:
@@ -239,7 +244,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Write to the browser."""
         if self.transport is not None:
             size = len(data)
-            self.context.meters.http.down += size
+            self.traffic.down += size
             self.activity.down += size
             self.transport.write(data)
 
@@ -262,7 +267,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         if not seconds:
             self.deadline = 0.0
             return
-        self.deadline = self.context.parts.loop.time() + seconds
+        self.deadline = self.now() + seconds
         if not self.tick or seconds < _OFTEN_SECONDS:
             self.context.wheel.arm(self, self.deadline)
 
@@ -374,7 +379,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         context, decision = self.context, self.decision
         if decision is None:  # its right has ended
             return
-        self.began = context.parts.loop.time()
+        self.began = self.now()
         pooled = None
         if not self.upgrade and not self.reused:
             pooled = context.pool.take(
@@ -448,7 +453,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         meters = self.context.meters
         meters.answers[status // 100] += 1
         if status != 101:
-            meters.first_byte(self.context.parts.loop.time() - self.began)
+            meters.first_byte(self.now() - self.began)
 
     def broken(self) -> None:
         """Count an app whose response cannot be relayed."""

@@ -106,9 +106,8 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass *data* on to the exchange; close when nobody asked for it."""
         turns = self.pool.turns
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(self)
+        if turns.crowded:
+            turns.count_read(self)
         if len(data) >= SMALL_READ:
             turns.take(self, data)
         elif self.exchange is not None:

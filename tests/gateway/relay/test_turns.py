@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.relay.turns import (
+    CROWD,
     FULL_READ,
     LONG_TURN_SECONDS,
     READS_BETWEEN_LOOKS,
@@ -84,14 +85,14 @@ async def test_a_short_read_is_timed_and_goes_on() -> None:
 def read(turns: Turns, reader: Reader, times: int = 1) -> None:
     """Do what each connection does with each read."""
     for _ in range(times):
-        turns.reads_left -= 1
-        if turns.reads_left < 0:
-            turns.look(reader)
+        if turns.crowded:
+            turns.count_read(reader)
 
 
 async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_next() -> None:
     now, readers = 0.0, [Reader() for _ in range(10)]
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
+    turns.accepted(CROWD)
     read(turns, readers[0], READS_BETWEEN_LOOKS + 1)
     now = LONG_TURN_SECONDS
     read(turns, readers[0], READS_BETWEEN_LOOKS)
@@ -108,8 +109,37 @@ async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_ne
 async def test_short_turns_pause_nobody_however_many_reads_there_are() -> None:
     now, reader = 0.0, Reader()
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
+    turns.accepted(CROWD)
     for _ in range(5):
         now += LONG_TURN_SECONDS
         read(turns, reader, 10 * READS_BETWEEN_LOOKS)
         await asyncio.sleep(0)
     assert not reader.calls
+
+
+async def test_a_loop_is_crowded_from_the_descriptor_on_with_which_it_may_be() -> None:
+    turns = Turns(asyncio.get_running_loop())
+    turns.accepted(CROWD - 1)
+    assert not turns.crowded
+    turns.accepted(CROWD)
+    turns.accepted(CROWD - 1)
+    assert turns.crowded
+
+
+async def test_in_a_long_turn_of_full_reads_each_connection_has_one() -> None:
+    now, readers = 0.0, [Reader() for _ in range(200)]
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.00025  # a read takes as much, and there is as much between two
+        return now
+
+    turns = Turns(OneTurn(), clock=clock)  # type: ignore[arg-type]  # all it needs
+    for reader in readers:
+        while "paused" not in reader.calls:
+            turns.take(reader, b"x" * FULL_READ)
+    received = [len(reader.calls) - 1 for reader in readers]
+    assert received[0] == 3
+    assert set(received[110:]) == {1}
+    await asyncio.sleep(0)
+    assert all(reader.calls[-1] == "resumed" for reader in readers)
