@@ -125,13 +125,14 @@ class ResponseReader:
         strict_transport: Whether browsers are told to come by TLS alone (RFC 6797).
     """
 
-    __slots__ = ("_added", "_names")
+    __slots__ = ("_added", "_first", "_names")
 
     def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
         self._names = response_names()
         self._added = [(b"Content-Security-Policy", frame_ancestors.encode("ascii"))]
-        if strict_transport:
-            self._added.append((b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii")))
+        transport = (b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii"))
+        # Of the app's and ours browsers take the first (RFC 6797, section 8.1).
+        self._first = [transport] if strict_transport else []
 
     def read_head(self, raw: bytes) -> ResponseHead:
         """Return what the head *raw*, its empty line included, says.
@@ -177,7 +178,7 @@ class ResponseReader:
         if _CONNECTION in held:
             crossing = _without_nominated(fields, held, crossing)
         fields.dated = _DATE in held
-        crossing += self._added
+        crossing = self._first + crossing + self._added
         if _CACHE_CONTROL not in held:
             crossing.append((b"Cache-Control", b"private"))
         fields.crossing = b"".join([b"%b: %b\r\n" % pair for pair in crossing])
