@@ -33,7 +33,7 @@ def read(*lines: str) -> ResponseFields:
 
 def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
     strict = ResponseReader("frame-ancestors 'self'", strict_transport=True)
-    assert b"\r\nStrict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").crossing
+    assert b"Strict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").crossing
     assert b"Strict-Transport-Security" not in read().crossing
     # A browser takes the first one only (RFC 6797, section 8.1).
     apps = strict.read(b"Strict-Transport-Security: max-age=0\r\n\r\n").crossing
