@@ -317,6 +317,8 @@ class Gateway:
             wall=time.time,
             public_keys=None if assertions is None else lambda: assertions.jwks,
             orchestrator=settings.orchestrator_url,
+            home=settings.home,
+            end_notice_seconds=settings.end_notice_seconds,
             waiting=self.activities.waiting,
         )
         sign_out = SignOutPage(

@@ -12,6 +12,7 @@ from html import escape
 from typing import Final, Literal
 
 from gateway.pages import shell_parts as shell
+from gateway.pages.end_notice import EndNotice
 from gateway.pages.parts import Parts
 from gateway.pages.texts import Texts
 
@@ -22,8 +23,8 @@ _SAYS: Final[Mapping[str, Sequence[str]]] = {
     "starting.js": ("starting",),
     "retry.js": ("retry",),
     "soon.js": ("soon",),
-    "terminal.js": ("link", "terminal"),
-    "desktop.js": ("link", "desktop"),
+    "terminal.js": ("link", "terminal", "ends"),
+    "desktop.js": ("link", "desktop", "ends"),
     "frame.js": ("frame",),
 }
 """Which texts a script is given, in the page that it stands in: the tables ``scripts.*``."""
@@ -80,6 +81,23 @@ class Card:
     data: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What the page of a desktop or terminal is told of its session.
+
+    ``mode`` and ``clipboard`` are the grant's and the route's. ``end`` is None where nobody is told
+    of it; ``job_url`` and ``home`` are where more time is to be had: for the session, and for the
+    access to it.
+    """
+
+    title: str
+    mode: str
+    clipboard: str = "both"
+    end: EndNotice | None = None
+    job_url: str | None = None
+    home: str | None = None
+
+
 class Documents:
     """Writes pages that are made of *parts*."""
 
@@ -106,9 +124,9 @@ class Documents:
         )
         return self._shell(card.title, body, texts, script=card.script, data=card.data)
 
-    def terminal(self, title: str, texts: Texts, *, mode: str, clipboard: str = "both") -> str:
+    def terminal(self, about: Screen, texts: Texts) -> str:
         """Return the page of a terminal."""
-        controls = mode == "control"
+        controls = about.mode == "control"
         screen = (
             '<div class="screen"><div class="terminal-screen"></div>'
             f"{shell.search(texts)}{shell.revoked(texts, controls=controls)}"
@@ -116,11 +134,9 @@ class Documents:
         )
         below = shell.key_row(texts) if controls else ""
         tools = shell.tools(texts, controls=controls)
-        return self._screen(
-            "terminal", title, texts, mode, tools, screen, clipboard=clipboard, below=below
-        )
+        return self._screen("terminal", about, texts, tools, screen, below=below)
 
-    def desktop(self, title: str, texts: Texts, *, mode: str, clipboard: str = "both") -> str:
+    def desktop(self, about: Screen, texts: Texts) -> str:
         """Return the page of a desktop."""
 
         def say(name: str) -> str:
@@ -161,7 +177,7 @@ class Documents:
             'autocapitalize="none" autocorrect="off" spellcheck="false"></textarea>'
         )
         screen = f'<div class="screen"><div class="desktop-screen"></div>{field}{form}'
-        return self._screen("vnc", title, texts, mode, tools, screen, clipboard=clipboard)
+        return self._screen("vnc", about, texts, tools, screen)
 
     def frame(self, title: str, texts: Texts, *, job_url: str | None) -> str:
         """Return the page that shows a web app beneath a bar."""
@@ -192,24 +208,25 @@ class Documents:
     def _screen(
         self,
         kind: Literal["terminal", "vnc"],
-        title: str,
+        about: Screen,
         texts: Texts,
-        mode: str,
         tools: str,
         screen: str,
         *,
-        clipboard: str,
         below: str = "",
     ) -> str:
         def say(name: str) -> str:
             return escape(texts(f"page.{name}"))
 
-        badge = f'<span class="badge">{say("view_only")}</span>' if mode == "view" else ""
+        title = about.title
+        badge = f'<span class="badge">{say("view_only")}</span>' if about.mode == "view" else ""
         what = texts(f"kinds.{kind}")
         body = (
             f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>{badge}'
-            '<div class="state" role="status" aria-live="polite" data-state="busy">'
-            f"<span>{say('connecting')}</span></div>"
+            # Of the two only the one that changes is read out.
+            '<div class="state" role="status" aria-live="polite" aria-atomic="false" '
+            f'data-state="busy"><span>{say("connecting")}</span><span id="ends"></span></div>'
+            f"{_ways_out(about, texts)}"
             f'<div class="tools">{tools}{self._sign_out(texts)}</div>'
             f'</header><main aria-label="{escape(what)}" class="screen-main">{screen}'
             '<div id="notice" class="notice"><section class="card">'
@@ -226,7 +243,12 @@ class Documents:
             texts,
             script="terminal.js" if kind == "terminal" else "desktop.js",
             style="terminal.css" if kind == "terminal" else None,
-            data={"mode": mode, "clipboard": clipboard, "title": whole},
+            data={
+                "mode": about.mode,
+                "clipboard": about.clipboard,
+                "title": whole,
+                "end": json.dumps(about.end and about.end.told),
+            },
             classes="screen-page",
         )
 
@@ -260,6 +282,17 @@ class Documents:
 
     def _icon(self) -> str:
         return f'<img src="{self._parts.icon()}" alt="" width="24" height="24">'
+
+
+def _ways_out(about: Screen, texts: Texts) -> str:
+    """Return what stands beside the news that a session ends soon: how soon, and the ways out."""
+    ways = (("session", about.job_url, "extend"), ("access", about.home, "home"))
+    links = "".join(
+        f'<span data-of="{of}">{link_action(url, texts(f"actions.{name}"), tab=True)}</span>'
+        for of, url, name in ways
+        if url is not None
+    )
+    return f'<div id="ends-more" class="ends" hidden><span></span>{links}</div>'
 
 
 def link_action(url: str, text: str, *, first: bool = False, tab: bool = False) -> str:

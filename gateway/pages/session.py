@@ -12,6 +12,8 @@ from gateway.core.access.decision import route_refusal
 from gateway.core.http.oversize import expiring_lines, foreign_names, is_own_click
 from gateway.pages.answers import Answers, page_request_of, texts_for
 from gateway.pages.assets import Assets
+from gateway.pages.documents import Screen
+from gateway.pages.end_notice import end_notice_of
 from gateway.pages.errors import job_url
 from gateway.pages.wording import title_of, words_of
 from gateway.relay.http.page_request import PageRequest
@@ -26,6 +28,8 @@ class SessionPages:
         wall: Unix seconds.
         public_keys: Those that verify assertions, where apps are sent some.
         orchestrator: Where a job is managed.
+        home: Where sessions are opened.
+        end_notice_seconds: How long before its end the user of a desktop or terminal is told.
         waiting: Is told of each session whose start somebody waits for, and when.
     """
 
@@ -37,10 +41,14 @@ class SessionPages:
         wall: Callable[[], float],
         public_keys: Callable[[], bytes] | None = None,
         orchestrator: str | None = None,
+        home: str | None = None,
+        end_notice_seconds: float = 0.0,
         waiting: Callable[[str, float], None] = lambda _sid, _now: None,
     ) -> None:
         self._waiting = waiting
         self._orchestrator = orchestrator
+        self._home = home
+        self._end_notice_seconds = end_notice_seconds
         self._public_keys = public_keys
         self._answers = answers
         self._assets = assets
@@ -58,14 +66,20 @@ class SessionPages:
         if refusal is not None or page_request.route is None or page_request.grant is None:
             return self._answers.refuse(request, refusal or REFUSALS["not_found"])
         texts = texts_for(request)
-        title = title_of(page_request.route, texts)
-        documents = self._answers.documents
-        mode, clipboard = page_request.grant.mode, page_request.route.clipboard
-        match page_request.route.kind:
+        route = page_request.route
+        about = Screen(
+            title=title_of(route, texts),
+            mode=page_request.grant.mode,
+            clipboard=route.clipboard,
+            end=end_notice_of(page_request, self._end_notice_seconds, self._wall()),
+            job_url=job_url(self._orchestrator, subject_of(route)),
+            home=self._home,
+        )
+        match route.kind:
             case "terminal":
-                text = documents.terminal(title, texts, mode=mode, clipboard=clipboard)
+                text = self._answers.documents.terminal(about, texts)
             case "vnc":
-                text = documents.desktop(title, texts, mode=mode, clipboard=clipboard)
+                text = self._answers.documents.desktop(about, texts)
             case "web":
                 return self._answers.refuse(request, REFUSALS["not_found"])
         return self._answers.html(text, texts)
@@ -99,6 +113,9 @@ class SessionPages:
         }
         if route.frame:
             told["ends_at"] = _ends_at(page_request)
+        if route.kind != "web":
+            end = end_notice_of(page_request, self._end_notice_seconds, self._wall())
+            told["end"] = end and end.told
         refusal = route_refusal(route, self._wall())
         words = words_of(refusal, texts_for(request)) if refusal is not None else None
         if words is not None:

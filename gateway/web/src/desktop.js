@@ -4,6 +4,7 @@ import { mayCopy, mayPaste } from "./clipboard.js";
 import { joinKeyboard } from "./desktop-keyboard.js";
 import { Look } from "./desktop-look.js";
 import { Prompt } from "./desktop-password.js";
+import { endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
 import { RoundTrip } from "./round-trip.js";
 import { text } from "./texts.js";
@@ -196,4 +197,8 @@ fullButton.hidden = !document.fullscreenEnabled;
 fullButton.onclick = () =>
   document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen();
 
-link.run().then(() => prompt.ended());
+tellEnd();
+link.run().then(() => {
+  endIsOver();
+  prompt.ended();
+});

@@ -6,11 +6,12 @@ let ahead = 0;
 /** The gateway's time, in seconds: this computer's clock may be wrong. */
 export const serverTime = () => Date.now() / 1000 + ahead;
 
-function takeTime(answer) {
-  const told = Date.parse(answer.headers.get("date") ?? "");
-  // To the second, and late by the way here: small differences are no news.
-  if (told && Math.abs(told / 1000 - serverTime()) > 2) ahead = (told - Date.now()) / 1000;
+/** Takes the gateway's time, in seconds. It is late by the way here: small differences are no news. */
+export function setTime(told) {
+  if (told && Math.abs(told - serverTime()) > 2) ahead = told - Date.now() / 1000;
 }
+
+const takeTime = (answer) => setTime(Date.parse(answer.headers.get("date") ?? "") / 1000);
 
 /**
  * Resolves to {code, state, message, ...} of this host's session, with the answer's HTTP status as

@@ -4,6 +4,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
 import { guardCopy, mayCopy, mayPaste, onPaste, pasteable } from "./clipboard.js";
+import { endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
 import { joinKeys } from "./terminal-keys.js";
 import { FIRST_LOOK, joinLook } from "./terminal-look.js";
@@ -255,7 +256,9 @@ guardCopy(screen);
 pasteButton.onclick = paste;
 
 joinLook(terminal, refit);
+tellEnd();
 link.run().then(() => {
+  endIsOver();
   terminal.options.disableStdin = true;
   terminal.options.cursorBlink = false;
 });

@@ -318,14 +318,14 @@ async def _bar_offline(world: World, person: Person) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _desktop(
-    world: World, person: Person, *, mode: str = "control", name: str = "Desktop"
+    world: World, person: Person, *, mode: str = "control", name: str = "Desktop", **changes: Any
 ) -> AsyncIterator[str]:
     server = RfbServer(Painting("A desktop"), "A desktop")
     async with listening_on(server.handle) as port:
-        told = {"phase": "ready", "app": name}
-        sid = await world.publish(kind="vnc", port=port, status=told)
+        told = {"phase": "ready", "app": name, "since": time.time() - 3600}
+        sid = await world.publish(kind="vnc", port=port, status=told, **changes)
         await person.follow_link(sid, kind="vnc", mode=mode)
-        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        await expect(person.page.get_by_role("status")).to_contain_text("Connected")
         await expect(person.page.locator("#notice")).to_be_hidden()
         yield sid
 
@@ -339,6 +339,13 @@ async def _shown(world: World, person: Person) -> AsyncIterator[None]:
 @state("desktop-view", "a desktop to look at, with a long name")
 async def _view(world: World, person: Person) -> AsyncIterator[None]:
     async with _desktop(world, person, mode="view", name=LONG):
+        yield
+
+
+@state("desktop-ends-soon", "its time is nearly over", quick=True)
+async def _desktop_soon(world: World, person: Person) -> AsyncIterator[None]:
+    async with _desktop(world, person, expires_at=time.time() + 475):
+        await expect(person.page.get_by_text("7 min left")).to_be_visible()
         yield
 
 
@@ -398,8 +405,8 @@ async def _wrong(world: World, person: Person) -> AsyncIterator[None]:
 # Terminals
 
 
-@state("terminal", "a terminal", quick=True)
-async def _terminal(world: World, person: Person) -> AsyncIterator[None]:
+@asynccontextmanager
+async def _terminal(world: World, person: Person, **changes: Any) -> AsyncIterator[None]:
     async def talk(socket: ServerConnection) -> None:
         await socket.send('{"type":"attached","mode":"control","resumed":false}')
         await socket.send(b"ada@job-0:/work$ ")
@@ -408,8 +415,21 @@ async def _terminal(world: World, person: Person) -> AsyncIterator[None]:
 
     async with hub_of(world, talk) as hub:
         where: dict[str, Any] = {"port": hub.port, "target": {"base_path": PATH}}
-        told = {"phase": "ready", "app": "Shell"}
-        sid = await world.publish(kind="terminal", status=told, **where)
+        told = {"phase": "ready", "app": "Shell", "since": time.time() - 3600}
+        sid = await world.publish(kind="terminal", status=told, **where, **changes)
         await person.follow_link(sid, kind="terminal")
         await expect(person.page.locator(".xterm-rows")).to_contain_text("ada@job-0")
+        yield
+
+
+@state("terminal", "a terminal", quick=True)
+async def _prompt(world: World, person: Person) -> AsyncIterator[None]:
+    async with _terminal(world, person):
+        yield
+
+
+@state("terminal-ends-soon", "its time is nearly over", quick=True)
+async def _terminal_soon(world: World, person: Person) -> AsyncIterator[None]:
+    async with _terminal(world, person, expires_at=time.time() + 475):
+        await expect(person.page.get_by_text("7 min left")).to_be_visible()
         yield

@@ -8,12 +8,27 @@ from html.parser import HTMLParser
 import pytest
 
 from gateway.pages.assets import load_assets
-from gateway.pages.documents import Card, Documents, form_action, link_action, page_headers
+from gateway.pages.documents import (
+    Card,
+    Documents,
+    Screen,
+    form_action,
+    link_action,
+    page_headers,
+)
+from gateway.pages.end_notice import EndNotice
 from gateway.pages.parts import Linked
 from gateway.pages.texts import LANGUAGES, Texts
 
 ENGLISH, GERMAN = LANGUAGES.of(b"en"), LANGUAGES.of(b"de")
 NASTY = "<script>alert(\"1\")</script> & 'x'"
+ENDING = Screen(
+    title=NASTY,
+    mode="control",
+    end=EndNotice(of="session", at=9000.0, told_from=8400.0, now=8000.0),
+    job_url=f"https://example.com/{NASTY}",
+    home=f"https://example.com/?{NASTY}",
+)
 VOID = {"meta", "link", "img", "input", "br"}
 
 
@@ -58,8 +73,8 @@ def pages(documents: Documents, texts: Texts = ENGLISH) -> list[str]:
     )
     return [
         documents.card(card, texts),
-        documents.terminal(NASTY, texts, mode="control"),
-        documents.desktop(NASTY, texts, mode="view"),
+        documents.terminal(ENDING, texts),
+        documents.desktop(Screen(title=NASTY, mode="view"), texts),
     ]
 
 
@@ -91,9 +106,9 @@ def test_every_page_has_a_language_a_title_and_one_heading(documents: Documents)
 
 
 def test_who_looks_on_is_told(documents: Documents) -> None:
-    assert "view only" in documents.terminal("t", ENGLISH, mode="view")
-    assert "view only" not in documents.terminal("t", ENGLISH, mode="control")
-    assert "nur ansehen" in documents.desktop("t", GERMAN, mode="view")
+    assert "view only" in documents.terminal(Screen(title="t", mode="view"), ENGLISH)
+    assert "view only" not in documents.terminal(Screen(title="t", mode="control"), ENGLISH)
+    assert "nur ansehen" in documents.desktop(Screen(title="t", mode="view"), GERMAN)
 
 
 def test_the_policy_allows_nothing_but_our_own_origin() -> None:

@@ -1,0 +1,36 @@
+"""What a desktop's or terminal's page is told of its end."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.pages.end_notice import EndNotice, end_notice_of
+from gateway.relay.http.page_request import PageRequest
+from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
+
+
+def page_request(*, lasts: float = 43200, known: bool = True, **changes: object) -> PageRequest:
+    grant = msgspec.structs.replace(GRANT, issued_at=1000.0, ends_at=1000.0 + lasts)
+    return PageRequest(
+        client_address="127.0.0.1",
+        scheme="https",
+        host=HOST,
+        sid=SID,
+        route=table_of(route(1, **changes)).route(SID),
+        grant=grant if known else None,
+        refusal=None,
+        holder=None,
+    )
+
+
+def test_whichever_ends_first_is_told_by_name_and_by_the_gateways_clock() -> None:
+    session = end_notice_of(page_request(expires_at=9000.5), 600, 1200.0)
+    assert session == EndNotice(of="session", at=9000.5, told_from=8400.5, now=1200.0)
+    access = end_notice_of(page_request(lasts=2000, expires_at=9000), 600, 1200.0)
+    assert access == EndNotice(of="access", at=3000.0, told_from=2400.0, now=1200.0)
+    assert access.told == {"of": "access", "at": 3000.0, "told_from": 2400.0, "now": 1200.0}
+
+
+def test_where_nobody_is_told_there_is_nothing_to_tell() -> None:
+    assert end_notice_of(page_request(expires_at=9000), 0, 1200.0) is None
+    assert end_notice_of(page_request(known=False), 600, 1200.0) is None

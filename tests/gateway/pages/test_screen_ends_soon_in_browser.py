@@ -1,0 +1,118 @@
+"""In a real Chromium: the bar of a desktop or terminal says that its session ends soon."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+from websockets.asyncio.server import ServerConnection
+
+from deploy.local.apps.painting import Painting
+from deploy.local.apps.rfb import RfbServer
+from tests.gateway.conftest import World
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
+from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
+from tests.gateway.upstreams import listening_on
+
+pytestmark = pytest.mark.needs("chromium")
+# Somebody who was elsewhere looks at the page again.
+LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
+
+
+@asynccontextmanager
+async def shell(world: World) -> AsyncIterator[dict[str, Any]]:
+    """A terminal's hub; give what its route says."""
+
+    async def talk(socket: ServerConnection) -> None:
+        await socket.send('{"type":"attached","mode":"control","resumed":false}')
+        async for _ in socket:
+            pass
+
+    async with hub_of(world, talk) as hub:
+        yield {"kind": "terminal", "port": hub.port, "target": {"base_path": PATH}}
+
+
+@asynccontextmanager
+async def painting(_world: World) -> AsyncIterator[dict[str, Any]]:
+    """A desktop's server; give what its route says."""
+    async with listening_on(RfbServer(Painting("A desktop"), "A desktop").handle) as port:
+        yield {"kind": "vnc", "port": port}
+
+
+def asked(page: Page) -> list[str]:
+    """Return a list that grows with each question after the session's state."""
+    questions: list[str] = []
+
+    def note(request: Any) -> None:
+        if request.url.endswith("/.fumarole/state"):
+            questions.append(request.url)
+
+    page.on("request", note)
+    return questions
+
+
+def shown(page: Page) -> Locator:
+    """Return what stands beside the news: how soon, and the ways out."""
+    return page.locator("#ends-more")
+
+
+@pytest.mark.parametrize("screen", [shell, painting])
+async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
+    world: World,
+    person: Person,  # noqa: F811
+    screen: Any,
+) -> None:
+    page, says = person.page, person.page.get_by_role("status")
+    # This computer is two hours late.
+    await page.add_init_script("const now = Date.now; Date.now = () => now() - 7_200_000")
+    async with screen(world) as about:
+        about["status"] = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
+        questions = asked(page)
+        sid = await world.publish(**about, expires_at=time.time() + 605)
+        await person.follow_link(sid, kind=about["kind"])
+        await expect(says).to_have_text("Connected")
+        await expect(shown(page)).to_be_hidden()
+        assert questions == []
+        await expect(says).to_have_text(
+            re.compile(r"Connected\s*Ends at \d\d:\d\d( [AP]M)?\. Save your work\.")
+        )
+        assert len(questions) == 1
+        await expect(shown(page)).to_contain_text(re.compile(r"\b[89] min left"))
+        extend = shown(page).get_by_role("link")
+        await expect(extend).to_have_text("Extend the job")
+        assert await extend.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
+        assert await extend.get_attribute("target") == "_blank"
+        await world.change(sid, **about, expires_at=time.time() + 5000)
+        await page.evaluate(LOOK)
+        await expect(says).to_have_text("Connected")
+        await expect(shown(page)).to_be_hidden()
+        # What ends at last is told by the card alone.
+        await world.change(sid, **about, expires_at=time.time() + 604)
+        await page.reload()
+        await expect(says).to_contain_text("Save your work")
+        await world.remove(sid)
+        await expect(says).to_have_text("Ended")
+        await expect(shown(page)).to_be_hidden()
+
+
+async def test_an_access_that_ends_leads_to_where_sessions_are_opened(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    await person.context.set_extra_http_headers({"Accept-Language": "de-CH"})
+    page, now = person.page, int(time.time())
+    async with shell(world) as about:
+        sid = await world.publish(**about, expires_at=now + 5000)
+        await person.follow_link(sid, kind="terminal", iat=now - 500, exp=now + 60, max_age=900)
+        says = page.get_by_role("status")
+        await expect(says).to_contain_text("Ihr Zugang endet um")
+        await expect(shown(page)).to_contain_text(re.compile(r"Noch [56] min"))
+        await expect(shown(page).get_by_role("link")).to_have_text(
+            "Dorthin, wo Sitzungen gestartet werden"
+        )
