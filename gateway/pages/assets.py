@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +23,15 @@ _TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file as it is served; its name holds its hash, so it never changes."""
+    """A file as it is served; its name holds its hash, so it never changes.
+
+    ``compressed`` is the body in gzip, None where that is hardly smaller. Every session is an
+    origin of its own, for which its browser loads everything anew.
+    """
 
     content_type: str
     body: bytes
+    compressed: bytes | None
 
 
 class Assets:
@@ -57,7 +63,7 @@ def load_assets(folder: Path = BUILD_FOLDER) -> Assets:
     try:
         manifest: dict[str, str] = json.loads((folder / "manifest.json").read_text("utf-8"))
         files = {
-            hashed: Asset(_TYPES[Path(hashed).suffix], (folder / hashed).read_bytes())
+            hashed: _asset(_TYPES[Path(hashed).suffix], (folder / hashed).read_bytes())
             for hashed in manifest.values()
         }
     except (OSError, ValueError, KeyError) as error:
@@ -68,3 +74,9 @@ def load_assets(folder: Path = BUILD_FOLDER) -> Assets:
             ]
         ) from error
     return Assets(manifest, files)
+
+
+def _asset(content_type: str, body: bytes) -> Asset:
+    compressed = gzip.compress(body, mtime=0)
+    worth = len(compressed) < len(body) * 0.9
+    return Asset(content_type, body, compressed if worth else None)

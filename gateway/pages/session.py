@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.core.access.answers import REFUSALS, Refusal, subject_of
 from gateway.core.access.decision import route_refusal
+from gateway.core.http.accept import takes_gzip
 from gateway.core.http.oversize import expiring_lines, foreign_names, is_own_click
 from gateway.pages.answers import Answers, page_request_of, texts_for
 from gateway.pages.assets import Assets
@@ -152,8 +153,12 @@ class SessionPages:
             "Cache-Control": "public, max-age=31536000, immutable",
             "X-Content-Type-Options": "nosniff",
             "Cross-Origin-Resource-Policy": "same-origin",
+            "Vary": "Accept-Encoding",
         }
-        return web.Response(body=asset.body, headers=headers)
+        body = asset.compressed
+        if body is None or not takes_gzip(request.headers.get("Accept-Encoding", "").encode()):
+            return web.Response(body=asset.body, headers=headers)
+        return web.Response(body=body, headers=headers | {"Content-Encoding": "gzip"})
 
     async def jwks(self, request: web.Request) -> web.Response:
         """Serve the public keys that verify assertions, to everybody."""

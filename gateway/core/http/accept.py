@@ -53,6 +53,16 @@ def preferred_language(accept_language: bytes, known: Collection[str]) -> str | 
     return None
 
 
+def takes_gzip(accept_encoding: bytes) -> bool:
+    """Say whether who sent this ``Accept-Encoding`` takes gzip (RFC 9110, section 12.5.3).
+
+    It has to be named, or ``*``. Of what a client sends, the first KiB counts.
+    """
+    ranges = accept_encoding[:_MOST_BYTES].lower().split(b",", _MOST_RANGES)[:_MOST_RANGES]
+    weights = dict(_read_range(part) for part in ranges)
+    return weights.get(b"gzip", weights.get(b"*", 0.0)) > 0
+
+
 def _read_range(part: bytes) -> tuple[bytes, float]:
     media, *parameters = part.split(b";")
     for parameter in parameters:

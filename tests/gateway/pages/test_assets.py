@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def test_files_are_found_by_their_hashed_names_only(tmp_path: Path) -> None:
     found = assets.find("open.ABC.js")
     assert found is not None
     assert (found.body, found.content_type) == (b"1", "text/javascript; charset=utf-8")
+    assert found.compressed is None, "it would be larger"
     for other in ("open.js", "manifest.json", "../manifest.json", ""):
         assert assets.find(other) is None
 
@@ -49,6 +51,21 @@ async def test_files_are_served_for_good_on_every_sessions_host(world: World) ->
         assert "set-cookie" not in answer.headers
         head = await world.gateway.ask(sid, "HEAD", name)
         assert (head.status, head.headers["content-length"]) == (200, str(len(answer.body)))
+
+
+async def test_a_script_is_sent_compressed_to_who_takes_that(world: World) -> None:
+    sid, name = await world.publish(), load_assets().url("terminal.js")
+    plain = await world.gateway.ask(sid, "GET", name)
+    assert "content-encoding" not in plain.headers
+    for method in ("GET", "HEAD"):
+        sent = await world.gateway.ask(sid, method, name, {"Accept-Encoding": "br, gzip"})
+        assert sent.headers["content-encoding"] == "gzip"
+        assert sent.headers["content-type"] == plain.headers["content-type"]
+        assert int(sent.headers["content-length"]) < len(plain.body) / 3
+        assert method == "HEAD" or gzip.decompress(sent.body) == plain.body
+    refused = await world.gateway.ask(sid, "GET", name, {"Accept-Encoding": "gzip;q=0"})
+    assert refused.body == plain.body
+    assert plain.headers["vary"] == sent.headers["vary"] == "Accept-Encoding"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.http.accept import languages_in, preferred_language, wants_page
+from gateway.core.http.accept import languages_in, preferred_language, takes_gzip, wants_page
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,20 @@ def test_a_language_is_read_from_the_lines_of_a_head() -> None:
     assert languages_in(lines).strip() == b"en;q=0.1"
     assert preferred_language(languages_in(lines + b"Accept-Language: de\r\n"), {"de"}) == "de"
     assert languages_in(b"Accept: accept-language: de\r\n") == b""
+
+
+@pytest.mark.parametrize(
+    ("accept_encoding", "takes"),
+    [
+        (b"gzip, deflate, br, zstd", True),
+        (b"br;q=1.0, GZIP;q=0.2", True),
+        (b"*", True),
+        (b"", False),
+        (b"identity", False),
+        (b"gzip;q=0, *", False),
+        (b"x-gzip-not, br", False),
+        (b"br," * 400 + b"gzip", False),
+    ],
+)
+def test_gzip_is_for_those_who_name_it(accept_encoding: bytes, takes: bool) -> None:
+    assert takes_gzip(accept_encoding) is takes
