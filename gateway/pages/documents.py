@@ -229,6 +229,7 @@ class Documents:
             f"{_ways_out(about, texts)}"
             f'<div class="tools">{tools}{self._sign_out(texts)}</div>'
             f'</header><main aria-label="{escape(what)}" class="screen-main">{screen}'
+            f'<p id="way-out" class="unseen">{say("way_out")}</p>'
             '<div id="notice" class="notice"><section class="card">'
             f'<h2 id="notice-title">{say("connecting")}</h2>'
             f"<p></p><noscript><p>{say('needs_javascript')}</p></noscript>"

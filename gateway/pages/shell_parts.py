@@ -25,7 +25,7 @@ def tools(texts: Texts, *, controls: bool) -> str:
     say, keys = _saying(texts), _combining(texts)
     return (
         f'<select id="shells" aria-label="{say("shell")}" hidden></select>'
-        f'<button id="copy" type="button" title="{keys("C")}">{say("copy")}</button>'
+        f'<button id="copy" type="button" title="{keys("C")}" disabled>{say("copy")}</button>'
         f'<button id="paste" type="button" title="{keys("V")}">{say("paste")}</button>'
         f"{_new_shell(say, 'button wide') if controls else ''}"
         f'<details id="menu"><summary>{say("menu")}</summary><div>{_menu(say, keys)}'

@@ -4,10 +4,11 @@ import { mayCopy, mayPaste } from "./clipboard.js";
 import { joinKeyboard } from "./desktop-keyboard.js";
 import { Look } from "./desktop-look.js";
 import { Prompt } from "./desktop-password.js";
-import { endIsOver, tellEnd } from "./ends.js";
+import { connectedAgain, endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
 import { RoundTrip } from "./round-trip.js";
 import { text } from "./texts.js";
+import { describe, joinWayOut } from "./way-out.js";
 
 class Desktop extends RFB {
   /** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
@@ -87,10 +88,15 @@ const link = new Link("binary", status, (socket) => {
   desktop = rfb;
   rfb.viewOnly = viewOnly;
   rfb.background = "#101214";
+  const canvas = screen.querySelector("canvas");
+  canvas?.setAttribute("role", "application");
+  canvas?.setAttribute("aria-label", document.body.dataset.title);
+  describe(canvas);
   look.apply(rfb);
   rfb.addEventListener("connect", () => {
     prompt.accepted();
     status.open();
+    connectedAgain();
     rfb.focusOnClick = !isTyping();
     if (!isTyping()) rfb.focus();
     roundTrip.begin(() => rfb.ask());
@@ -149,16 +155,10 @@ const isTyping = joinKeyboard(
   },
 );
 
-// A desktop takes every key, Tab too. Ctrl+Alt+Shift is the way out of it to the bar.
-addEventListener(
-  "keydown",
-  (event) => {
-    if (!event.ctrlKey || !event.altKey || !event.shiftKey || document.activeElement?.tagName !== "CANVAS") return;
-    look.fitButton.focus();
-    // noVNC lets go of all keys when the window does: their release is heard by the button.
-    dispatchEvent(new Event("blur"));
-  },
-  { capture: true },
+joinWayOut(
+  (element) => element?.tagName === "CANVAS",
+  // noVNC lets go of all keys when the window does: their release is heard by the button.
+  () => dispatchEvent(new Event("blur")),
 );
 
 const keysButton = document.querySelector("#keys");
@@ -174,9 +174,9 @@ copyButton.hidden = viewOnly || !mayCopy || !navigator.clipboard?.writeText;
 copyButton.onclick = async () => {
   try {
     await navigator.clipboard.writeText(copied);
-    status.open(text("desktop.copied"));
+    status.note(text("desktop.copied"));
   } catch {
-    status.open(text("desktop.copy_refused"));
+    status.note(text("desktop.copy_refused"));
   }
   desktop?.focus();
 };
@@ -187,7 +187,7 @@ pasteButton.onclick = async () => {
   try {
     desktop?.clipboardPasteFrom(await navigator.clipboard.readText());
   } catch {
-    status.open(text("desktop.paste_refused"));
+    status.note(text("desktop.paste_refused"));
   }
   desktop?.focus();
 };

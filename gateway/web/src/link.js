@@ -5,6 +5,8 @@ import { text } from "./texts.js";
 const LONGEST_PAUSE = 10_000;
 // The gateway dials, and its other side opens, in less.
 const LONGEST_OPENING = 20_000;
+// Of what somebody did: read, and gone.
+const NOTED = 5_000;
 // A side that refused will most likely refuse again, and may count how often it was asked.
 const REFUSED_PAUSE = 8_000;
 const ENDS = {
@@ -12,6 +14,8 @@ const ENDS = {
   4410: [text("link.session_ended"), text("link.session_ended_text")],
   1008: [text("link.refused"), text("link.refused_text")],
 };
+// Of these the gateway knows more than the code says.
+const CLOSE_GRANT_ENDED = 4401;
 const CLOSE_ENDED = 4410;
 // The gateway drains, and another one is there: nothing is to be waited for.
 const CLOSE_DRAINING = 1001;
@@ -28,15 +32,20 @@ export class Status {
     this.text = this.notice.querySelector("p");
     this.button = this.notice.querySelector("button");
     this.prompting = false;
+    this.said = ["busy", this.line.querySelector("span").textContent];
+    this.noted = 0;
   }
 
-  open(words = text("link.connected")) {
-    this.say("open", words);
+  open() {
+    this.say("open", text("link.connected"));
     this.notice.hidden = true;
   }
 
-  busy(words) {
-    this.say("busy", words);
+  /** Says for a moment what came of something; how the link is doing stays as it is. */
+  note(words) {
+    clearTimeout(this.noted);
+    this.write(this.said[0], words);
+    this.noted = setTimeout(() => this.write(...this.said), NOTED);
   }
 
   lost(heading, words, again) {
@@ -84,6 +93,14 @@ export class Status {
   }
 
   say(state, words) {
+    const same = this.said[0] === state && this.said[1] === words;
+    if (same) return;
+    clearTimeout(this.noted);
+    this.said = [state, words];
+    this.write(state, words);
+  }
+
+  write(state, words) {
     const span = this.line.querySelector("span");
     this.line.dataset.state = state;
     // Only what changes is read out.
@@ -114,6 +131,7 @@ export class Link {
     this.drop = () => {};
     this.explained = null;
     this.atOnce = false;
+    this.isOpen = false;
     this.hurry = () => {};
   }
 
@@ -140,10 +158,12 @@ export class Link {
       const code = await this.once(() => (tries = 0));
       const atOnce = this.atOnce || (code === CLOSE_DRAINING && Date.now() - opened > SETTLED);
       this.atOnce = false;
-      // Of a session that has ended, the gateway knows more than the code says.
-      const known = this.final ?? (code === CLOSE_ENDED ? null : ENDS[code]);
+      const asked = code === CLOSE_ENDED || code === CLOSE_GRANT_ENDED;
+      const known = this.final ?? (asked ? null : ENDS[code]);
       const judged = known ?? (atOnce ? null : await this.judge());
-      const end = judged ?? ENDS[code];
+      // The access that this connection had is over; its user may have come back, in another tab.
+      const renewed = code === CLOSE_GRANT_ENDED && this.isOpen;
+      const end = judged ?? (renewed ? null : ENDS[code]);
       if (end && end === this.final && this.button) {
         await this.status.offer(...end, this.button);
         this.final = null;
@@ -189,6 +209,7 @@ export class Link {
   /** A refused upgrade shows a script no status; this does. */
   async judge() {
     const now = await fetchState();
+    this.isOpen = now.http === 200;
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
     this.reason = {
       0: text("link.unreachable"),
@@ -204,6 +225,9 @@ export class Link {
     let hurried = false;
     const hurry = new Promise((done) => (this.hurry = () => done((hurried = true))));
     addEventListener("online", this.hurry, { once: true });
+    // Nobody waits for a page that nobody sees, and its timers are slow.
+    const seen = () => document.hidden || this.hurry();
+    document.addEventListener("visibilitychange", seen);
     while (!hurried && Date.now() < until) {
       const seconds = Math.ceil((until - Date.now()) / 1000);
       const words = `${reason ? `${reason} ` : ""}${text("link.again", { seconds })}`;
@@ -211,6 +235,7 @@ export class Link {
       await Promise.race([hurry, wait(Math.min(1000, until - Date.now()))]);
     }
     removeEventListener("online", this.hurry);
+    document.removeEventListener("visibilitychange", seen);
     this.status.lost(heading, text("link.connecting_again"), null);
   }
 }

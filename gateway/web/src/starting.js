@@ -67,6 +67,8 @@ for (;;) {
     say(status, text("starting.unreachable"));
   } else if (now.http === 200 && now.state === "starting") {
     if (now.title) say(heading, now.title);
+    // Who waits elsewhere sees the name of the tab.
+    document.title = heading.textContent;
     say(status, now.text || now.message || text("starting.patience"));
     shown = now.status ?? shown;
     show();

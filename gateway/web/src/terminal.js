@@ -4,7 +4,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
 import { guardCopy, mayCopy, mayPaste, onPaste, pasteable } from "./clipboard.js";
-import { endIsOver, tellEnd } from "./ends.js";
+import { connectedAgain, endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
 import { joinKeys } from "./terminal-keys.js";
 import { FIRST_LOOK, joinLook } from "./terminal-look.js";
@@ -12,6 +12,7 @@ import { Output } from "./terminal-output.js";
 import { joinSearch } from "./terminal-search.js";
 import { joinShells } from "./terminal-shells.js";
 import { text } from "./texts.js";
+import { describe, joinWayOut } from "./way-out.js";
 
 const PROTOCOL = "fumarole.terminal.v1";
 const PIECE = 65536;
@@ -59,6 +60,8 @@ const fit = new FitAddon();
 terminal.loadAddon(fit);
 terminal.loadAddon(new WebLinksAddon());
 terminal.open(screen.querySelector(".terminal-screen"));
+describe(terminal.textarea);
+joinWayOut((element) => element === terminal.textarea);
 // What tests and people with a console may look at.
 globalThis.fumaroleTerminal = terminal;
 const output = new Output(terminal);
@@ -124,6 +127,7 @@ const handlers = {
       takeSize(message);
     }
     status.open();
+    connectedAgain();
     terminal.focus();
   },
   resized: takeSize,
@@ -188,7 +192,14 @@ const canPaste = mayPaste && Boolean(navigator.clipboard?.readText);
 const question = document.querySelector("#paste-question");
 
 async function copy() {
-  if (terminal.hasSelection()) await navigator.clipboard.writeText(terminal.getSelection());
+  if (terminal.hasSelection()) {
+    try {
+      await navigator.clipboard.writeText(terminal.getSelection());
+      status.note(text("terminal.copied"));
+    } catch {
+      status.note(text("terminal.copy_refused"));
+    }
+  }
   terminal.focus();
 }
 
@@ -214,7 +225,7 @@ async function paste() {
   try {
     pasteText(await navigator.clipboard.readText());
   } catch {
-    status.busy(text("terminal.paste_refused"));
+    status.note(text("terminal.paste_refused"));
   }
   terminal.focus();
 }
@@ -249,6 +260,7 @@ menu.onkeydown = ({ key }) => {
 const copyButton = document.querySelector("#copy");
 const pasteButton = document.querySelector("#paste");
 copyButton.hidden = !canCopy;
+terminal.onSelectionChange(() => (copyButton.disabled = !terminal.hasSelection()));
 pasteButton.hidden = !canPaste;
 copyButton.onclick = copy;
 onPaste(screen, (text) => canType && pasteText(text));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -37,15 +39,31 @@ async def test_a_page_can_be_read_and_used_by_everybody(
                 assert (await judge(person.page)).violations == [], look.name
 
 
+@pytest.mark.parametrize(
+    ("name", "takes_keys", "first", "between"),
+    [
+        ("desktop", "canvas", "Fit to window", "Ctrl+Alt+Del"),
+        ("terminal", ".xterm-helper-textarea", "Paste", "Menu"),
+    ],
+)
 async def test_keys_alone_reach_whatever_can_be_pressed(
     world: World,
     person: Person,  # noqa: F811
+    name: str,
+    takes_keys: str,
+    first: str,
+    between: str,
 ) -> None:
-    state = next(one for one in STATES if one.name == "desktop")
+    state = next(one for one in STATES if one.name == name)
     async with state.show(world, person):
         page = person.page
-        await expect(page.locator("canvas")).to_be_focused()
-        # The desktop takes every key but this way out of it.
+        screen = page.locator(takes_keys)
+        await expect(screen).to_be_focused()
+        # It takes every key but this way out of it, and says so.
+        await expect(screen).to_have_accessible_description(re.compile("Ctrl.Alt.Shift"))
+        for key in ("Tab", "Shift+Tab"):
+            await page.keyboard.press(key)
+            await expect(screen).to_be_focused()
         await page.keyboard.press("Control+Alt+Shift")
         reached = []
         for _ in range(10):
@@ -54,9 +72,9 @@ async def test_keys_alone_reach_whatever_can_be_pressed(
             if reached[-1] == "Sign out":
                 break
             await page.keyboard.press("Tab")
-        assert reached[0] == "Fit to window"
+        assert reached[0] == first
         assert reached[-1] == "Sign out"
-        assert "Ctrl+Alt+Del" in reached
+        assert between in reached
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading")).to_have_text("Sign out of this session?")
 

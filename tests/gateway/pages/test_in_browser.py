@@ -205,6 +205,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     silent = {"phase": "starting", "since": now - 90, "app": "Lab <b>", "port": 8888}
     await world.change(sid, state="starting", status=silent | {"times": times})
     await expect(page.get_by_role("heading")).to_have_text("Lab <b> is starting")
+    await expect(page).to_have_title("Lab <b> is starting")
     await expect(step).to_have_count(3)
     await expect(step.nth(0)).to_have_text("In the queue1 min 20 s")
     await expect(step.nth(1)).to_have_text("Being prepared30 s")

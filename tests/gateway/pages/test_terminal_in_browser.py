@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -295,3 +296,65 @@ async def test_touch_devices_have_a_row_of_keys(
     await person.context.clear_cookies()
     await arrive(world, person, shells, mode="view")
     await expect(person.page.locator("#key-row")).to_have_count(0)
+
+
+async def test_what_was_copied_is_said_for_a_moment_only(
+    world: World, person: Person, shells: Shells
+) -> None:
+    shells.output = b"to be copied $ "
+    sid = await arrive(world, person, shells)
+    await person.context.grant_permissions(
+        ["clipboard-read", "clipboard-write"], origin=world.gateway.origin(sid)
+    )
+    page, says = person.page, person.page.get_by_role("status")
+    copy = page.get_by_role("button", name="Copy", exact=True)
+    await expect(copy).to_be_disabled()
+    await page.evaluate("fumaroleTerminal.select(0, 0, 12)")
+    await copy.click()
+    await expect(says).to_have_text("Copied")
+    assert await page.evaluate("navigator.clipboard.readText()") == "to be copied"
+    await expect(says).to_have_text("Connected")
+    await page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    await copy.click()
+    await expect(says).to_contain_text("did not allow")
+    await expect(page.locator(".state")).to_have_attribute("data-state", "open")
+    await expect(says).to_have_text("Connected")
+
+
+async def test_a_page_goes_on_with_the_access_that_another_tab_has_renewed(
+    world: World, person: Person, shells: Shells
+) -> None:
+    assert shells.hub is not None
+    where: dict[str, Any] = {"port": shells.hub.port, "target": {"base_path": PATH}}
+    sid = await world.publish(kind="terminal", **where)
+    await person.follow_link(sid, kind="terminal", iat=int(time.time()) - 54, max_age=60)
+    says = person.page.get_by_role("status")
+    await expect(says).to_contain_text("Connected")
+    other = Person(world, person.context, await person.context.new_page())
+    await other.follow_link(sid, kind="terminal")
+    await expect(other.page.get_by_role("status")).to_have_text("Connected")
+    # The first connection ends with its access; a third one is made with the new one.
+    async with asyncio.timeout(20):
+        while len(shells.sockets) < 3:
+            await asyncio.sleep(0.02)
+    await expect(says).to_have_text("Connected")
+    await expect(person.page.locator("#notice")).to_be_hidden()
+    # Whose access ended for good is told.
+    await world.revoke(sid=sid, sub="ada")
+    for page in (person.page, other.page):
+        await expect(page.get_by_text("Your access has ended")).to_be_visible()
+
+
+async def test_who_comes_back_to_a_page_waits_no_longer(
+    world: World, person: Person, shells: Shells
+) -> None:
+    # It would try again after a while: here that never comes.
+    await person.page.add_init_script(
+        "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 300) && later(f, ms)"
+    )
+    await arrive(world, person, shells)
+    shells.sockets[-1].transport.abort()
+    await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
+    await person.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(person.page.locator("#notice")).to_be_hidden()
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
