@@ -156,7 +156,10 @@ class SessionPages:
             "Vary": "Accept-Encoding",
         }
         body = asset.compressed
-        if body is None or not takes_gzip(request.headers.get("Accept-Encoding", "").encode()):
+        codings = ",".join(request.headers.getall("Accept-Encoding", ())).encode(
+            "latin-1", "replace"
+        )
+        if body is None or not takes_gzip(codings):
             return web.Response(body=asset.body, headers=headers)
         return web.Response(body=body, headers=headers | {"Content-Encoding": "gzip"})
 

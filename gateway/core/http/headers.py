@@ -79,7 +79,8 @@ def framing_of(fields: Fields) -> bytes:
 
 
 _OF_PAGES: Final = re.compile(
-    rb"^(?:accept|accept-language|cookie|origin|sec-fetch-(?:dest|mode|site)):[^\r\n]*\r\n",
+    rb"^(?:accept(?:-encoding|-language)?|cookie|origin|sec-fetch-(?:dest|mode|site)):"
+    rb"[^\r\n]*\r\n",
     re.IGNORECASE | re.MULTILINE,
 )
 _TYPE: Final = re.compile(rb"^content-type:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
