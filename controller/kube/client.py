@@ -36,7 +36,7 @@ from controller.kube.errors import (
     error_from,
 )
 from controller.kube.kinds import Kind
-from controller.kube.library import ApiClient, Configuration
+from controller.kube.library import ApiClient, Configuration, RESTClientObject
 from controller.kube.listing import Part, read_list
 
 __all__ = ["Kube", "Object", "Objects", "Propagation"]
@@ -68,9 +68,10 @@ JSON_PATCH: Final = "application/json-patch+json"
 class Kube:
     """Calls the API server; every method raises a KubeError when the call fails."""
 
-    def __init__(self, api: ApiClient, credentials: Credentials) -> None:
+    def __init__(self, api: ApiClient, credentials: Credentials, streams: RESTClientObject) -> None:
         self._api = api
         self._credentials = credentials
+        self._streams = streams
 
     @classmethod
     @asynccontextmanager
@@ -82,9 +83,17 @@ class Kube:
         """
         credentials = Credentials(kubeconfig)
         await credentials.load()
-        async with ApiClient(credentials.configuration) as api:
-            read_environment_once(api.rest_client, credentials.configuration.host or "")
-            yield cls(api, credentials)
+        configuration = credentials.configuration
+        async with ApiClient(configuration) as api:
+            # Connections of their own, as many as there are: hundreds of logs that are followed
+            # would leave none of the pool's hundred for calls.
+            streams = RESTClientObject(configuration, maxsize=0)
+            for rest in (api.rest_client, streams):
+                read_environment_once(rest, configuration.host or "")
+            try:
+                yield cls(api, credentials, streams)
+            finally:
+                await streams.close()
 
     @property
     def configuration(self) -> Configuration:
@@ -318,7 +327,8 @@ class Kube:
         timeout = aiohttp.ClientTimeout(
             total=whole_seconds, sock_connect=CALL_SECONDS, sock_read=quiet_seconds
         )
-        answer = await self._answer(_Call("GET", path, query, accept=accept), timeout)
+        call = _Call("GET", path, query, accept=accept)
+        answer = await self._answer(self._streams, call, timeout)
         try:
             if answer.status != 200:
                 raise await _refusal(answer)
@@ -350,7 +360,8 @@ class Kube:
         return await self._once(call)
 
     async def _once(self, call: _Call) -> Object:
-        answer = await self._answer(call, aiohttp.ClientTimeout(total=CALL_SECONDS))
+        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+        answer = await self._answer(self._api.rest_client, call, timeout)
         async with answer:
             if not 200 <= answer.status < 300:
                 raise await _refusal(answer)
@@ -358,23 +369,27 @@ class Kube:
                 text = await answer.read()
         return decode_object(text)
 
-    async def _answer(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _answer(
+        self, rest: RESTClientObject, call: _Call, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
         """Return the answer; to credentials that are refused, that to those read again."""
         generation = self._credentials.generation
-        answer = await self._send(call, timeout)
+        answer = await self._send(rest, call, timeout)
         if answer.status != 401:
             return answer
         answer.close()
         await self._credentials.renew(generation)
-        return await self._send(call, timeout)
+        return await self._send(rest, call, timeout)
 
-    async def _send(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _send(
+        self, rest: RESTClientObject, call: _Call, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
         own = {"Accept": call.accept, "Content-Type": call.content_type}
         headers = {**self._api.default_headers, **own}
         with _translated():
             # Not call_api: it copies what is sent three times, looking for models of its own.
             await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-            answer: aiohttp.ClientResponse = await self._api.rest_client.request(
+            answer: aiohttp.ClientResponse = await rest.request(
                 call.method,
                 f"{self._api.configuration.host}{call.path}",
                 query_params=dict(call.query),

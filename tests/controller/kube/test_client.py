@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ async def test_a_change_that_could_not_be_made_is_sent_again(
         with pytest.raises(Unavailable):
             await kube.merge(PODS, "a", {}, "ns")
         assert len(script.requests) == 9
+
+
+async def test_streams_that_stay_open_keep_no_call_waiting(tmp_path: Path) -> None:
+    # As many as the library's pool has connections; the logs of more pods are followed at once.
+    script, many = Script(streams(then="hang")), 100
+    async with serving(script, tmp_path) as kube, AsyncExitStack() as stack:
+        for _ in range(many):
+            opened = kube.stream("/api/v1/namespaces/ns/pods/a/log", {}, quiet_seconds=60)
+            await stack.enter_async_context(opened)
+        script.answer(says(thing("a", "1")))
+        async with asyncio.timeout(10):
+            assert await kube.get(PODS, "a", "ns") == thing("a", "1")
 
 
 async def test_a_change_without_an_answer_is_left_to_the_caller(tmp_path: Path) -> None:
