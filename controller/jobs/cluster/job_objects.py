@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from controller.jobs.cluster.informer import PODS_READ
 from controller.jobs.cluster.recovery import recovery_name
-from controller.jobs.cluster.verdicts import verdict_on
+from controller.jobs.cluster.verdicts import may_be_there, verdict_on
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Plan
 from controller.kube.client import Kube, Object
@@ -67,9 +67,6 @@ PRIORITY_GOOD_SECONDS: Final = 300.0
 _NEVER_CHANGES: Final = frozenset({"type", "metadata"})
 
 
-log = logging.getLogger(__name__)
-
-
 class NameTaken(FumaroleError):
     """An object of the name that a job needs is there, and is somebody else's."""
 
@@ -113,13 +110,21 @@ class JobObjects:
         wanted = plan.volcano_job
         try:
             made = await self._kube.create(VCJOBS, wanted.manifest(), wanted.namespace)
-        except AlreadyExists:
-            made = await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
+        except KubeError as refusal:
+            made = await self._made_before(plan, refusal)
             if not self._is_ours(made, plan.job.id):
                 raise NameTaken(f"a VolcanoJob {wanted.name} of somebody else is there") from None
             if made["metadata"].get("annotations", {}).get(ATTEMPT_ANNOTATION) != _attempt(wanted):
                 raise Unavailable("the VolcanoJob of another attempt is still there") from None
         return read_job(made)
+
+    async def _made_before(self, plan: Plan, refusal: KubeError) -> Object:
+        """Return the VolcanoJob that is there; raise the *refusal* to make it if none is."""
+        wanted = plan.volcano_job
+        if may_be_there(refusal):
+            with suppress(NotFound, Forbidden):
+                return await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
+        raise refusal
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
         """Return the job's VolcanoJob as the cluster has it now, not as a watch last told.
@@ -247,15 +252,20 @@ class JobObjects:
         metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
         if given.get("annotations"):
             metadata["annotations"] = given["annotations"]
+        body = {**companion.manifest, "metadata": metadata}
         try:
-            body = {**companion.manifest, "metadata": metadata}
             made = await self._kube.create(kind, body, namespace)
-        except AlreadyExists:
-            if companion.kind in COMPANION_KINDS:
-                patch = _bring_to(kind, companion.manifest, owner)
-                made = await self._patch_ours(kind, companion.name, namespace, job_id, patch)
-            else:
-                made = await self._merge_ours(kind, body, namespace, job_id)
+        except KubeError as refusal:
+            if not may_be_there(refusal):
+                raise
+            try:
+                made = await self._take(kind, body, namespace, job_id, owner)
+            except (NotFound, Forbidden):
+                raise refusal from None
+            if made["metadata"].get("deletionTimestamp"):
+                what = f"{body.get('kind', kind.kind)} {companion.name}"
+                text = f"the {what} of another attempt is still there"
+                raise NotFound(text, status=404) from None
         return CompanionRecord(
             kind=companion.kind,
             namespace=namespace,
@@ -315,6 +325,15 @@ class JobObjects:
                 return
             raise
 
+    async def _take(
+        self, kind: Kind, body: Object, namespace: str, job_id: str, owner: ObservedJob | None
+    ) -> Object:
+        """Bring the companion that is there to what *body* says, if it is the job's."""
+        if kind.kind not in COMPANION_KINDS:
+            return await self._merge_ours(kind, body, namespace, job_id)
+        patch = _bring_to(kind, body, owner)
+        return await self._patch_ours(kind, body["metadata"]["name"], namespace, job_id, patch)
+
     async def _uid_of_ours(self, kind: Kind, companion: CompanionRecord, job_id: str) -> str | None:
         # Intended, and perhaps made. A Secret cannot be read; a patch of nothing tells its uid.
         try:
@@ -349,7 +368,7 @@ class JobObjects:
         if not self._is_ours(found, job_id):
             raise NameTaken(f"a {body['kind']} {name} of somebody else is there")
         if found["metadata"].get("deletionTimestamp"):
-            raise Unavailable(f"the {body['kind']} {name} of another attempt is still there")
+            return found  # it admits no change any more that matters
         # It is changed only as it was seen; else it is a Conflict, and looked at again.
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         seen = {"metadata": {**body["metadata"], **version}}

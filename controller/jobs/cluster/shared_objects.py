@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import NameTaken
-from controller.jobs.cluster.verdicts import verdict_on
+from controller.jobs.cluster.verdicts import may_be_there, verdict_on
 from controller.jobs.pipeline.builder import SharedObject
 from controller.kube.client import Kube, Object
-from controller.kube.errors import AlreadyExists, Invalid, NotFound
+from controller.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
 from controller.kube.kinds import (
     NAMESPACES,
     NETWORK_POLICIES,
@@ -60,20 +60,35 @@ class SharedObjects:
         metadata: Object = {"name": wanted.name, "labels": self._labels(wanted)}
         if wanted.annotations:
             metadata["annotations"] = dict(wanted.annotations)
+        body = {**wanted.manifest, "metadata": metadata}
         try:
-            await self._kube.create(
-                kind, {**wanted.manifest, "metadata": metadata}, wanted.namespace
-            )
-        except AlreadyExists:
-            await self._take(kind, wanted)
+            await self._kube.create(kind, body, wanted.namespace)
+        except KubeError as refusal:
+            if not may_be_there(refusal) or not await self._is_taken(kind, wanted, refusal):
+                raise
 
-    async def _take(self, kind: Kind, wanted: SharedObject) -> None:
-        """See to it that the object that is there is what is wanted."""
+    async def _is_taken(self, kind: Kind, wanted: SharedObject, refusal: KubeError) -> bool:
+        """See to it that the object is what is wanted; say whether it is there at all."""
         if not kind.namespaced:
-            await self._is_there(kind, wanted)  # made by another worker meanwhile
-        elif not wanted.kept:
-            await self._bring_to(kind, wanted)
-        # What is only made, in a namespace that is known to be ours, operators may have made.
+            return await self._is_there(kind, wanted)  # made by another worker meanwhile
+        if wanted.kept and kind != PERSISTENT_VOLUME_CLAIMS:
+            return isinstance(refusal, AlreadyExists)
+        try:
+            # What is only made, in a namespace that is known to be ours, operators may have made.
+            found = (
+                await self._kube.get(kind, wanted.name, wanted.namespace)
+                if wanted.kept
+                else await self._bring_to(kind, wanted)
+            )
+        except NotFound:
+            return False
+        except Forbidden:
+            # Rights of an older version; what may not be read may still be there.
+            return wanted.kept and isinstance(refusal, AlreadyExists)
+        if found["metadata"].get("deletionTimestamp"):
+            # A claim stays for as long as a pod has it; no pod is given it any more.
+            raise NotFound(f"the {kind.kind} {wanted.name} is being removed", status=404)
+        return True
 
     async def _is_there(self, kind: Kind, wanted: SharedObject) -> bool:
         try:
@@ -87,7 +102,7 @@ class SharedObjects:
             raise NameTaken(f"a {kind.kind} {wanted.name} of somebody else is there")
         return True
 
-    async def _bring_to(self, kind: Kind, wanted: SharedObject) -> None:
+    async def _bring_to(self, kind: Kind, wanted: SharedObject) -> Object:
         label = INSTANCE_LABEL.replace("/", "~1")
         operations: list[dict[str, Any]] = [
             {"op": "test", "path": f"/metadata/labels/{label}", "value": self._instance}
@@ -98,7 +113,7 @@ class SharedObjects:
             if name not in _NEVER_CHANGES
         ]
         try:
-            await self._kube.json_patch(kind, wanted.name, operations, wanted.namespace)
+            return await self._kube.json_patch(kind, wanted.name, operations, wanted.namespace)
         except Invalid as error:
             if verdict_on(error, "patch") == "final":
                 raise  # the patch itself, and not its test

@@ -119,3 +119,13 @@ def row_of(refusal: KubeError) -> Row:
 def verdict_on(refusal: KubeError, call: Call) -> Verdict:
     """Return what *refusal* means to the call."""
     return row_of(refusal).means[call]
+
+
+def may_be_there(refusal: KubeError) -> bool:
+    """Say whether an object whose creation got this *refusal* may be there already.
+
+    Admission comes before the name is looked up: a quota that is full by this very object, or a
+    webhook that admits no more of its kind, refuses what an earlier try has made.
+    """
+    answered = refusal.status in (400, 403, 422) or refusal.status >= 500
+    return isinstance(refusal, AlreadyExists) or answered

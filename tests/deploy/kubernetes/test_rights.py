@@ -50,6 +50,7 @@ SELDOM = {
     ("delete", "networking.k8s.io", "networkpolicies"): "what a job that never came to be had",
     ("patch", "", "resourcequotas"): "a quota that was changed in the settings",
     ("patch", "", "configmaps"): "a store that was replaced",
+    ("get", "", "persistentvolumeclaims"): "a claim that is going, or that fills a quota",
     ("get", "", "services"): "what was left behind, before it is removed",
     ("get", "networking.k8s.io", "networkpolicies"): "what was left behind",
     ("get", "bus.volcano.sh", "commands"): "what was left behind",

@@ -18,7 +18,7 @@ from controller.jobs.cluster.prerequisites import (
 )
 from controller.jobs.pipeline.pipeline import Plan
 from controller.kube.client import Kube
-from controller.kube.errors import NotFound
+from controller.kube.errors import Forbidden, NotFound
 from controller.kube.kinds import (
     NAMESPACES,
     NETWORK_POLICIES,
@@ -222,3 +222,48 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
     found = await admin.get(NAMESPACES, name)
     assert found["metadata"]["annotations"]["fumarole.dev/owner"] == '{"user":"removed"}'
     assert await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
+
+
+async def test_what_is_there_is_found_where_it_has_filled_a_quota(
+    kube: Kube, admin: Kube, clock: Clock, file: object
+) -> None:
+    # A server looks at quotas before it looks whether the name is taken: 403, and not 409.
+    plan = await plan_of(
+        owner={"user": "full"},
+        FUMAROLE_CONTROLLER_OWNERS_FILE=str(file),
+    )
+    name = plan.volcano_job.namespace
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
+    kinds = (
+        *("networkpolicies.networking.k8s.io", "secrets", "resourcequotas"),
+        "persistentvolumeclaims",
+    )
+    hard = {f"count/{kind}": "0" for kind in kinds}
+    await admin.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": hard}}, name)
+    clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
+    await stand(prerequisites, plan, clock)
+    await admin.delete(NETWORK_POLICIES, "fumarole.default-deny", name)
+    clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
+    with pytest.raises(Forbidden, match="exceeded quota: q"):
+        await prerequisites.why_not_ready(name, name, plan.shared)
+
+
+async def test_a_claim_that_is_being_removed_is_waited_for_and_made_again(
+    kube: Kube, admin: Kube, clock: Clock, file: object
+) -> None:
+    plan = await plan_of(owner={"user": "anew"}, FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))
+    name = plan.volcano_job.namespace
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
+    # As that of Kubernetes, while a pod has the claim.
+    held = {"metadata": {"finalizers": ["example.com/in-use"]}}
+    before = await admin.merge(PERSISTENT_VOLUME_CLAIMS, "home", held, name)
+    await admin.delete(PERSISTENT_VOLUME_CLAIMS, "home", name)
+    clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
+    with pytest.raises(NotFound, match="PersistentVolumeClaim home is being removed"):
+        await prerequisites.why_not_ready(name, name, plan.shared)
+    await admin.merge(PERSISTENT_VOLUME_CLAIMS, "home", {"metadata": {"finalizers": None}}, name)
+    await stand(prerequisites, plan, clock)
+    after = await admin.get(PERSISTENT_VOLUME_CLAIMS, "home", name)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]

@@ -25,12 +25,13 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.reconcile.adoption import StoreIdentity
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
-from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.kube.kinds import (
     CONFIG_MAPS,
     LEASES,
     NAMESPACES,
     NETWORK_POLICIES,
+    RESOURCE_QUOTAS,
     SECRETS,
     VCJOBS,
     Kind,
@@ -201,6 +202,44 @@ async def test_a_policy_that_somebody_changed_is_brought_back(
     await cluster.ensure_companion("pol", "jobs", policy, owner=None)
     found = await both.admin.get(NETWORK_POLICIES, policy.name, "jobs")
     assert found["spec"]["ingress"] == policy.manifest["spec"]["ingress"]
+
+
+async def test_a_companion_that_is_being_removed_is_not_taken_for_one_that_is_there(
+    both: Both, cluster: JobObjects
+) -> None:
+    made = await cluster.ensure_companion("going", "jobs", secret("j-going.a"), owner=None)
+    # As an EndpointSlice holds a Service whose owner was deleted in the foreground.
+    held = {"metadata": {"finalizers": ["example.com/wait"]}}
+    await both.admin.merge(SECRETS, made.name, held, "jobs")
+    await both.admin.delete(SECRETS, made.name, "jobs")
+    with pytest.raises(NotFound, match="of another attempt is still there"):
+        await cluster.ensure_companion("going", "jobs", secret(made.name), owner=None)
+    await both.admin.merge(SECRETS, made.name, {"metadata": {"finalizers": None}}, "jobs")
+    again = await cluster.ensure_companion("going", "jobs", secret(made.name), owner=None)
+    assert again.uid != made.uid
+
+
+async def test_what_was_made_is_found_where_it_has_filled_a_quota(
+    both: Both, cluster: JobObjects
+) -> None:
+    # A server looks at quotas before it looks whether the name is taken: 403, and not 409.
+    volcano = JobObjects(both.kube, instance="test")
+    plan, other = [await make_pipeline().plan(make_job(id=one)) for one in ("full", "fuller")]
+    job = await volcano.ensure_volcano_job(plan)
+    made = await cluster.ensure_companion("full", "jobs", secret("j-full.a"), owner=None)
+    spec = {"hard": {"count/jobs.batch.volcano.sh": "0", "count/secrets": "0"}}
+    quota = {"metadata": {"name": "full"}, "spec": spec}
+    await both.admin.create(RESOURCE_QUOTAS, quota, "jobs")
+    try:
+        assert (await volcano.ensure_volcano_job(plan)).uid == job.uid
+        again = await cluster.ensure_companion("full", "jobs", secret(made.name), owner=None)
+        assert again.uid == made.uid
+        with pytest.raises(Forbidden, match="exceeded quota: full"):
+            await volcano.ensure_volcano_job(other)
+        with pytest.raises(Forbidden, match="exceeded quota: full"):
+            await cluster.ensure_companion("full", "jobs", secret("j-full.b"), owner=None)
+    finally:
+        await both.admin.delete(RESOURCE_QUOTAS, "full", "jobs")
 
 
 # The VolcanoJob
