@@ -28,6 +28,7 @@ from controller.kube.kinds import (
 from controller.store.database import Store
 from controller.store.instance.volcano_features import keep_capabilities
 from controller.volcano.capabilities import read_openapi
+from controller.volcano.names import ATTEMPT_ANNOTATION
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect
 from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
@@ -247,6 +248,34 @@ async def test_what_only_the_cluster_knows_is_answered_to_who_submits(
     assert problem["path"] == "items[0].owner"
     assert problem["message"].startswith("exceeded quota: full, requested:")
     await controller.submit("good1")
+
+
+async def test_a_job_whose_pods_a_quota_refuses_waits_until_there_is_room(
+    controller: Controller, admin: Kube
+) -> None:
+    await controller.submit("room0")
+    await controller.until("room0", "RUNNING")  # its namespace is there by now
+    quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
+    await admin.create(RESOURCE_QUOTAS, quota, "jobs")
+
+    async def is_told() -> bool:
+        job = await controller.call("GET", "/v1/jobs/room1")
+        return bool(job["reason"] == "forbidden" and job["details"]["cause"] == "quota")
+
+    async def is_tried_again() -> bool:
+        found = await of_job(admin, VCJOBS, controller, "room1")
+        return any(one["metadata"]["annotations"][ATTEMPT_ANNOTATION] == "2" for one in found)
+
+    try:
+        await controller.submit("room1")
+        await eventually(is_told)
+        # As Volcano writes after fifteen tries, which take it three minutes.
+        given_up = {"status": {"state": {"phase": "Terminated"}}}
+        await admin.merge(VCJOBS, "j-room1", given_up, "jobs", subresource="status")
+        await eventually(is_tried_again)
+    finally:
+        await admin.delete(RESOURCE_QUOTAS, "full", "jobs")
+    await controller.until("room1", "RUNNING")
 
 
 async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(

@@ -46,7 +46,12 @@ from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
 FORBIDDEN_SECONDS = 30.0
-_OUTCOMES: Final = {"evicted": "EVICTED", "resumed": "SUSPENDED", "retried": "RETRIED"}
+_OUTCOMES: Final = {
+    "evicted": "EVICTED",
+    "forbidden": "REFUSED",
+    "resumed": "SUSPENDED",
+    "retried": "RETRIED",
+}
 """Of attempts that another one follows."""
 
 log = logging.getLogger(__name__)

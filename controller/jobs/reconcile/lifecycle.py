@@ -375,18 +375,42 @@ def _stopped(seen: ObservedState, job: ObservedJob) -> Step:
     return StartNextAttempt("resumed", "resumed, and submitted again")
 
 
-def _stopped_by_others(seen: ObservedState, job: ObservedJob) -> Conclude:
-    """Return the end of a VolcanoJob that Volcano has stopped: by a policy, or for a command."""
+def _stopped_by_others(seen: ObservedState, job: ObservedJob) -> Conclude | StartNextAttempt:
+    """Return what follows where Volcano stopped a VolcanoJob: by a policy, or for a command."""
     policies = policies_of(seen.record)
     found = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
     details = found.details if found is not None else None
     followed = triggered(policies, seen.runs.values())
     if followed is not None and followed.rule.action == _STOPS.get(job.phase):
         return replace(_carried_out(followed), details=details)
+    if (refused := _refused_pods(seen.record, job)) is not None:
+        return refused
     text = f"its VolcanoJob is {job.phase}"
     if found is not None and found.message:
         text = f"{text}: {found.message}"
     return Conclude(State.FAILURE, "stopped", text, details)
+
+
+MOST_ATTEMPTS: Final = 500
+"""Of a job whose pods are refused again and again: Volcano gives each up after three minutes."""
+_FINAL_REFUSALS: Final = frozenset({"pod_security", "limit_range", "admission"})
+"""Causes for which the same pods are refused the next time, too."""
+
+
+def _refused_pods(record: JobRecord, job: ObservedJob) -> Conclude | StartNextAttempt | None:
+    """Return what follows where Volcano has given up making the pods; None where it has not.
+
+    It terminates a VolcanoJob after fifteen tries (``--max-requeue-num``). A quota that others use
+    up is no fault of the job's: it waits for room by another attempt.
+    """
+    kept = record.explained or {}
+    is_why = kept.get("uid") == job.uid and kept.get("reason") == "forbidden"
+    if not is_why or job.ran or job.phase != "Terminated":
+        return None
+    details = kept.get("details") or {}
+    if details.get("cause") in _FINAL_REFUSALS or record.attempt >= MOST_ATTEMPTS:
+        return Conclude(State.FAILURE, "refused", kept["message"], details)
+    return StartNextAttempt("forbidden", kept["message"], details)
 
 
 _STOPS: Final = MappingProxyType({"Aborted": "AbortJob", "Terminated": "TerminateJob"})

@@ -79,7 +79,7 @@ class Stop:
 class StartNextAttempt:
     """Decide that another attempt follows this one."""
 
-    why: Literal["evicted", "resumed", "retried"]
+    why: Literal["evicted", "forbidden", "resumed", "retried"]
     message: str
     details: Details = field(default=None, compare=False)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.states import Happening, State
-from controller.jobs.reconcile.lifecycle import decide
+from controller.jobs.reconcile.lifecycle import MOST_ATTEMPTS, decide
 from controller.jobs.reconcile.steps import (
     AdoptNewerAttempt,
     Conclude,
@@ -293,6 +293,32 @@ def test_how_a_volcano_job_ended_is_how_the_job_ends(
     step = confirmed(decide(make_seen(RUNS, make_observed(phase))))
     assert isinstance(step, Conclude)
     assert (step.outcome, step.reason) == (outcome, reason)
+
+
+QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}
+
+
+def refused(cause: str, **fields: Any) -> Step:
+    """Return what follows where Volcano gave up a job whose pods were refused for this."""
+    record = replace(SUBMITTED, explained=QUOTA | {"details": {"cause": cause}}, **fields)
+    return decide(make_seen(record, make_observed("Terminated")))
+
+
+def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attempt() -> None:
+    # After fifteen tries Volcano terminates it: some three minutes, whoever uses up the quota.
+    again = StartNextAttempt("forbidden", "exceeded quota")
+    assert refused("quota") == again
+    assert refused("missing_service_account") == again
+    ran = decide(make_seen(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True)))
+    of_another = replace(SUBMITTED, explained=QUOTA | {"uid": "of another"})
+    for step in (ran, decide(make_seen(of_another, make_observed("Terminated")))):
+        assert isinstance(step, Conclude)
+        assert step.reason == "stopped"
+
+
+def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
+    for step in (refused("pod_security"), refused("quota", attempt=MOST_ATTEMPTS)):
+        assert step == Conclude(State.FAILURE, "refused", "exceeded quota")
 
 
 @pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
