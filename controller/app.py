@@ -34,7 +34,8 @@ from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.job_links import PublicLinks
-from controller.jobs.tools.attachments import ToolPlans, Tools
+from controller.jobs.tools.attachments import Tools
+from controller.jobs.tools.plans import ToolPlans
 from controller.jobs.usage.ledger import Ledger
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube

@@ -28,7 +28,7 @@ from controller.jobs.submission.completion import Completion, Predecessor, artef
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.jobs.submission.results import Mode, Submitted
-from controller.jobs.tools.attachments import ToolPlans
+from controller.jobs.tools.plans import ToolPlans
 from controller.jobs.usage.demand import charged_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
@@ -257,7 +257,7 @@ class Submissions:
             # there.
             await self._try_out([one for one in some if one.is_new(known)], allowance)
             for one in some:
-                one.plan = None
+                one.forget_plans()
             checked += some
         return checked
 
@@ -297,17 +297,25 @@ class Submissions:
             namespace=plan.volcano_job.namespace,
             places=plan.places,
             job_id=job.id,
-            tools=tuple(tools),
+            tools=tuple(planned.tool for planned in tools),
+            tool_plans=tuple(planned.plan for planned in tools),
         )
 
     async def _try_out(self, checked: Sequence[_Checked], allowance: Allowance) -> None:
-        """Add what the API server has against those that nothing is known against."""
-        plans = [one.plan for one in checked if one.plan is not None]
-        if self._dry_run is None or not plans:
+        """Add what the API server has against those that nothing is known against.
+
+        Of a job that it takes, it is asked about the tools as well.
+        """
+        if self._dry_run is None:
             return
-        found = await self._dry_run.problems_of(plans, allowance)
-        for one, problems in zip(checked, found, strict=True):
-            one.problems += problems
+        jobs = [(one, "", one.plan) for one in checked if one.plan is not None]
+        await _ask(self._dry_run, jobs, allowance)
+        tools = [
+            (one, f"tools[{index}]", plan)
+            for one in checked
+            for index, plan in enumerate(one.tool_plans if not one.problems else ())
+        ]
+        await _ask(self._dry_run, tools, allowance)
 
     def _compare(
         self,
@@ -351,6 +359,16 @@ class Submissions:
         )
 
 
+async def _ask(
+    dry_run: DryRun, plans: Sequence[tuple[_Checked, str, Plan]], allowance: Allowance
+) -> None:
+    """Add what the API server has against *plans*, below a path within the job of each."""
+    if plans:
+        found = await dry_run.problems_of([plan for _, _, plan in plans], allowance)
+        for (one, where, _), problems in zip(plans, found, strict=True):
+            one.problems += tuple(each.under(where) for each in problems)
+
+
 async def _refuse_when_draining(transaction: Transaction) -> None:
     # In the transaction that inserts: once a drain has been answered, nothing is taken any more.
     now = await read_maintenance(transaction)
@@ -362,8 +380,8 @@ async def _refuse_when_draining(transaction: Transaction) -> None:
 class _Checked:
     """What is wrong with a job by itself.
 
-    ``plan`` is what would be made of it, until the API server was asked; ``completed``, the job as
-    it is kept, ``namespace`` and ``places`` are the plan's.
+    ``plan`` is what would be made of it, and ``tool_plans`` of its ``tools``, until the API server
+    was asked; ``completed``, the job as it is kept, ``namespace`` and ``places`` are the plan's.
     """
 
     problems: tuple[Problem, ...]
@@ -374,12 +392,17 @@ class _Checked:
     job_id: str | None = None
     failure: PluginFailed | None = None
     tools: tuple[AttachedTool, ...] = ()
+    tool_plans: tuple[Plan, ...] = ()
 
     @classmethod
     def failed(cls, job: Job, failure: PluginFailed) -> _Checked:
         """Return that it cannot be said, since a plugin failed."""
         text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
         return cls((Problem("", text),), job_id=job.id, failure=failure)
+
+    def forget_plans(self) -> None:
+        """Keep what was planned no longer."""
+        self.plan, self.tool_plans = None, ()
 
     def is_new(self, known: Mapping[str, JobRecord]) -> bool:
         """Say whether nothing is wrong with it so far, and it is not among *known*."""

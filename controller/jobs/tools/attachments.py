@@ -6,23 +6,16 @@ tool that could not be run is refused when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.jobs.history.unreadable import read_known
-from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.tools.plans import ToolPlans, make_attached
 from controller.jobs.tools.runs import REMOVED, RunOf, ShownTool, show_tool
-from controller.jobs.tools.shape import (
-    endpoint_of,
-    is_bound_to_node,
-    make_tool_job,
-    tool_spec,
-    unshared_folders,
-)
-from controller.jobs.usage.demand import charged_by
+from controller.jobs.tools.shape import endpoint_of
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.instance.submission_pause import read_maintenance
@@ -47,9 +40,6 @@ from controller.store.jobs.tools import (
 from controller.store.sessions.session_rows import end_sessions_at
 from shared.errors import FumaroleError
 
-TryOut = Callable[[Sequence[Plan]], Awaitable[Sequence[Sequence[Problem]]]]
-"""Returns what the API server has against plans."""
-
 _REMOVED_SESSION: Final = "tool_removed"
 _CHARGED: Final = ("product", "price", "cpu", "memory", "gpu")
 
@@ -69,87 +59,6 @@ class ToolView:
     tool: AttachedTool
     run: JobRecord | None
     shown: ShownTool
-
-
-class ToolPlans:
-    """Says what would be run for tools.
-
-    Args:
-        pipeline: The plugins.
-        defaults: The deployment's tools, and what jobs get that they do not say.
-        try_out: Asks the API server; None where it is not to be asked.
-    """
-
-    def __init__(
-        self, pipeline: Pipeline, defaults: JobDefaults, *, try_out: TryOut | None = None
-    ) -> None:
-        self._pipeline = pipeline
-        self._try_out = try_out
-        self._defaults = defaults
-        self.declared = defaults.pods.tools
-
-    async def of_new(self, job: Job, plan: Plan, *, now: float) -> list[AttachedTool]:
-        """Return the tools that a job which is being submitted asks for.
-
-        Raises:
-            JobRejected: With what is wrong with them.
-            PluginFailed: If a plugin fails.
-        """
-        problems = list(self._problems(job.tools))
-        made = list[AttachedTool]()
-        for index, name in enumerate(job.tools if not problems else ()):
-            try:
-                made.append(await self.make(job, plan, name, rank=0, now=now))
-            except JobRejected as rejected:
-                problems += [one.under(f"tools[{index}]") for one in rejected.problems]
-        if problems:
-            raise JobRejected(problems)
-        return made
-
-    def _problems(self, names: Sequence[str]) -> list[Problem]:
-        found = [
-            Problem(f"tools[{index}]", "there is no such tool")
-            for index, name in enumerate(names)
-            if name not in self.declared.tools
-        ]
-        found += [
-            Problem(f"tools[{index}]", "is there twice")
-            for index, name in enumerate(names)
-            if name in names[:index]
-        ]
-        if len(names) > self.declared.most_per_job:
-            found.append(Problem("tools", f"at most {self.declared.most_per_job} here"))
-        return found
-
-    async def make(self, job: Job, plan: Plan, name: str, *, rank: int, now: float) -> AttachedTool:
-        """Return the tool *name*, which is declared, at a rank that the job has.
-
-        Raises:
-            JobRejected: If it cannot be run, with what a plugin or the API server has against it.
-            PluginFailed: If a plugin fails.
-        """
-        tool_job = make_tool_job(job, name, self.declared.tools[name])
-        namespace = plan.volcano_job.namespace
-        made = await self._pipeline.plan(tool_job)
-        if made.volcano_job.namespace != namespace:
-            # A run is where its job is, which stays where it was accepted, whatever settings say.
-            made = await self._pipeline.plan(tool_job, accepted_in=namespace)
-        for problems in await self._try_out([made]) if self._try_out is not None else ():
-            if problems:
-                raise JobRejected(problems)
-        unshared = unshared_folders(plan, job.task_of(rank) or "")
-        return _attached(job, name, rank, self._defaults, now=now, unshared=unshared)
-
-    async def plan_of(self, record: JobRecord) -> tuple[Job, Plan]:
-        """Return a job that was accepted, and what is made of it.
-
-        Raises:
-            JobRejected: If nothing can be made of it any more.
-            PluginFailed: If a plugin fails.
-        """
-        job = read_known(record)
-        plan = await self._pipeline.plan(job, accepted_in=record.namespace, submitted=True)
-        return job, plan
 
 
 class Tools:
@@ -318,7 +227,7 @@ def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[Attach
     """
     declared = defaults.pods.tools
     found = [name for name in job.tools if name in declared.tools]
-    return [_attached(job, name, 0, defaults, now=now) for name in found]
+    return [make_attached(job, name, 0, defaults, now=now) for name in found]
 
 
 async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None:
@@ -355,31 +264,6 @@ async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None
 
 def _whose(record: JobRecord) -> tuple[str, str, str | None]:
     return record.namespace, record.owner_user, record.owner_project
-
-
-def _attached(
-    job: Job,
-    name: str,
-    rank: int,
-    defaults: JobDefaults,
-    *,
-    now: float,
-    unshared: Sequence[str] = (),
-) -> AttachedTool:
-    declared = defaults.pods.tools
-    tool = declared.tools[name]
-    made = make_tool_job(job, name, tool)
-    near = is_bound_to_node(made, frozenset(declared.shared_volumes))
-    return AttachedTool(
-        job_id=job.id,
-        name=name,
-        rank=rank,
-        spec=tool_spec(made),
-        shape={"near": near, "ready_path": tool.ready_path},
-        charged=charged_by(made, defaults),
-        unshared=list(unshared),
-        asked_at=now,
-    )
 
 
 async def _view(transaction: Transaction, tool: AttachedTool, record: JobRecord) -> ToolView:

@@ -24,7 +24,8 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
-from controller.jobs.tools.attachments import ToolPlans, Tools
+from controller.jobs.tools.attachments import Tools
+from controller.jobs.tools.plans import ToolPlans
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.plugins import PLUGINS

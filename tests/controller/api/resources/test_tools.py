@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.spec.model import Job
-from controller.jobs.tools.attachments import ToolPlans
+from controller.jobs.tools.plans import ToolPlans
+from controller.jobs.tools.shape import UNNAMED
 from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.resource_metrics.sources import PodKey
 from controller.store.instance.submission_pause import Mode, set_maintenance
@@ -19,7 +21,7 @@ from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.jobs.pods import upsert_pod_records
 from controller.store.jobs.progress import record_attempt
 from controller.store.jobs.tools import find_tool, set_run
-from controller.volcano.names import TOOL_PREFIX, pod_name
+from controller.volcano.names import TOOL_PREFIX, pod_name, volcano_job_name
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_details import get, run, text
 from tests.controller.api.resources.test_jobs import ids, make_job, submit
@@ -167,6 +169,40 @@ async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
     assert (await call(api, "GET", "j1/tools"))[1] == {"items": []}
     script.answer(says({}, 503))  # it says nothing about the tool
     assert (await attach(api, "wetty"))[0] == 201
+
+
+async def test_tools_named_at_submission_are_tried_after_the_jobs_that_the_server_takes(
+    api: Api, script: Script
+) -> None:
+    tried = list[str]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        tried.append(body["metadata"]["name"])
+        spec = body["spec"]["tasks"][0]["template"]["spec"]
+        images = {one["image"].split(":")[0] for one in spec["containers"]}
+        if tried[-1] != "j-j2" and "registry.example.com/wetty" not in images:
+            return web.json_response(body, status=201)
+        said = 'admission webhook "q" denied the request: no more terminals for ada'
+        return web.json_response({"message": said, "reason": "BadRequest"}, status=400)
+
+    script.answer(answer)
+    jobs = [
+        make_job(tools=["tensorboard", "wetty"]),
+        make_job(id="j2", tools=["wetty"]),
+        make_job(id="j3", tools=["tensorboard"]),
+    ]
+    status, said = await submit(api, *jobs)
+    assert (status, paths(said)) == (422, ["items[0].tools[1]", "items[1]"])
+    assert "no more terminals for ada" in said["details"]["problems"][0]["message"]
+    # Of what is refused anyway no tool is tried.
+    assert sorted(tried[:3]) == ["j-j1", "j-j2", "j-j3"]
+    assert tried[3:] == [volcano_job_name(UNNAMED)] * 3
+    assert await ids(api) == []
+    assert (await submit(api, jobs[2]))[0] == 200
+    tried.clear()
+    assert (await submit(api, jobs[2]))[1]["items"][0]["result"] == "unchanged"
+    assert tried == []
 
 
 async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again(api: Api) -> None:
