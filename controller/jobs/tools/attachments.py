@@ -6,7 +6,7 @@ tool that could not be run is refused when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -193,31 +193,48 @@ class Tools:
         Raises:
             StoreUnavailable: If it could not be kept; asking again is safe.
         """
+        place = job_id, name, rank
         async with self._store.write() as transaction:
-            tool = await find_tool(transaction, (job_id, name, rank))
-            if tool is None:
+            known = await find_tool(transaction, place)
+            if known is None:
                 return False if await find_job(transaction, job_id) is not None else None
             # Before anything raises the revision, and in the order of ids: as everywhere.
-            wanted = {job_id} | ({tool.run} if tool.run is not None else set())
-            held, now = await hold_jobs(transaction, wanted), self._clock()
-            record, run = held.get(job_id), held.get(tool.run or "")
-            await detach_tool(transaction, tool)
-            if run is not None and not run.is_final:
-                await ask_to_end(transaction, run, now=now, how=REMOVED)
-            if record is not None:
-                await tell_job(transaction, record, now=now, tools=max(0, record.tools - 1))
-            await end_sessions_at(
-                transaction,
-                job_id,
-                endpoint=endpoint_of(name),
-                rank=rank,
-                reason=_REMOVED_SESSION,
-                now=now,
-            )
-        for one in sorted(wanted):
+            held = await hold_jobs(transaction, {job_id, known.run or job_id})
+            # Only now: on PostgreSQL another call may have removed it while this one waited.
+            tools = await tools_of(transaction, job_id)
+            tool = next((one for one in tools if one.place == place), None)
+            if job_id not in held or tool is None:
+                return False if job_id in held else None
+            await self._detach(transaction, tool, held, left=len(tools) - 1)
+        for one in sorted({job_id, tool.run or job_id}):
             self._wake(one)
         self._routes(job_id)
         return True
+
+    async def _detach(
+        self,
+        transaction: Transaction,
+        tool: AttachedTool,
+        held: Mapping[str, JobRecord],
+        *,
+        left: int,
+    ) -> None:
+        """Remove the tool, of whose job and run *held* has the records, and end its sessions."""
+        now = self._clock()
+        await detach_tool(transaction, tool)
+        # One that has begun since the tool was found is not held: its own reconcile ends it.
+        run = held.get(tool.run or "")
+        if run is not None and not run.is_final:
+            await ask_to_end(transaction, run, now=now, how=REMOVED)
+        await tell_job(transaction, held[tool.job_id], now=now, tools=left)
+        await end_sessions_at(
+            transaction,
+            tool.job_id,
+            endpoint=endpoint_of(tool.name),
+            rank=tool.rank,
+            reason=_REMOVED_SESSION,
+            now=now,
+        )
 
 
 def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[AttachedTool]:
