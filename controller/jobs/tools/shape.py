@@ -9,7 +9,12 @@ from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.files import files_of
 from controller.jobs.spec.model import Job, ToolJob
-from controller.jobs.spec.parameters import COPIED, DirectoryParameter, FileParameter
+from controller.jobs.spec.parameters import (
+    COPIED,
+    ArtefactsParameter,
+    DirectoryParameter,
+    FileParameter,
+)
 from controller.site.tool_list import Tool
 from controller.volcano.manifest import API_VERSION
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, TOOL_PREFIX, volcano_job_name
@@ -45,7 +50,7 @@ def make_tool_job(job: Job, name: str, tool: Tool) -> Job:
     files = {
         parameter: _mounted(given)
         for parameter, given in job.parameters.items()
-        if isinstance(given, FileParameter | DirectoryParameter)
+        if isinstance(given, FileParameter | DirectoryParameter | ArtefactsParameter)
     }
     endpoint = {
         "kind": "web",
@@ -74,9 +79,9 @@ def make_tool_job(job: Job, name: str, tool: Tool) -> Job:
 
 
 def _mounted(
-    given: FileParameter | DirectoryParameter,
-) -> FileParameter | DirectoryParameter:
-    if given.policy not in COPIED:
+    given: FileParameter | DirectoryParameter | ArtefactsParameter,
+) -> FileParameter | DirectoryParameter | ArtefactsParameter:
+    if isinstance(given, ArtefactsParameter) or given.policy not in COPIED:
         return given
     return given.model_copy(update={"policy": "direct", "size_limit": None, "read_only": True})
 

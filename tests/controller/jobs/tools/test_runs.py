@@ -190,6 +190,7 @@ def test_it_has_the_files_of_the_job_and_nothing_else() -> None:
     parameters = {
         "data": {"type": "directory", "path": "/home/set1", "read_only": True},
         "copy": {"type": "file", "path": "/home/x", "policy": "staged", "size_limit": "1Gi"},
+        "model": {"type": "artefacts", "job": "j0", "path": "/home/j0/artefacts"},
         "key": {"type": "secret", "value": "canary"},
         "lic": {"type": "licence", "address": "10.0.0.5", "port": 27000, "key": "canary"},
     }
@@ -198,6 +199,7 @@ def test_it_has_the_files_of_the_job_and_nothing_else() -> None:
     )
     spec = tool_spec(make_tool_job(job, "board", BOARD))
     source = {"type": "file", "path": "/home/x", "read_only": True}
-    assert spec["parameters"] == {"data": parameters["data"], "copy": source}
+    same = {name: parameters[name] for name in ("data", "model")}
+    assert spec["parameters"] == {**same, "copy": source}
     assert (spec["output"], spec["queue"], spec["priority"]) == ("/home/run", "batch", "high")
     assert (spec["runtime"], "id" in spec, "canary" in str(spec)) == ("kata", False, False)
