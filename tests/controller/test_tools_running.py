@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from controller.kube.client import Kube, Objects
+from controller.kube.decoding import Object
 from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, PODS, VCJOBS, Kind
+from controller.kube.watch import Listed, watch
 from controller.volcano.names import TOOL_PREFIX
 from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
@@ -31,7 +36,7 @@ SITE = {
     "resources": {"cpu": 0.05, "memory": "64Mi"},
 }
 HUGE = SITE | {"resources": {"cpu": 5000, "memory": "64Mi"}}
-ENDS = SITE | {"command": ["sh", "-c", "exit 3"]}
+ENDS = SITE | {"command": ["sh", "-c", "echo it ends; exit 3"]}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -77,6 +82,23 @@ def routes(redis: Redis, controller: Controller) -> Routes:
     return Routes(redis, controller.instance)
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def pods(admin: Kube) -> AsyncIterator[Mapping[str, Object]]:
+    """Every pod as the API server showed it last, by its uid."""
+    seen = dict[str, Object]()
+
+    async def follow() -> None:
+        async with aclosing(watch(admin, PODS, labels="fumarole.dev/instance=tools")) as events:
+            async for event in events:
+                for pod in event.objects if isinstance(event, Listed) else (event.object,):
+                    seen[pod["metadata"]["uid"]] = pod
+
+    following = asyncio.create_task(follow())
+    yield seen
+    following.cancel()
+    await asyncio.wait([following])
+
+
 async def of_tools(admin: Kube, kind: Kind) -> Objects:
     """Return what there is of tools' runs, of every job."""
     found = await admin.list(kind, labels="fumarole.dev/instance=tools,fumarole.dev/job")
@@ -108,7 +130,7 @@ async def until_nothing_is_left(admin: Kube) -> None:
 
 
 async def test_a_tool_runs_beside_its_job_and_goes_with_it(
-    controller: Controller, admin: Kube, routes: Routes
+    controller: Controller, admin: Kube, routes: Routes, pods: Mapping[str, Object]
 ) -> None:
     await controller.submit("beside", tools=["site"])
     sid = await controller.open("beside", endpoint="tool:site")
@@ -129,30 +151,54 @@ async def test_a_tool_runs_beside_its_job_and_goes_with_it(
     assert said["unshared"] == ["/dev/shm", "/work"]
     # Its pod's being ready is published before, or after, its state is written down.
     await until(controller, "beside", "site", "RUNNING")
+    # The node has asked it whether it is ready.
+    assert '"GET / HTTP/1.1" 200' in await controller.read("/v1/jobs/beside/logs?tool=site")
+    assert await controller.read("/v1/jobs/beside/logs") == ""
+    await eventually(lambda: has_used(controller, "beside", "site"), what="it costs nothing")
     # A pod of the tool that is lost is not the job's trouble; its own end is shown.
     await controller.call("DELETE", "/v1/jobs/beside", expect=202)
     await routes.until_gone(sid)
     await controller.until("beside", "SUCCESS")
     await until(controller, "beside", "site", "ENDED", "job_ended")
     await until_nothing_is_left(admin)
-    await assert_usage_is_what_ran(controller, "beside")
+    await assert_usage_is_what_ran(controller, "beside", pods)
 
 
-async def assert_usage_is_what_ran(controller: Controller, job: str) -> None:
-    """Compare the ledger with what the history says of the job, and the log of its tool."""
-    history = await controller.call("GET", f"/v1/jobs/{job}/history")
-    (run,) = history["attempts"][0]["runs"]
+async def usage_of(controller: Controller, job: str) -> list[dict[str, Any]]:
+    every = (await controller.call("GET", "/v1/usage?limit=1000"))["items"]
+    return [one for one in every if one["job"] == job]
 
-    async def look() -> dict[str | None, float] | None:
-        every = (await controller.call("GET", "/v1/usage?limit=1000"))["items"]
-        final = [one for one in every if one["job"] == job and one["final"]]
-        found = {one["tool"]: one["seconds"] for one in final}
+
+async def has_used(controller: Controller, job: str, tool: str) -> bool:
+    found = await usage_of(controller, job)
+    return any(one["tool"] == tool and one["seconds"] for one in found)
+
+
+async def assert_usage_is_what_ran(
+    controller: Controller, job: str, pods: Mapping[str, Object]
+) -> None:
+    """Compare the ledger with how long containers ran, as their node told the API server."""
+
+    async def look() -> dict[str | None, dict[str, Any]] | None:
+        found = {one["tool"]: one for one in await usage_of(controller, job) if one["final"]}
         return found if found.keys() == {None, "site"} else None
 
     used = await eventually(look, what="not everything is entered")
-    assert used[None] == run["ended_at"] - run["started_at"]
-    # It begins after the job, and may end as much later as the machine is busy.
-    assert 0 <= used["site"] <= used[None] + 60
+    for name, entry in used.items():
+        (ran,) = [
+            seconds_of(pod)
+            for pod in pods.values()
+            if pod["metadata"]["ownerReferences"][0]["uid"] == entry["uid"]
+        ]
+        assert entry["seconds"] == ran > 0, name
+
+
+def seconds_of(pod: Object) -> float:
+    """Return how long the pod's own program ran."""
+    (status,) = [one for one in pod["status"]["containerStatuses"] if one["name"] == "job"]
+    over = status["state"]["terminated"]
+    began, ended = (datetime.fromisoformat(over[name]) for name in ("startedAt", "finishedAt"))
+    return (ended - began).total_seconds()
 
 
 async def test_it_waits_by_itself_comes_back_and_is_removed(
@@ -187,6 +233,8 @@ async def test_one_that_ends_by_itself_is_run_again_only_when_it_is_asked_for(
     await controller.submit("alone", tools=["ends"])
     first = await until(controller, "alone", "ends", "ENDED", "exit_code")
     assert first["details"]["exit_code"] == 3
+    # Its log is there after its end.
+    assert await controller.read("/v1/jobs/alone/logs?tool=ends") == "it ends\n"
     runs = {one["metadata"]["uid"] for one in await of_tools(admin, VCJOBS)}
     await controller.call("POST", "/v1/jobs/alone/tools", {"tool": "ends"}, expect=201)
 
