@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +385,29 @@ def make_batch(batch_id: str, command: list[str], **matrix: list[Any]) -> dict[s
         "invocation": {"command": command},
     }
     return {"id": batch_id, "mode": "best_effort", "template": template, "matrix": matrix}
+
+
+async def test_of_a_matrix_with_two_bad_items_none_or_the_other_ten_are_run_once(
+    controller: Controller, admin: Kube
+) -> None:
+    # Together they are longer than a label may be in two of twelve cases.
+    first, second = ["a" * 10, "a" * 20, "a" * 40], ["b" * 5, "b" * 10, "b" * 24, "b" * 30]
+    batch = make_batch("grid", ["echo", "{{n}}", "{{m}}"], n=first, m=second)
+    batch["template"]["labels"] = {"both": "{{n}}{{m}}"}
+    await controller.call("POST", "/v1/batches", batch | {"mode": "atomic"}, expect=422)
+    await controller.call("GET", "/v1/batches/grid", expect=404)
+    await controller.call("POST", "/v1/batches", batch, expect=201)
+    assert (await batch_is_over(controller, "grid"))["counts"] == {"SUCCESS": 10}
+    again = await controller.call("POST", "/v1/batches", batch)
+    assert [one["result"] for one in again["results"]] == ["unchanged"] * 10 + ["rejected"] * 2
+    for number, (n, m) in enumerate(list(product(first, second))[:10]):
+        name = f"grid-{number}"
+        assert await controller.read(f"/v1/jobs/{name}/logs") == f"{n} {m}\n"
+        (attempt,) = (await controller.call("GET", f"/v1/jobs/{name}/history"))["attempts"]
+        assert len(attempt["runs"]) == 1
+    for name in ("grid-10", "grid-11"):
+        await controller.call("GET", f"/v1/jobs/{name}", expect=404)
+        assert await of_job(admin, VCJOBS, controller, name) == []
 
 
 async def batch_is_over(controller: Controller, batch_id: str) -> dict[str, Any]:
