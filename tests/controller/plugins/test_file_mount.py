@@ -313,3 +313,10 @@ def test_nothing_is_removed_by_way_of_a_link_or_too_late(files: Path) -> None:
     assert (files / "empty").is_dir()
     assert clean(files, "", "empty") == 0
     assert not (files / "empty").exists()
+
+
+async def test_it_transfers_no_file_and_makes_no_folder() -> None:
+    for word in ("cp ", "mv ", "mkdir", "touch", "rsync", "ln "):
+        assert word not in CHECK
+    pod = await pod_of(settings=SETTINGS, output="/home/out")
+    assert all(one["readOnly"] for one in pod["initContainers"][0]["volumeMounts"])

@@ -33,7 +33,8 @@ async def test_the_first_web_else_vnc_port_gets_an_address_and_the_policy_that_i
     spec = service.manifest["spec"]
     assert service.name == "mk-j1"
     assert spec["type"] == "LoadBalancer"
-    assert spec["ports"][0]["targetPort"] == 8888
+    (port,) = spec["ports"]
+    assert (port["port"], port["targetPort"]) == (80, 8888)
     # The first rank of the endpoint's task, not whichever pod comes.
     assert spec["selector"] == {
         "fumarole.dev/instance": "test",
@@ -43,6 +44,12 @@ async def test_the_first_web_else_vnc_port_gets_an_address_and_the_policy_that_i
     }
     assert policy.manifest["spec"]["podSelector"]["matchLabels"] == spec["selector"]
     assert policy.manifest["spec"]["ingress"] == [{"ports": [{"port": 8888, "protocol": "TCP"}]}]
+
+
+async def test_a_desktop_is_reached_where_there_is_no_web_endpoint() -> None:
+    plan = await plan_of(settings=ON, interactive=DESK)
+    (service,) = [one for one in plan.companions if one.name == "mk-j1"]
+    assert service.manifest["spec"]["ports"][0]["targetPort"] == 5900
 
 
 @pytest.mark.parametrize(

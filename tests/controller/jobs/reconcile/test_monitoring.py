@@ -6,15 +6,21 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from controller.jobs.cluster.informer import Indexer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.instance.leadership import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.jobs.progress import due_jobs, set_due
+from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
 from tests.controller.samples import forget_jobs, make_context, make_job, make_record, make_seen
 
@@ -209,3 +215,70 @@ async def test_a_plugin_that_hangs_makes_no_other_one_late(
     with pytest.raises(asyncio.CancelledError):
         await looking
     assert await all_due(store, clock()) == {"stuck": ["a", "b"]}
+
+
+class BusyCache:
+    """A watch that tells of something all the time."""
+
+    def __init__(self, changed: Any) -> None:
+        self.jobs = Indexer[ObservedJob](changed)
+        self._changed = changed
+        self.told = 0
+
+    async def run(self) -> None:
+        while True:
+            self._changed("j1")
+            self.told += 1
+            await asyncio.sleep(0)
+
+    async def complete(self) -> None:
+        """It is."""
+
+    def job_ids(self) -> list[str]:
+        return []
+
+
+class Nothing:
+    """Adopts nothing, and has nothing to see."""
+
+    async def settle(self) -> None:
+        """There is nothing to be settled."""
+
+    async def observe(self, job_id: str) -> None:
+        """See nothing of the job."""
+
+    async def look_at(self, job_id: str) -> None:
+        """Find nothing to adopt."""
+
+
+async def test_a_busy_watch_does_not_starve_monitoring(
+    monitoring: Monitoring, store: Store, clock: Clock
+) -> None:
+    # In UCloud/Compute scheduled checks ran only after 30 s without an event.
+    await make_due(store, clock, "a")
+    queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
+    nothing: Any = Nothing()
+    informer: Any = BusyCache(lambda job_id: queue.enqueue(job_id, "cluster"))
+    reconciler = Reconciler(
+        store=store,
+        informer=informer,
+        observer=nothing,
+        actions=nothing,
+        adoption=nothing,
+        queue=queue,
+        told=lambda _: None,
+        metrics=ControllerMetrics(CollectorRegistry()),
+        beside=(monitoring.run,),
+    )
+    tasks = [asyncio.create_task(one.run()) for one in (informer, reconciler)]
+    try:
+        async with asyncio.timeout(30):
+            while not Counting.batches:
+                await asyncio.sleep(0.01)
+        before = informer.told
+        await asyncio.sleep(0.05)
+        assert informer.told > before, "the watch was not busy"
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
