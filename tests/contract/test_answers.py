@@ -152,6 +152,7 @@ def assert_harmless(page: Answer) -> None:
     links = re.findall(r"""<(\w+)[^<>]*\s(?:src|href|action)=["']?((?:https?:)?//[^"'> ]*)""", text)
     assert all(tag == "a" and link.startswith(ISSUER) for tag, link in links), links
     assert "no-store" in (page.get("Cache-Control") or "")
+    assert page.get("Referrer-Policy") == "no-referrer"
 
 
 @pytest.mark.parametrize(("case", "status"), ROWS.items(), ids=lambda v: getattr(v, "__name__", v))
@@ -198,10 +199,11 @@ async def test_a_page_says_nothing_that_a_client_has_said(rig: Rig, serve: Serve
 
 async def test_a_routes_message_is_text_and_nothing_else(rig: Rig, serve: Serve) -> None:
     session, fields = await ready(rig, await serve())
-    await rig.change(session, state="starting", message="<script>alert(1)</script>&\"'")
+    await rig.change(session, state="starting", message="<script>alert(1)</script>&\"'\x1b[2J")
     page = await rig.get(session, "/", [*fields, ("Accept", "text/html")])
     assert page.status == 503
     assert b"<script>alert(1)" not in page.body
+    assert b"\x1b" not in page.body
     answer = await rig.get(session, "/", fields)
     assert answer.json().keys() == {"code", "message"}
 

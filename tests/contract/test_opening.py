@@ -40,6 +40,7 @@ async def test_opening_sends_to_next_with_a_cookie(rig: Rig) -> None:
     answer = await rig.post_open(session, rig.token(session), next="/lab?x=1")
     assert answer.status == 303
     assert answer.get("Location") == "/lab?x=1"
+    assert answer.get("Referrer-Policy") == "no-referrer"
     cookie = attributes(answer, "fumarole")
     assert "httponly" in cookie
     assert cookie["samesite"].lower() == "lax"

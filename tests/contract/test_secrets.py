@@ -107,10 +107,23 @@ async def test_metrics_have_no_label_that_grows_with_use(rig: Rig, serve: Serve)
         assert value not in metrics, value
 
 
+async def test_what_operators_see_names_no_person_and_no_address(rig: Rig, serve: Serve) -> None:
+    session, own = await rig.entered(await serve(), owner=canary("owner"))
+    await rig.get(session, fields=own)
+    host = session.host.partition(":")[0]
+    seen = [await rig.process.ops_answer(f"/debug/routes{more}") for more in ("", f"?host={host}")]
+    assert [one.status for one in seen] == [200, 200]
+    assert session.sid in seen[1].body.decode()
+    for value in (canary("owner"), session.sub, "127.0.0.1", own[1][1].partition("=")[2]):
+        assert not any(value in one.body.decode() for one in seen), value
+
+
 async def test_a_log_cannot_be_flooded(rig: Rig) -> None:
     before = len(rig.process.log.read_bytes())
     session = rig.make_session()
     fields = [("User-Agent", "x" * 30000), ("Fumarole-Token", "y" * 20000)]
     for _ in range(20):
         await rig.get(session, "/" + "z" * 8000, fields)
+    for _ in range(300):
+        await rig.ask(b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: \x00\r\n\r\n")
     assert len(rig.process.log.read_bytes()) - before < 20 * 4096
