@@ -21,9 +21,13 @@ from xdist.workermanage import WorkerController
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.redis import redis_program
 from shared.bus import connect
+from tests import warm
 from tests.controller.postgres import Postgres, running_postgres
 from tests.programs import RedisServer
 from tests.redis_tls import tls_redis_program
+
+# Tests start many clusters; those of tests/deploy/local/cluster/test_launch.py start for real.
+EmbeddedCluster.spawn = staticmethod(warm.popen)
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("here", deadline=None)
@@ -108,6 +112,11 @@ def patience(group: str) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
     """Keep to :class:`ByModule` where groups are asked for."""
     return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_sessionfinish() -> None:
+    """End the process from which others were forked."""
+    warm.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.contract.messages import Answer, read_answer, request
 from tests.contract.streams import DEADLINE_SECONDS, Stream, connect
 
@@ -39,7 +40,7 @@ class Process:
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         environment |= self.settings | {"FUMAROLE_GATEWAY_ADDRESS_FILE": str(addresses)}
         with self.log.open("ab") as log:
-            self._popen = subprocess.Popen(
+            self._popen = warm.popen(
                 self.command, cwd=ROOT, env=environment, stderr=log, stdout=log
             )
         found = await self._poll(lambda: _read_addresses(addresses))

@@ -20,6 +20,7 @@ import aiohttp
 from redis.asyncio import Redis
 
 from shared.bus import BusReader, Keys
+from tests import warm
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,7 @@ class Controller:
         folder.mkdir(exist_ok=True)
         self.program: Sequence[str | Path] = (sys.executable, "-m", "controller")
         self.place = ROOT
+        self.spawn: Callable[..., subprocess.Popen[bytes]] = warm.popen
         keys = folder / "jwks.json"
         keys.write_bytes(key_set_of(SIGNER))
         link_key = folder / "link.key"
@@ -99,10 +101,9 @@ class Controller:
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         environment |= self.settings | {"FUMAROLE_CONTROLLER_ADDRESS_FILE": str(addresses)}
         with self.log.open("ab") as log:
-            self._popen = subprocess.Popen(
-                self.program,
-                cwd=self.place, env=environment, stderr=log, stdout=log,
-            )  # fmt: skip
+            self._popen = self.spawn(
+                self.program, cwd=self.place, env=environment, stderr=log, stdout=log
+            )
 
         async def told() -> bool:
             self._assert_runs()

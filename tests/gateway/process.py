@@ -9,11 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests import warm
 from tests.gateway.http import Answer, Connection, http
 from tests.gateway.signing import ISSUER, Signer
 
@@ -27,6 +28,7 @@ class GatewayProcess:
     def __init__(self, folder: Path, redis_url: str, **settings: str) -> None:
         self.folder = folder
         self.place = ROOT
+        self.spawn: Callable[..., subprocess.Popen[bytes]] = warm.popen
         self.signer = Signer()
         self.keys = folder / "jwks.json"
         self.signer.publish(self.keys)
@@ -65,7 +67,7 @@ class GatewayProcess:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FUMAROLE_")}
         with (self.folder / "log").open("ab") as log:
             # Not asyncio's: a gateway may be shared by tests that each have a loop of their own.
-            self._process = subprocess.Popen(
+            self._process = self.spawn(
                 [sys.executable, "-m", "gateway"],
                 env=environment | self.settings,
                 cwd=self.place,

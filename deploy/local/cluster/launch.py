@@ -10,10 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from deploy.local.cluster.apiserver.faults import FAULTS
 from deploy.local.cluster.identities import IDENTITIES
@@ -54,6 +54,9 @@ class EmbeddedCluster:
             no such API, as in a cluster without metrics-server.
         ready_seconds: How long all three together may take to be ready.
     """
+
+    spawn: ClassVar[Callable[..., subprocess.Popen[bytes]]] = subprocess.Popen
+    """Starts a program; tests give one that has imported them already."""
 
     def __init__(
         self,
@@ -176,7 +179,7 @@ class EmbeddedCluster:
     def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
         # A Popen and not an asyncio subprocess: `stop` must work from any event loop.
         with self.log(program).open("ab") as log:
-            return subprocess.Popen(
+            return self.spawn(
                 [
                     sys.executable,
                     "-m",

@@ -23,6 +23,11 @@ POD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _started_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddedCluster, "spawn", subprocess.Popen)
+
+
 def _processes(folder: Path) -> list[psutil.Process]:
     """Return the processes that were started for the cluster in *folder*, Pods among them."""
     own = [p for p in psutil.process_iter(["cmdline"]) if _names(p, folder)]

@@ -1,0 +1,72 @@
+"""What is forked is what would have been started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.warm import ROOT, Child, popen
+
+GATEWAY = [sys.executable, "-m", "gateway"]
+APISERVER = [sys.executable, "-m", "deploy.local.cluster.apiserver"]
+ENVIRONMENT = {"PATH": os.environ["PATH"], "FUMAROLE_LOG_LEVEL": "nonsense"}
+
+
+@pytest.mark.parametrize("more", [[], ["--version"], ["--nonsense"]])
+def test_arguments_environment_output_and_exit_code_are_those_of_a_start(
+    tmp_path: Path, more: list[str]
+) -> None:
+    outcomes = []
+    for start in (popen, subprocess.Popen):
+        with (tmp_path / "log").open("wb") as log:
+            process = start([*GATEWAY, *more], cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log)
+            code = process.wait(60)
+        text = (tmp_path / "log").read_text()
+        outcomes.append((isinstance(process, Child), code, text.replace("__main__.py", "gateway")))
+    (warm, *forked), (cold, *started) = outcomes
+    assert (warm, cold) == (True, False)
+    assert forked == started
+    assert bool(more) or "FUMAROLE_LOG_LEVEL" in str(forked)
+
+
+def test_a_fork_ends_with_its_standard_input_or_by_a_signal(tmp_path: Path) -> None:
+    for ends, expected in ((False, {0}), (True, {-signal.SIGKILL})):
+        (tmp_path / str(ends)).mkdir()
+        (tmp_path / str(ends) / "kubeconfig").mkdir()
+        (tmp_path / str(ends) / "identities.json").write_text("{}")
+        (tmp_path / str(ends) / "lags.json").write_text("{}")
+        process = popen(
+            [*APISERVER, "--with-parent", "--state", str(tmp_path / str(ends))],
+            cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            assert process.stdout.readline() == b"ready\n"
+            assert process.poll() is None
+            assert os.getsid(process.pid) == process.pid
+            if ends:
+                process.kill()
+            else:
+                process.stdin.close()
+            assert process.wait(60) in expected
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "env"),
+    [
+        ([sys.executable, "-c", ""], ROOT, {}),
+        ([*GATEWAY, "--help"], Path("/"), {}),
+        ([*GATEWAY, "--help"], ROOT, {"PYTHONHASHSEED": "1"}),
+    ],
+)
+def test_anything_else_is_started(command: list[str], cwd: Path, env: dict[str, str]) -> None:
+    process = popen(command, cwd=cwd, env=env, stdout=subprocess.DEVNULL)
+    assert isinstance(process, subprocess.Popen)
+    assert process.wait(60) == 0
