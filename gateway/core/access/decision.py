@@ -326,7 +326,7 @@ def is_root(target: bytes) -> bool:
     slash or backslash.
     """
     slash = target.find(b"/", 1)
-    return slash < 0 or b"?" in target[:slash]
+    return slash < 0 or target.find(b"?", 0, slash) >= 0
 
 
 def own_bearer(authorization: bytes | None) -> bytes | None:

@@ -26,6 +26,8 @@ can be of one byte, and one read must not take long."""
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILER = re.compile(TOKEN + rb":[\t -~\x80-\xff]*")
+_CR: Final = 0x0D
+_LF: Final = 0x0A
 _LONGEST_LINE: Final = MAX_SIZE_DIGITS + MAX_EXTENSION_BYTES
 
 
@@ -235,6 +237,6 @@ def _line(data: bytes, at: int, longest: int) -> tuple[bytes, int]:
     if end < 0 and len(line) > longest + 1:
         raise FramingError("a line of the framing is too long")
     bare = line[:-1] if end < 0 and line.endswith(b"\r") else line
-    if b"\r" in bare or b"\n" in bare:
+    if _CR in bare or _LF in bare:
         raise FramingError("a line of the framing does not end with CRLF")
     return line, (-1 if end < 0 else end + 2)

@@ -197,7 +197,7 @@ def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes,
     if len(pairs) != section.count(b"\r\n") - 1:
         # llhttp saw another number of lines than there are: whatever that means, not here.
         raise HeadRefused("bad_request")
-    if b" \r\n" in section or b"\t\r\n" in section:
+    if section.find(b" \r\n") >= 0 or section.find(b"\t\r\n") >= 0:
         return [(name, value.rstrip(b" \t")) for name, value in pairs]
     return pairs
 

@@ -400,7 +400,8 @@ def _is_by_person(method: bytes, fields: Fields) -> bool:
 
 def _note_input(access_right: AccessRight, start: StartLine) -> None:
     """Note a person's request; Jupyter's clients say by a parameter which ones are none."""
-    if b"no_track_activity=1" not in start.target:
+    # Not with "in": it makes an exception of bytes that are no number, before it looks.
+    if start.target.find(b"no_track_activity=1") < 0:
         access_right.activity.input = True
 
 

@@ -67,7 +67,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         "decision",
         "download",
         "key",
-        "now",
+        "loop",
         "peer",
         "placed",
         "task",
@@ -86,7 +86,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.context = context
         self.turns = context.turns
         self.traffic = context.meters.http
-        self.now = context.parts.loop.time
+        self.loop = context.parts.loop
         self.admission = admission
         self.peer = peer
         self.transport: asyncio.Transport | None = None
@@ -267,7 +267,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         if not seconds:
             self.deadline = 0.0
             return
-        self.deadline = self.now() + seconds
+        self.deadline = self.loop.time() + seconds
         if not self.tick or seconds < _OFTEN_SECONDS:
             self.context.wheel.arm(self, self.deadline)
 
@@ -379,7 +379,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         context, decision = self.context, self.decision
         if decision is None:  # its right has ended
             return
-        self.began = self.now()
+        self.began = self.loop.time()
         pooled = None
         if not self.upgrade and not self.reused:
             pooled = context.pool.take(
@@ -453,7 +453,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         meters = self.context.meters
         meters.answers[status // 100] += 1
         if status != 101:
-            meters.first_byte(self.now() - self.began)
+            meters.first_byte(self.loop.time() - self.began)
 
     def broken(self) -> None:
         """Count an app whose response cannot be relayed."""
