@@ -88,7 +88,11 @@ async def with_pages(**changes: object) -> AsyncIterator[tuple[Rig, Pages]]:
 async def test_a_page_gets_the_request_and_our_judgement_and_ends_the_connection() -> None:
     async with with_pages() as (r, pages):
         browser = await r.browser()
-        browser.send(request("/.fumarole/state?a", "X-Own: 1", "Connection: keep-alive"))
+        browser.send(
+            request(
+                "/.fumarole/state?a", "Accept-Language: de", "X-Own: 1", "Connection: keep-alive"
+            )
+        )
         raw = await browser.rest()
         assert raw.startswith(b"HTTP/1.1 200 OK\r\n")
         assert raw.endswith(b"GET /.fumarole/state?a 0")
@@ -102,7 +106,8 @@ async def test_a_page_gets_the_request_and_our_judgement_and_ends_the_connection
         assert handed.grant is not None
         assert (handed.grant.sub, handed.holder, handed.refusal) == ("ada", "ada", None)
         assert pages.heads[0]["Host"] == HOST
-        assert pages.heads[0]["X-Own"] == "1"
+        assert pages.heads[0]["Accept-Language"] == "de"
+        assert "X-Own" not in pages.heads[0]
         assert pages.heads[0]["Connection"] == "close"
         assert COOKIE not in str(pages.heads)
         await asyncio.sleep(0.01)
