@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from gateway.audit.attachments import Attachments
 from gateway.core.limits.addresses import limit_key
-from shared.audit import AuditRecord, write_audit
+from shared.audit import AuditRecord, Event, write_audit
 from shared.record_quota import Counted, RecordQuota
 
 if TYPE_CHECKING:
@@ -84,43 +84,12 @@ class Trail:
 
     def opened(self, claims: SessionClaims, address: str) -> None:
         """A token has become a grant."""
-        self._write(
-            AuditRecord(
-                event="opened",
-                time=self._wall(),
-                issuer=self._issuer,
-                subject=claims.sub,
-                address=address,
-                operation="open",
-                sid=claims.sid,
-                jti=claims.jti,
-                kid=claims.kid,
-                job=claims.job,
-                rank=claims.rank,
-                kind=claims.kind,
-                mode=claims.mode,
-            )
-        )
+        self._record("opened", claims, claims, sid=claims.sid, address=address, operation="open")
 
     def signed_out(self, grant: Grant, route: Route | None, address: str) -> None:
         """A user has ended a grant."""
-        self._write(
-            AuditRecord(
-                event="signed_out",
-                time=self._wall(),
-                issuer=self._issuer,
-                subject=grant.sub,
-                address=address,
-                operation="sign-out",
-                sid=grant.sid,
-                jti=grant.jti,
-                kid=grant.kid,
-                job=None if route is None else route.job,
-                rank=None if route is None else route.rank,
-                kind=None if route is None else route.kind,
-                mode=grant.mode,
-            )
-        )
+        said = {"address": address, "operation": "sign-out"}
+        self._record("signed_out", grant, route, sid=grant.sid, **said)
 
     def refused(
         self,
@@ -139,27 +108,12 @@ class Trail:
         key = (limit_key(address), "") if who is None else (who.sid, who.sub)
         if not self._refusals.take(key, refusal.code, self._wall()):
             return
-        self._write(
-            AuditRecord(
-                event="refused",
-                time=self._wall(),
-                issuer=None if who is None else self._issuer,
-                subject=None if who is None else who.sub,
-                address=address,
-                reason=refusal.code,
-                operation=operation,
-                sid=sid,
-                jti=None if who is None else who.jti,
-                kid=None if who is None else who.kid,
-                job=None if route is None else route.job,
-                rank=None if route is None else route.rank,
-                kind=None if route is None else route.kind,
-            )
-        )
+        said = {"reason": refusal.code, "operation": operation, "mode": None}
+        self._record("refused", who, route, sid=sid, address=address, **said)
 
     def attached(self, connection: str, access_right: AccessRight, number: int) -> None:
         """Somebody has come."""
-        self._write(self._attachment("attached", connection, access_right, number))
+        self._attachment("attached", connection, access_right, number)
 
     def detached(
         self,
@@ -171,17 +125,8 @@ class Trail:
         reason: str,
     ) -> None:
         """Somebody has left, or was made to."""
-        self._write(
-            self._attachment(
-                "detached",
-                connection,
-                access_right,
-                number,
-                reason=reason.replace(" ", "_"),
-                since=since,
-                until=until,
-            )
-        )
+        said = {"reason": reason.replace(" ", "_"), "since": since, "until": until}
+        self._attachment("detached", connection, access_right, number, **said)
 
     def _attachment(
         self,
@@ -189,31 +134,30 @@ class Trail:
         connection: str,
         access_right: AccessRight,
         number: int,
-        *,
-        reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> AuditRecord:
-        grant, route = access_right.grant, access_right.route
-        return AuditRecord(
-            event=event,
-            time=self._wall(),
-            issuer=None if grant is None else self._issuer,
-            subject=None if grant is None else grant.sub,
+        **said: Any,
+    ) -> None:
+        self._record(
+            event,
+            access_right.grant,
+            access_right.route,
             address=access_right.address or None,
-            reason=reason,
-            sid=route.sid,
-            jti=None if grant is None else grant.jti,
-            kid=None if grant is None else grant.kid,
-            job=route.job,
-            rank=route.rank,
-            kind=route.kind,
-            mode=None if grant is None else grant.mode,
+            sid=access_right.sid,
             connection=connection,
             attachment=f"{self._process}-{number}",
-            since=since,
-            until=until,
+            **said,
         )
+
+    def _record(
+        self, event: Event, who: Verified | None, where: Route | SessionClaims | None, **said: Any
+    ) -> None:
+        """Write *event*, by *who* where anybody is proved; *said* are further fields of it."""
+        fields: dict[str, Any] = {}
+        if who is not None:
+            fields |= {"issuer": self._issuer, "subject": who.sub, "mode": who.mode}
+            fields |= {"jti": who.jti, "kid": who.kid}
+        if where is not None:
+            fields |= {"job": where.job, "rank": where.rank, "kind": where.kind}
+        self._write(AuditRecord(event=event, time=self._wall(), **fields | said))
 
     def counted(
         self,
