@@ -77,26 +77,22 @@ class AccessRight:
         "grant",
         "host",
         "route",
+        "sid",
+        "user",
     )
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
         # The route's own string, which thousands of connections share.
         self.host = next((own for own in route.hosts if own == host), host)
         self.grant = grant
+        self.sid = route.sid
+        """The same in every revision of the route."""
+        self.user = None if grant is None else grant.sub
+        """Who asks; None where nobody was asked."""
         self.renew(route)
         self.address = ""
         self.attachment: tuple[int, float] | None = None
         self.activity = UNCOUNTED
-
-    @property
-    def sid(self) -> str:
-        """The session: the same in every revision of the route."""
-        return self.route.sid
-
-    @property
-    def user(self) -> str | None:
-        """Who asks; None where nobody was asked."""
-        return None if self.grant is None else self.grant.sub
 
     def renew(self, route: Route) -> None:
         """Go on with another revision of the route to the same target."""
