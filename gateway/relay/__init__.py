@@ -2,7 +2,7 @@
 
 The way of a request::
 
-    listening ──▶ http.downstream ──▶ http.admission ──▶ http.pool, dial ──▶ http.upstream ──▶ app
+    listening ──▶ http.downstream ──▶ http.admission ──▶ dial ──▶ http.upstream ──▶ app
                         ▲                    └──▶ a page, a bridge, or a tunnel after its 101
                         └──────────── response ◀──────────────┘
 

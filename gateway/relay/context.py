@@ -17,8 +17,8 @@ from gateway.core.limits.overload import Overload
 from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.relay.ending.ends import Ends
 from gateway.relay.http.pipes import Pipes
-from gateway.relay.http.pool import Pool
 from gateway.relay.http.readiness import Readiness
+from gateway.relay.http.upstream import Pool
 from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns

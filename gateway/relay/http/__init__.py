@@ -3,7 +3,7 @@
 - :mod:`.downstream` carries out what a connection's machine decides.
 - :mod:`.admission` has requests judged, and sends them on their way: to an app, to a page, to a
   bridge.
-- :mod:`.upstream` and :mod:`.pool` are the connections to apps.
+- :mod:`.upstream` are the connections to apps, and the pool of unused ones.
 - :mod:`.large_bodies`, :mod:`.splice`, :mod:`.pipes` and :mod:`.readiness` have the kernel move
   large bodies.
 - :mod:`.page_connection` and :mod:`.page_request` give a request to the gateway's own pages.

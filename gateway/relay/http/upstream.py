@@ -1,11 +1,17 @@
-"""One connection to an app: the protocol object that its transport calls."""
+"""Connections to apps: the protocol object of one, and the pool of those that are unused.
+
+They are kept per session and user and never wider: one user's request can poison a connection for
+the next, and it never reaches another user's.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, cast
 
-from gateway.relay.http.last_words import read_left
+from gateway.core.access.access_right import judge
 from gateway.relay.states import Event, State, step
 from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
@@ -17,19 +23,10 @@ if TYPE_CHECKING:
     from gateway.relay.ending.deferred_aborts import DeferredAborts
     from gateway.relay.ending.ends import Ends
     from gateway.relay.limits import Limits
-    from shared.routes import Target
+    from gateway.relay.wheel import Wheel
+    from shared.routes import RouteTable, Target
 
-
-class Pool(Protocol):
-    """Where a connection is kept while it is unused: :class:`gateway.relay.http.pool.Pool`."""
-
-    limits: Limits
-    ends: Ends
-    turns: Turns
-
-    def forget(self, upstream: UpstreamConnection) -> None:
-        """Take out a connection that has closed."""
-        ...
+_PIECE: Final = 65536
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -232,3 +229,135 @@ class UpstreamConnection(asyncio.Protocol):
         for data in read_left(sock.fileno(), self.pool.limits.last_words_bytes):
             if self.exchange is exchange:
                 exchange.response_received(data)
+
+
+class Pool:
+    """Keeps connections that can take another request."""
+
+    __slots__ = ("_idle", "_loop", "_wheel", "ends", "limits", "turns")
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        wheel: Wheel,
+        ends: Ends,
+        turns: Turns,
+        limits: Limits,
+    ) -> None:
+        self._loop = loop
+        self._wheel = wheel
+        self.ends = ends
+        self.turns = turns
+        self.limits = limits
+        self._idle: dict[str, dict[str, list[UpstreamConnection]]] = {}
+
+    def __len__(self) -> int:
+        """Return how many connections are kept."""
+        return sum(len(kept) for users in self._idle.values() for kept in users.values())
+
+    def take(self, *, sid: str, user: str, target: Target, safe: bool) -> UpstreamConnection | None:
+        """Return the connection last used by *user* of *sid* that leads to *target*.
+
+        Args:
+            sid: The session.
+            user: Who may share it.
+            target: Where it has to lead.
+            safe: Whether the request could be sent once more if the connection turns out stale;
+                one that could not gets only a connection that was used just now.
+        """
+        users = self._idle.get(sid)
+        kept = users.get(user) if users is not None else None
+        if not kept:
+            return None
+        upstream = kept[-1]
+        if upstream.target is not target and upstream.target != target:
+            upstream.close()
+            return self.take(sid=sid, user=user, target=target, safe=safe)
+        if not safe and self._loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
+            return None
+        # An empty list stays for the connection that comes back, which is what most do.
+        kept.pop()
+        upstream.state = step(upstream.state, Event.TAKEN)
+        return upstream
+
+    def put(self, upstream: UpstreamConnection) -> None:
+        """Keep *upstream*, whose last response is complete; for a moment when there are many.
+
+        A program that asks with many at once would dial for most of its requests otherwise.
+        """
+        upstream.state = step(upstream.state, Event.RETURNED)
+        upstream.exchange = None
+        users = self._idle.get(upstream.sid)
+        if users is None:
+            users = self._idle[upstream.sid] = {}
+        kept = users.get(upstream.user)
+        if kept is None:
+            kept = users[upstream.user] = []
+        kept.append(upstream)
+        upstream.idle_since = self._loop.time()
+        limits = self.limits
+        is_spare = len(kept) > limits.upstream_idle_per_user
+        seconds = limits.upstream_spare_seconds if is_spare else limits.upstream_idle_seconds
+        upstream.deadline = upstream.idle_since + seconds
+        if is_spare or not upstream.tick:
+            self._wheel.arm(upstream, upstream.deadline)
+
+    def forget(self, upstream: UpstreamConnection) -> None:
+        """Take out a connection that has closed, and the place where it would have come back to."""
+        self._wheel.disarm(upstream)
+        kept = self._idle.get(upstream.sid, {}).get(upstream.user)
+        if kept is None:
+            return
+        if upstream in kept:
+            kept.remove(upstream)
+        if not kept:
+            self._drop_empty(upstream.sid, upstream.user)
+
+    def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
+        """Give up the connections that nobody may use, or that lead elsewhere by now.
+
+        They close after the browsers' that are ended by the same change.
+        """
+        for sid in tuple(self._idle) if sids is None else sids:
+            users = self._idle.get(sid, {})
+            route = table.route(sid)
+            target = route.target if route is not None else None
+            unfit = [
+                up
+                for kept in users.values()
+                for up in kept
+                if up.target != target or _is_over(up, table, now)
+            ]
+            for upstream in unfit:
+                upstream.give_up(self.ends.deferred)
+
+    def close(self) -> None:
+        """Close all."""
+        every = [up for users in self._idle.values() for kept in users.values() for up in kept]
+        for upstream in every:
+            upstream.close()
+
+    def _drop_empty(self, sid: str, user: str) -> None:
+        users = self._idle[sid]
+        del users[user]
+        if not users:
+            del self._idle[sid]
+
+
+def _is_over(upstream: UpstreamConnection, table: RouteTable, now: float) -> bool:
+    access_right = upstream.access_right
+    return access_right is None or judge(access_right, table, now) is not None
+
+
+def read_left(descriptor: int, most: int) -> Iterator[bytes]:
+    """Yield what can be read from a non-blocking *descriptor* without waiting, up to *most*."""
+    while most > 0 and descriptor >= 0:
+        try:
+            data = os.read(descriptor, min(_PIECE, most))
+        except OSError:
+            return
+        if not data:
+            return
+        most -= len(data)
+        yield data

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.relay.http.last_words import read_left
+from gateway.relay.http.upstream import read_left
 from gateway.relay.transports import pause_reading, reset, resume_reading, shut
 from tests.gateway.relay.harness import App, Peer
 

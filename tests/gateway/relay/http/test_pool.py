@@ -10,8 +10,7 @@ import pytest
 
 from gateway.core.access.access_right import AccessRight
 from gateway.relay.ending.ends import Ends
-from gateway.relay.http.pool import Pool
-from gateway.relay.http.upstream import UpstreamConnection
+from gateway.relay.http.upstream import Pool, UpstreamConnection
 from gateway.relay.limits import Limits
 from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
