@@ -260,12 +260,12 @@ class Routes:
         """Return the route of *sid*."""
         snapshot = await self.reader.snapshot()
         raw = snapshot.routes.get(sid) if snapshot is not None else None
-        return None if raw is None else json.loads(raw)
+        return None if raw is None else _unwrapped(raw)
 
     async def all(self) -> list[dict[str, Any]]:
         """Return all routes."""
         snapshot = await self.reader.snapshot()
-        return [json.loads(raw) for raw in snapshot.routes.values()] if snapshot else []
+        return [_unwrapped(raw) for raw in snapshot.routes.values()] if snapshot else []
 
     async def until(self, sid: str, state: str) -> dict[str, Any]:
         """Return the route once it is in that state."""
@@ -283,6 +283,13 @@ class Routes:
             return await self.of(sid) is None
 
         await eventually(look, what="the route is still there")
+
+
+def _unwrapped(raw: bytes) -> dict[str, Any]:
+    """Return the route, also one that restricts something: see ``shared.routes.encode_route``."""
+    written: dict[str, Any] = json.loads(raw)
+    route: dict[str, Any] = written.get("route", written)
+    return route
 
 
 @asynccontextmanager

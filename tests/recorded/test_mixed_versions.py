@@ -55,6 +55,7 @@ async def test_b9911c7_works_with_today_and_can_be_gone_back_to(
         await check_nothing_is_lost(world)
         await check_routes(world)
         await check_sessions_at_the_gateway(world)
+        desk = await accept_what_is_new(world)
         # The controller is rolled back; the gateways were upgraded meanwhile.
         await stop(world)
         await run(world, controller=older, gateway=ROOT)
@@ -62,16 +63,59 @@ async def test_b9911c7_works_with_today_and_can_be_gone_back_to(
         await check_routes(world)
         await check_sessions_at_the_gateway(world)
         await world.controller.submit("then", labels={"cost-centre": "c"})
+        await check_leaves_what_is_new(world)
         # And upgraded again: what the older version wrote into the newer schema is read.
         await stop(world)
         await run(world, controller=ROOT, gateway=ROOT)
         await check_nothing_is_lost(world)
         await check_routes(world)
         assert (await world.controller.job("then"))["state"] == "IN_QUEUE"
+        await check_what_is_new(world, desk)
         await stop(world)
         store = Store(world.controller.settings["FUMAROLE_CONTROLLER_STORE_URL"])
         await store.open()
         await store.close()
+
+
+LABELS = {"cost-centre": "c"}
+NEW = ("sweep-0", "sweep-1", "chained")
+
+
+async def accept_what_is_new(world: Reopened) -> str:
+    """Have today's controller write what b9911c7 has no table, column or word for.
+
+    Returns:
+        A desktop whose clipboard is restricted.
+    """
+    template = {"owner": {"user": "ada"}, "image": "busybox", "labels": LABELS,
+                "resources": {"cpu": 0.05, "memory": "64Mi"}}  # fmt: skip
+    batch = {"id": "sweep", "template": template, "count": 2}
+    await world.call("POST", "/v1/batches", batch, expect=201)
+    await world.controller.submit("chained", labels=LABELS, after=["sweep-0"])
+    desk = await world.controller.open("web", endpoint="desk", clipboard="out")
+    await world.routes.until(desk, "ready")
+    return desk
+
+
+async def check_leaves_what_is_new(world: Reopened) -> None:
+    """A version that cannot read a job makes nothing of it, and goes on with all others."""
+    made = await world.volcano_jobs()
+    assert not {*NEW, "then"} & made.keys()
+    assert await world.controller.is_ready()
+
+
+async def check_what_is_new(world: Reopened, desk: str) -> None:
+    """Whatever the older version did not know is as it was."""
+    batch = await world.call("GET", "/v1/batches/sweep")
+    assert (batch["jobs"], batch["counts"]) == (2, {"IN_QUEUE": 2})
+    for number, job_id in enumerate(("sweep-0", "sweep-1")):
+        job = await world.controller.job(job_id)
+        assert (job["batch"], job["batch_item"]["index"]) == ("sweep", number)
+    chained = await world.controller.job("chained")
+    assert (chained["state"], chained["after"]) == ("IN_QUEUE", ["sweep-0"])
+    route = await world.routes.of(desk)
+    assert route is not None
+    assert route["clipboard"] == "out"
 
 
 async def run(world: Reopened, *, controller: Path, gateway: Path) -> None:
