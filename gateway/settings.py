@@ -14,8 +14,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from gateway.assertion_keys import load_assertion_keys
 from gateway.core.access.site import Site
+from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.relay.dial import make_trust
-from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from gateway.tls import make_tls_context
 from shared.bus import check_url
 from shared.errors import BadKeySet

@@ -15,11 +15,11 @@ from gateway.core.http.response_heads import ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.upstream import Pool
-from gateway.relay.limits import Limits
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel

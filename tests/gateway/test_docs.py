@@ -10,8 +10,8 @@ import pytest
 from gateway.core.access import opening
 from gateway.core.http import framing, heads
 from gateway.core.limits import proxy_header
+from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.relay.ending import deferred_aborts
-from gateway.relay.limits import NUMBERS, SECONDS, Limits
 from shared.log import DEFAULT_LINES_A_SECOND
 
 TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.relay.limits import NUMBERS, SECONDS, Limits
+from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.settings import Settings, read_settings, settings_from
 from shared.errors import SettingsError
 from shared.settings import Environment

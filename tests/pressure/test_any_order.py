@@ -32,7 +32,7 @@ from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import Oversized
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import ResponseHead, ResponseReader
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 
 READ_BYTES = 256_000
 # A head may have 64 KiB, and its cookies 256 KiB more; the last read comes on top.

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, assert_never
 
 from gateway.core.access.answers import REFUSALS, Refusal
-from gateway.core.downstream.exchange import Exchange, Limits
+from gateway.core.downstream.exchange import Exchange
 from gateway.core.downstream.phases import DUE, LEFT, TAKES, Due, Event, Left, Phase, Takes, step
 from gateway.core.http.framing import LengthBody
 from gateway.core.http.heads import HeadRefused
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
     from gateway.core.http.request_reader import RequestReader
+    from gateway.core.limits.values import Limits
 
 
 class Connection(Exchange):

@@ -31,50 +31,12 @@ if TYPE_CHECKING:
     from gateway.core.http.framing import Body
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseHead
+    from gateway.core.limits.values import Limits
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
 _NO_BODY: Final = NoBody()
 _NO_HEAD: Final = AppHead(b"", b"", b"")
-
-
-class Limits(Protocol):
-    """What a connection may take, in time and memory: docs/limits.md."""
-
-    @property
-    def head_seconds(self) -> float:
-        """From a head's first byte to its last."""
-        ...
-
-    @property
-    def idle_seconds(self) -> float:
-        """For the first byte of the next head."""
-        ...
-
-    @property
-    def app_head_seconds(self) -> float:
-        """From the end of a request to the head of its response."""
-        ...
-
-    @property
-    def slow_body_seconds(self) -> float:
-        """From one look at an upload to the next."""
-        ...
-
-    @property
-    def slow_body_bytes_per_second(self) -> int:
-        """What has to come of an upload at least."""
-        ...
-
-    @property
-    def early_bytes(self) -> int:
-        """What may wait behind the request that is under way."""
-        ...
-
-    @property
-    def interim_responses(self) -> int:
-        """1xx responses before a final one."""
-        ...
 
 
 class Upstream(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from gateway.core.http.http_date import HttpDate
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.meters import Meters
 
 if TYPE_CHECKING:

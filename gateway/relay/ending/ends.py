@@ -17,7 +17,7 @@ from gateway.relay.transports import reset
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.relay.limits import Limits
+    from gateway.core.limits.values import Limits
 
 
 _TOLD_SECONDS: Final = 0.1

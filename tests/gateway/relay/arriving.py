@@ -10,7 +10,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from gateway.core.access.site import Site
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.listening import Listener
 from shared.listening import listen
 from tests.gateway.relay.harness import (

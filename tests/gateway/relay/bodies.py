@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway.core.limits.values import Limits
 from gateway.relay.gateway import DataPath
-from gateway.relay.limits import Limits
 from gateway.relay.states import State
 from tests.gateway.relay.harness import (
     ORIGIN,

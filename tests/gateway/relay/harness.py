@@ -18,13 +18,13 @@ from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.values import Limits
 from gateway.live import Live
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge import BridgeFactory
 from gateway.relay.dial import Dialler
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.downstream import DownstreamConnection
-from gateway.relay.limits import Limits
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
 from gateway.relay.world import BearerGate, BearerRefused

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.listening import Listener
 from shared.listening import listen
 from tests.gateway.relay.harness import Rig, rig

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.ending.test_slow_peers import fill
 from tests.gateway.relay.harness import (

@@ -13,7 +13,7 @@ from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import ResponseHead, ResponseReader
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 
 
 class App:

@@ -13,10 +13,10 @@ import msgspec
 from websockets.frames import Frame, Opcode
 
 from gateway.core.access.answers import JsonErrors
+from gateway.core.limits.values import Limits
 from gateway.relay.bridge import Bridge, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.dial import Dialler
-from gateway.relay.limits import Limits
 from shared.link import Seal
 from tests.gateway.relay.harness import (
     GRANT,

@@ -9,8 +9,8 @@ import pytest
 from websockets.frames import Opcode
 from websockets.utils import accept_key
 
+from gateway.core.limits.values import Limits
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge
-from gateway.relay.limits import Limits
 from gateway.relay.turns import TURN_SECONDS
 from tests.gateway.relay.bridge.desktops import ASK as UPGRADE
 from tests.gateway.relay.bridge.desktops import (

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from tests.gateway.relay.bridge.desktops import ASK, desktops, joined, narrow_socket, until
 from tests.gateway.relay.harness import SID
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.limits.values import Limits
 from gateway.relay.draining import drain
-from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import READ_SECONDS, SWITCH, Rig, request, upgrade
 from tests.gateway.relay.secured import secured
 

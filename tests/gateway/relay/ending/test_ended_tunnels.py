@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gateway.core.access.access_right import DRAINING
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.harness import (
     READ_SECONDS,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.harness import (
     FROM_HERE,

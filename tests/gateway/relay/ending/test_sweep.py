@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.core.limits.values import Limits
 from gateway.relay.ending.sweep import Sweep
-from gateway.relay.limits import Limits
 from tests.gateway.relay.harness import READ_SECONDS, request, rig
 
 

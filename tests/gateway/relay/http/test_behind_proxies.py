@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from tests.gateway.core.limits.test_proxy_header import header
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (

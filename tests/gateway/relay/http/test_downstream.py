@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.downstream.phases import Phase
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from tests.gateway.relay.harness import (
     BASE,
     FROM_HERE,

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from tests.gateway.relay.harness import (
     FROM_HERE,
     HOST,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from tests.gateway.relay.harness import (
     FROM_HERE,
     answer,

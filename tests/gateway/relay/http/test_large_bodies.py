@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from gateway.relay.listening import Listener
 from gateway.relay.states import State
 from shared.listening import listen

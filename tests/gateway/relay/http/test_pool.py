@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.core.access.access_right import AccessRight
+from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
 from gateway.relay.http.upstream import Pool, UpstreamConnection
-from gateway.relay.limits import Limits
 from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 from shared.routes import Target

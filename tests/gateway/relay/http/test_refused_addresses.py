@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 
 from gateway.core.access.site import Site
-from gateway.relay.limits import Limits
+from gateway.core.limits.values import Limits
 from tests.gateway.relay.harness import (
     BASE,
     COOKIE,
