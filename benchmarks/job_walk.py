@@ -23,8 +23,7 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.kube.client import Kube
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Final
 
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
+from controller.store.instance import ensure_position
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import JobRecord, insert_jobs
 from controller.store.paging import Key

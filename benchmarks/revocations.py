@@ -40,8 +40,7 @@ from benchmarks.requests import Visitor, socket_head
 from benchmarks.works import write_heads
 from controller.sessions.notices import Notices
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import read_leadership
+from controller.store.instance import ensure_position, read_leadership
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from gateway.bus.follower import Follower
 from gateway.core.bus_state import BusClock

@@ -31,8 +31,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store, Transaction, insert_if_absent
 from controller.store.errors import StoreUnavailable
-from controller.store.instance.leadership import raise_term_to, read_leadership
-from controller.store.instance.submission_pause import set_maintenance
+from controller.store.instance import raise_term_to, read_leadership, set_maintenance
 from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
 from controller.store.migrations import VERSION_TABLES
 from controller.store.outbox.counters import Series, read_counter, skip_numbers

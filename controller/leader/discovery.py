@@ -16,7 +16,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.instance.volcano_features import find_capabilities, keep_capabilities
+from controller.store.instance import find_capabilities, keep_capabilities
 from controller.volcano.capabilities import PATH, read_openapi
 
 AGAIN_SECONDS: Final = 300.0

@@ -54,8 +54,7 @@ from controller.sessions.sign_outs import SignOutAsks
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_store_metadata
-from controller.store.instance.leadership import Leadership, raise_term, read_leadership
+from controller.store.instance import Leadership, raise_term, read_leadership, read_store_metadata
 from controller.store.news import hear_others
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import AskReader, Keys, Publisher, ReportReader

@@ -22,8 +22,7 @@ from controller.sessions.snapshot import SessionsSnapshot, SnapshotReader
 from controller.sessions.statuses import ended_status
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_store_metadata, record_published
-from controller.store.instance.leadership import raise_term_to
+from controller.store.instance import raise_term_to, read_store_metadata, record_published
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.sessions.revocations import StoredRevocation
 from shared.bus import HEARTBEAT_SECONDS, Publisher

@@ -12,8 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from controller.store.database import Store, Transaction
-from controller.store.instance.identity import StoreMetadata, raise_revision, read_store_metadata
-from controller.store.instance.leadership import raise_term_to
+from controller.store.instance import (
+    StoreMetadata,
+    raise_revision,
+    raise_term_to,
+    read_store_metadata,
+)
 from controller.store.sessions.revocations import (
     StoredRevocation,
     add_revocation,

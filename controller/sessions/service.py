@@ -19,7 +19,7 @@ from controller.jobs.spec.problems import Problem
 from controller.jobs.tools.shape import tool_at
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
-from controller.store.instance.leadership import read_leadership
+from controller.store.instance import read_leadership
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
 from controller.store.jobs.tools import AttachedTool, Place, tools_at
 from controller.store.paging import Key, scan

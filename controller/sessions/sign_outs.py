@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
-from controller.store.instance.identity import read_asks, record_asks
+from controller.store.instance import read_asks, record_asks
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import Session, live_sessions_among
 from shared.audit import AuditRecord, write_audit

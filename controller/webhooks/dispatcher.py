@@ -15,8 +15,7 @@ from controller.jobs.containment import Containment
 from controller.site.webhook_receivers import Receiver
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_store_metadata
-from controller.store.instance.leadership import read_leadership
+from controller.store.instance import read_leadership, read_store_metadata
 from controller.store.news import UpdateNews
 from controller.store.outbox.counters import read_counter
 from controller.store.outbox.update_rows import UpdateRow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
+from controller.store.instance import ensure_position
 from tests.controller.new_stores import new_sqlite
 
 

@@ -16,9 +16,13 @@ import sqlalchemy as sa
 from controller.backup import BackupFailed, back_up, restore
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, read_store_metadata
-from controller.store.instance.leadership import raise_term_to, read_leadership
-from controller.store.instance.submission_pause import read_maintenance
+from controller.store.instance import (
+    ensure_position,
+    raise_term_to,
+    read_leadership,
+    read_maintenance,
+    read_store_metadata,
+)
 from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
 from controller.store.outbox.counters import (
     MOST_TOLD,

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, read_store_metadata
+from controller.store.instance import ensure_position, read_store_metadata
 from tests.controller.postgres import Postgres, find_programs, running_postgres
 from tests.controller.running import Controller
 from tests.controller.test_backup import command

@@ -28,7 +28,7 @@ from controller.kube.kinds import (
     Kind,
 )
 from controller.store.database import Store
-from controller.store.instance.volcano_features import keep_capabilities
+from controller.store.instance import keep_capabilities
 from controller.volcano.capabilities import read_openapi
 from controller.volcano.names import ATTEMPT_ANNOTATION
 from deploy.local.cluster import EmbeddedCluster

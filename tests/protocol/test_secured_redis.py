@@ -12,7 +12,7 @@ import pytest
 
 from controller.jobs.spec.accepted import public_spec
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
+from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job
 from shared.bus import BusReader, Keys, connect
 from shared.errors import BusUnavailable

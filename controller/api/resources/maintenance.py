@@ -14,7 +14,7 @@ from controller.api.request_bodies import read_model
 from controller.api.response_models import MaintenanceView
 from controller.jobs.spec.parameters import Strict
 from controller.store.database import Store
-from controller.store.instance.submission_pause import Mode, read_maintenance, set_maintenance
+from controller.store.instance import Mode, read_maintenance, set_maintenance
 from controller.store.jobs.job_rows import touch_unsubmitted
 from controller.store.jobs.totals import demand_by_state
 

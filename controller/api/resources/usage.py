@@ -17,7 +17,7 @@ from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.submission.commands import JobCommands, OwnerFilter
 from controller.store.database import Store
-from controller.store.instance.identity import read_store_metadata
+from controller.store.instance import read_store_metadata
 from controller.store.outbox.counters import Forgotten, read_counter
 from controller.store.outbox.usage_entries import UsageEntry, usage_after
 

@@ -21,7 +21,7 @@ from controller.kube.errors import Conflict, KubeError, NotFound
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.leadership import read_leadership
+from controller.store.instance import read_leadership
 from controller.store.jobs.job_rows import find_jobs
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, volcano_job_name
 

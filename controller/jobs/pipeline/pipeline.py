@@ -37,7 +37,7 @@ from controller.jobs.spec.problems import JobRejected, Problem
 from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
-from controller.store.instance.volcano_features import find_capabilities
+from controller.store.instance import find_capabilities
 from controller.store.jobs.hook_runs import HookFailure, drop_hook_failure, record_hook_failure
 from controller.store.jobs.places import HeldPlace
 from controller.store.jobs.progress import Hook, record_hooks, set_due

@@ -35,7 +35,7 @@ from controller.kube.kinds import CONFIG_MAPS
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
-from controller.store.instance.identity import read_store_metadata
+from controller.store.instance import read_store_metadata
 from controller.store.jobs.connections import record_connections
 from controller.store.jobs.job_rows import (
     JobRecord,

@@ -17,7 +17,7 @@ from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.lifecycle import ObservedState
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.leadership import refresh_leadership
+from controller.store.instance import refresh_leadership
 from controller.store.jobs.job_rows import hold_jobs
 from controller.store.jobs.progress import due_jobs, set_due
 

@@ -16,7 +16,7 @@ from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.addresses import rank_services_of
 from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
-from controller.store.instance.submission_pause import read_maintenance
+from controller.store.instance import read_maintenance
 from controller.store.jobs.connections import basis_of, callers_of
 from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd, find_job

@@ -30,7 +30,7 @@ from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import read_store_metadata
+from controller.store.instance import read_store_metadata
 from controller.store.jobs.job_rows import (
     JobRecord,
     changed_jobs,

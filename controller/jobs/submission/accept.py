@@ -34,7 +34,7 @@ from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
-from controller.store.instance.submission_pause import read_maintenance
+from controller.store.instance import read_maintenance
 from controller.store.jobs.batches import BatchRecord
 from controller.store.jobs.job_rows import JobRecord, find_jobs, hold_jobs, insert_jobs
 from controller.store.jobs.places import HeldPlace

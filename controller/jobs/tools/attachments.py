@@ -18,7 +18,7 @@ from controller.jobs.tools.runs import REMOVED, RunOf, ShownTool, show_tool
 from controller.jobs.tools.shape import endpoint_of
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
-from controller.store.instance.submission_pause import read_maintenance
+from controller.store.instance import read_maintenance
 from controller.store.jobs.job_rows import (
     JobRecord,
     ask_to_end,

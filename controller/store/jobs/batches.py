@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.errors import AlreadyThere
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 from controller.store.jobs.batch_items import BatchItem, insert_items
 from controller.store.jobs.job_rows import IS_LIVE
 from controller.store.paging import Key, first_keys

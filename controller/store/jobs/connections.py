@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 from controller.store.jobs.job_rows import FINAL_STATES, hold_jobs
 from controller.volcano.names import peer_service_name
 

@@ -12,7 +12,7 @@ from controller.kube.loop_turn import LoopTurn
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.errors import AlreadyThere
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 from controller.store.jobs.batch_items import record_last_states
 from controller.store.jobs.hook_runs import forget_hook_failures
 from controller.store.jobs.stored_logs import drop_logs

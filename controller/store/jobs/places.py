@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 
 _table = tables.places
 

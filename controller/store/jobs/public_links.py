@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 from controller.store.jobs.job_rows import FINAL_STATES
 
 PASSES_ON_SECONDS: Final = 30 * 86400.0

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 from shared.events import REVOCATION_KEPT_SECONDS
 
 _table = tables.revocations

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.instance.identity import raise_revision
+from controller.store.instance import raise_revision
 from shared.routes import Clipboard, Kind
 
 SID_BYTES: Final = 16

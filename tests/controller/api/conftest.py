@@ -33,7 +33,7 @@ from controller.resource_metrics.sampler import MetricSampler
 from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
+from controller.store.instance import ensure_position
 from controller.store.news import UpdateNews
 from controller.store.vault import Vault
 from shared.bus import BusInspector, Keys, connect

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.store.instance.volcano_features import keep_capabilities
+from controller.store.instance import keep_capabilities
 from controller.volcano.capabilities import read_openapi
 from tests.controller.api.conftest import Api
 from tests.controller.kube.api_server import Script, says

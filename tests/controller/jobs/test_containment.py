@@ -20,7 +20,7 @@ from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job, known_jobs, touch_unsubmitted
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually

@@ -11,8 +11,7 @@ from controller.leader import discovery as learning
 from controller.leader.discovery import keep_learning
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
-from controller.store.instance.leadership import raise_term
-from controller.store.instance.volcano_features import find_capabilities
+from controller.store.instance import find_capabilities, raise_term
 from controller.volcano.capabilities import Capabilities
 from tests.controller.samples import make_pipeline
 from tests.controller.volcano.test_capabilities import KIND

@@ -18,7 +18,7 @@ import pytest
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
-from controller.store.instance.leadership import read_leadership
+from controller.store.instance import read_leadership
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.cut_links import Link, linked
 from tests.controller.postgres import Postgres

@@ -26,8 +26,13 @@ from controller.sessions.service import SessionService, Wanted
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import raise_revision, read_store_metadata
-from controller.store.instance.leadership import raise_term, raise_term_to, read_leadership
+from controller.store.instance import (
+    raise_revision,
+    raise_term,
+    raise_term_to,
+    read_leadership,
+    read_store_metadata,
+)
 from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
 from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
 from controller.store.sessions.session_rows import (

@@ -10,7 +10,7 @@ import pytest
 from controller.jobs.spec.accepted import public_spec
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
+from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job, lock_job, move_job
 from controller.store.sessions.session_rows import end_sessions_of
 from shared.events import GrantRevoked

@@ -14,8 +14,7 @@ from controller.sessions import sign_outs as module
 from controller.sessions.sign_outs import MOST_OF_SESSION, SignOutAsks
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
-from controller.store.instance.identity import read_asks
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term, read_asks
 from controller.store.jobs.job_rows import insert_job
 from controller.store.sessions.revocations import revocations_that_matter
 from controller.store.sessions.session_rows import Session, end_session, insert_session

@@ -6,8 +6,7 @@ from controller.sessions import snapshot
 from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import record_published
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term, record_published
 from controller.store.jobs.job_rows import insert_job
 from controller.store.sessions.hubs import Hub, alive_hubs, refresh_hub
 from controller.store.sessions.session_rows import Session, end_session, insert_session

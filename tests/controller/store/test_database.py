@@ -11,8 +11,13 @@ import sqlalchemy as sa
 from controller.store import database, tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
-from controller.store.instance.leadership import raise_term, refresh_leadership
+from controller.store.instance import (
+    ensure_position,
+    raise_revision,
+    raise_term,
+    read_store_metadata,
+    refresh_leadership,
+)
 from controller.store.migrations import SCHEMA_TABLE
 from tests.controller.postgres import Postgres
 

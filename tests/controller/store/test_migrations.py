@@ -11,8 +11,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from controller.store.database import Store
-from controller.store.instance.identity import read_store_metadata
-from controller.store.instance.leadership import read_leadership
+from controller.store.instance import read_leadership, read_store_metadata
 from controller.store.jobs.job_rows import find_job
 from controller.store.migrations import OLDEST_READER, SCHEMA_TABLE, VERSION_TABLES, make_config
 from controller.store.outbox.counters import read_counter

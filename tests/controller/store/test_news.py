@@ -8,7 +8,7 @@ import pytest
 
 from controller.store import news
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
+from controller.store.instance import ensure_position, raise_revision, read_store_metadata
 from controller.store.jobs.job_rows import insert_job
 from controller.store.news import UpdateNews, hear_others
 from tests.controller.postgres import Postgres

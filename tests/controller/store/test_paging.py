@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from controller.store import paging, tables
 from controller.store.database import Store, Transaction
-from controller.store.instance.identity import ensure_position
+from controller.store.instance import ensure_position
 from controller.store.jobs import job_lists
 from controller.store.jobs.job_lists import JobFilter, Order, fill_in_kinds, list_jobs
 from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, insert_jobs

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, raise_revision, read_store_metadata
+from controller.store.instance import ensure_position, raise_revision, read_store_metadata
 
 
 @pytest.fixture

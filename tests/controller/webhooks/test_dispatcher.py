@@ -18,7 +18,7 @@ from controller.metrics import WebhookCounts
 from controller.site.webhook_receivers import Receiver
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.news import UpdateNews
 from controller.store.outbox.update_rows import UpdateRow, updates_after

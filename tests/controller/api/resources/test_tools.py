@@ -16,7 +16,7 @@ from controller.jobs.tools.plans import ToolPlans
 from controller.jobs.tools.shape import UNNAMED
 from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.resource_metrics.sources import PodKey
-from controller.store.instance.submission_pause import Mode, set_maintenance
+from controller.store.instance import Mode, set_maintenance
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.jobs.pods import upsert_pod_records
 from controller.store.jobs.progress import record_attempt

@@ -21,8 +21,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import NotFound
 from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, ROLE_BINDINGS, SERVICES, VCJOBS, Kind
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from deploy.local.cluster import EmbeddedCluster

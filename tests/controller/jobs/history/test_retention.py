@@ -8,7 +8,7 @@ from controller.jobs.history import retention as module
 from controller.jobs.history.retention import KeptFor, Retention
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.batch_items import BatchItem, batch_items
 from controller.store.jobs.batches import BatchRecord, batch_counts, find_batch, insert_batch
 from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs

@@ -18,7 +18,7 @@ from controller.plugins import PLUGINS
 from controller.plugins.accounting import AccountingPlugin
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.instance.leadership import raise_term, read_leadership
+from controller.store.instance import raise_term, read_leadership
 from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import due_jobs

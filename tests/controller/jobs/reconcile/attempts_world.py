@@ -15,8 +15,7 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.kube.client import Kube, Objects
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, VCJOBS
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress import Attempt, attempts_of

@@ -14,8 +14,7 @@ from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.tools.runs import why_unwanted
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import companions_of
 from controller.store.jobs.tools import AttachedTool, find_tool

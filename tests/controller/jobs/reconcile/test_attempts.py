@@ -13,8 +13,7 @@ from controller.jobs.cluster.informer import Indexer
 from controller.kube.client import Objects
 from controller.kube.kinds import COMMANDS, PODS, VCJOBS
 from controller.store.database import Store
-from controller.store.instance.leadership import raise_term
-from controller.store.instance.submission_pause import set_maintenance
+from controller.store.instance import raise_term, set_maintenance
 from controller.store.jobs.pods import pod_records_of
 from controller.store.jobs.progress import attempts_of
 from controller.store.outbox.update_rows import updates_of

@@ -44,8 +44,7 @@ from controller.kube.kinds import (
 from controller.plugins import PLUGINS
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     JobRecord,

@@ -18,9 +18,7 @@ from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.jobs.submission.commands import JobCommands
 from controller.plugins.expiry import ExpiryPlugin
 from controller.store.database import Store
-from controller.store.instance.identity import raise_revision
-from controller.store.instance.leadership import raise_term
-from controller.store.instance.submission_pause import set_maintenance
+from controller.store.instance import raise_revision, raise_term, set_maintenance
 from controller.store.jobs.job_rows import JobRecord, insert_jobs
 from controller.store.jobs.progress import set_due
 from controller.store.outbox.update_rows import updates_of

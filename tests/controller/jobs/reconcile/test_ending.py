@@ -15,7 +15,7 @@ from controller.jobs.reconcile.lifecycle import decide
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.steps import LOST, Conclude, Confirm
 from controller.store.database import Store
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import CompanionRecord, companions_of, record_companions
 from controller.store.vault import Vault

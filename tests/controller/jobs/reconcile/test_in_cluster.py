@@ -39,8 +39,7 @@ from controller.kube.kinds import (
 from controller.leader.companion_rights import CompanionRights
 from controller.plugins import PLUGINS
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term, read_leadership
+from controller.store.instance import ensure_position, raise_term, read_leadership
 from controller.store.jobs.job_rows import find_job, insert_job
 from controller.store.jobs.progress import CompanionRecord
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL

@@ -17,7 +17,7 @@ from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.metrics import ControllerMetrics
 from controller.store.database import Store
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.jobs.progress import due_jobs, set_due
 from controller.volcano.observed import ObservedJob

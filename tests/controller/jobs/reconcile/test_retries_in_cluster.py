@@ -15,8 +15,7 @@ from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.requeue import Requeue
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import companions_of, record_companions
 from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION

@@ -25,8 +25,7 @@ from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job, move_job
 from controller.store.jobs.mount_points import (
     hold_mount_points,

@@ -16,7 +16,7 @@ from controller.jobs.spec.model import Job
 from controller.kube.errors import Invalid, KubeError, error_from
 from controller.plugins import PLUGINS
 from controller.store.database import Store
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.vault import Vault
 from controller.volcano.capabilities import Capabilities

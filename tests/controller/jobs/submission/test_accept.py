@@ -16,7 +16,7 @@ from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.accept import PLANS_AT_ONCE, Submissions
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.store.database import Store
-from controller.store.instance.identity import ensure_position, raise_revision
+from controller.store.instance import ensure_position, raise_revision
 from controller.store.vault import Vault
 from tests.controller.postgres import Postgres
 from tests.controller.samples import make_defaults, make_job, make_pipeline

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.store.database import Store
-from controller.store.instance.identity import read_store_metadata
+from controller.store.instance import read_store_metadata
 from controller.store.jobs.connections import (
     NOBODY,
     Caller,

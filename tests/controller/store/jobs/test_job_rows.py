@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere
-from controller.store.instance.identity import ensure_position, read_store_metadata
+from controller.store.instance import ensure_position, read_store_metadata
 from controller.store.jobs.job_rows import (
     ask_to_end,
     changed_jobs,

@@ -8,7 +8,7 @@ import pytest
 
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import forget_these_jobs, insert_job
 from controller.store.jobs.stored_logs import (
     Segment,

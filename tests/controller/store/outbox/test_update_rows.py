@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from controller.store.database import Store
-from controller.store.instance.leadership import raise_term
+from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     ask_to_end,

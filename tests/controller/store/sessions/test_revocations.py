@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from controller.store.database import Store
-from controller.store.instance.identity import read_store_metadata
+from controller.store.instance import read_store_metadata
 from controller.store.sessions.revocations import (
     StoredRevocation,
     add_revocation,

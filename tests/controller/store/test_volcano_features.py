@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from controller.jobs.spec.problems import JobRejected
 from controller.store.database import Store
-from controller.store.instance.volcano_features import find_capabilities, keep_capabilities
+from controller.store.instance import find_capabilities, keep_capabilities
 from controller.volcano.capabilities import read_openapi
 from tests.controller.samples import make_job, make_pipeline
 from tests.controller.volcano.test_capabilities import KIND, schema_of
