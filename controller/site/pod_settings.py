@@ -77,10 +77,17 @@ def read_pod_settings(environment: Environment) -> PodSettings:
             f"has text after an owner's name in {name}: two owners' names may fit one place, which "
             "is then refused to the second",
         )
+    tools = read("FUMAROLE_CONTROLLER_TOOLS_FILE", read_tools, NO_TOOLS)
+    for name in (name for name, tool in tools.tools.items() if tool.service_workers):
+        environment.warning(
+            "FUMAROLE_CONTROLLER_TOOLS_FILE",
+            f"gives the tool {name} service_workers: no browser opens it, only programs with a "
+            "bearer token do",
+        )
     return PodSettings(
         catalogue=read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue()),
         volumes=volumes,
-        tools=read("FUMAROLE_CONTROLLER_TOOLS_FILE", read_tools, NO_TOOLS),
+        tools=tools,
         priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
         pull_credentials=read("FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}),
         helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),
