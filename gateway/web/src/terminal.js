@@ -231,6 +231,8 @@ async function paste() {
 }
 
 terminal.attachCustomKeyEventHandler((event) => {
+  // A terminal that takes no keys lets Tab pass: to the button on the card, or to the bar.
+  if (event.key === "Tab" && !(attached && canType)) return false;
   const isOurs = event.ctrlKey && event.shiftKey;
   const isSearch = isOurs && event.code === "KeyF";
   const isCopy = isOurs && event.code === "KeyC" && (canCopy || !mayCopy);

@@ -22,6 +22,12 @@ __all__ = ["browser", "person"]
 pytestmark = pytest.mark.needs("chromium")
 
 
+# A page would try again after a while: here that never comes.
+NEVER_AGAIN = (
+    "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 300) && later(f, ms)"
+)
+
+
 class Shells:
     """A hub of shells that say what a test has them say, and note what they are told."""
 
@@ -348,13 +354,36 @@ async def test_a_page_goes_on_with_the_access_that_another_tab_has_renewed(
 async def test_who_comes_back_to_a_page_waits_no_longer(
     world: World, person: Person, shells: Shells
 ) -> None:
-    # It would try again after a while: here that never comes.
-    await person.page.add_init_script(
-        "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 300) && later(f, ms)"
-    )
+    await person.page.add_init_script(NEVER_AGAIN)
     await arrive(world, person, shells)
     shells.sockets[-1].transport.abort()
     await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
     await person.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     await expect(person.page.locator("#notice")).to_be_hidden()
     await expect(person.page.get_by_role("status")).to_have_text("Connected")
+
+
+async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
+    world: World, person: Person, shells: Shells
+) -> None:
+    page, screen = person.page, person.page.locator(".xterm-helper-textarea")
+    await page.add_init_script(NEVER_AGAIN)
+    await arrive(world, person, shells)
+    await page.keyboard.press("Tab")
+    await shells.until_typed(b"\t")
+    await expect(screen).to_be_focused()
+    # While its connection is lost, the card's button comes next.
+    shells.sockets[-1].transport.abort()
+    again = page.get_by_role("button", name="Try now")
+    await expect(again).to_be_visible()
+    await page.keyboard.press("Tab")
+    await expect(again).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status")).to_have_text("Connected")
+    await expect(screen).to_be_focused()
+    # Who looks on can leave it, too.
+    await arrive(world, person, shells, mode="view")
+    await expect(page.get_by_text("view only")).to_be_visible()
+    await expect(screen).to_be_focused()
+    await page.keyboard.press("Shift+Tab")
+    await expect(page.get_by_role("link", name="Sign out")).to_be_focused()
