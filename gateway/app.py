@@ -25,7 +25,6 @@ from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
 from gateway.audit.trail import Trail
-from gateway.bearer import Bearers
 from gateway.bus.feed import Changed, Feed
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
@@ -61,7 +60,7 @@ from gateway.relay.meters import Meters
 from gateway.reports.activity import Activities
 from gateway.reports.failures import RecentFailures
 from gateway.reports.reporter import Reporter
-from gateway.session_tokens import SessionTokens
+from gateway.session_tokens import Bearers, SessionTokens
 from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates

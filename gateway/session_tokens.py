@@ -1,7 +1,7 @@
 """Session tokens at a running gateway: verified with the issuer's keys, marked as used in Redis.
 
-Opening and bearer use the same checks. What differs is only which mark they set, and what they
-make of one that was there before.
+Opening and bearer (docs/session-token.md, "Which credential counts") use the same checks. What
+differs is only which mark they set, and what they make of one that was there before.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shared.routes import RouteTable
 from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
 
 _REMEMBERED: Final = 4096
+_MOST_MARKED: Final = 65536
 
 Use = Literal["open", "bearer"]
 
@@ -170,3 +171,40 @@ class SessionTokens:
             )
         except BusUnavailable as error:
             raise OpeningRefused("bus_lost") from error
+
+
+class Bearers:
+    """The data path's :class:`gateway.relay.world.BearerGate`.
+
+    A token that was marked as bearer is remembered until ``exp`` + 10 s, so that it costs one
+    call of Redis altogether, and is served while Redis is silent.
+    """
+
+    def __init__(self, tokens: SessionTokens, *, wall: Callable[[], float]) -> None:
+        self._tokens = tokens
+        self._wall = wall
+        self._marked: dict[str, float] = {}
+
+    def remembered(self, token: str) -> SessionClaims | None:
+        """Return the claims of a token that was verified and marked before, while it is good."""
+        claims = self._tokens.known(token)
+        return claims if claims is not None and claims.jti in self._marked else None
+
+    async def verify(self, token: str, *, address: str) -> SessionClaims:
+        """Return the claims of *token*; see :meth:`SessionTokens.verify_again`."""
+        return await self._tokens.verify_again(token, address=address)
+
+    async def mark(self, claims: SessionClaims) -> None:
+        """Mark the token as a bearer; see :meth:`SessionTokens.mark`."""
+        if claims.jti in self._marked:
+            return
+        await self._tokens.mark(claims, "bearer")
+        self._remember(claims)
+
+    def _remember(self, claims: SessionClaims) -> None:
+        if len(self._marked) >= _MOST_MARKED:
+            now = self._wall()
+            self._marked = {jti: until for jti, until in self._marked.items() if until > now}
+            if len(self._marked) >= _MOST_MARKED:
+                del self._marked[next(iter(self._marked))]
+        self._marked[claims.jti] = claims.exp + LEEWAY_SECONDS

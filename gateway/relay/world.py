@@ -40,14 +40,6 @@ class World(Protocol):
         ...
 
 
-class BearerRefused(Exception):
-    """A token that opens nothing here; ``code`` names the refusal."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 class BearerGate(Protocol):
     """Verifies session tokens that are used as bearer, and marks them as used so."""
 
@@ -63,7 +55,7 @@ class BearerGate(Protocol):
             address: The client's; what it may cost is counted by it.
 
         Raises:
-            BearerRefused: ``bad_credential`` or ``too_many_checks``.
+            OpeningRefused: ``bad_credential`` or ``too_many_checks``.
         """
         ...
 
@@ -71,7 +63,7 @@ class BearerGate(Protocol):
         """Mark the token as a bearer; the last check, so that no refused try costs a link.
 
         Raises:
-            BearerRefused: ``token_spent`` when it opened a session, ``bus_lost`` or
+            OpeningRefused: ``token_spent`` when it opened a session, ``bus_lost`` or
                 ``token_unsure`` when that is not known.
         """
         ...

@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.bearer import Bearers
 from gateway.checking import Checks
 from gateway.core.access.opening import OpeningRefused
-from gateway.relay.world import BearerRefused
-from gateway.session_tokens import SessionTokens
+from gateway.session_tokens import Bearers, SessionTokens
 from shared.bus import BusReader, Publisher
 from shared.jwks import KeySource
 from shared.jws import read_key_set
@@ -161,7 +159,7 @@ async def test_a_bearer_is_forgotten_ten_seconds_after_it_expired(desk: Desk) ->
     assert desk.bearers.remembered(token) == claims
     desk.ahead = claims.exp + 10 - time.time()
     assert desk.bearers.remembered(token) is None
-    with pytest.raises(BearerRefused):
+    with pytest.raises(OpeningRefused):
         await desk.bearers.verify(token, address=HERE)
 
 
@@ -173,7 +171,7 @@ async def test_a_key_that_is_gone_ends_what_was_remembered_of_its_tokens(desk: D
 
 
 async def test_memory_of_bearers_has_an_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.bearer._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("gateway.session_tokens._MOST_MARKED", 10)
     monkeypatch.setattr("gateway.session_tokens._REMEMBERED", 10)
     for _ in range(30):
         await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID), address=HERE))
@@ -185,7 +183,7 @@ async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
     token = desk.signer.token(SID)
     claims = await desk.bearers.verify(token, address=HERE)
     await desk.tokens.mark(claims, "open")
-    with pytest.raises(BearerRefused) as refused:
+    with pytest.raises(OpeningRefused) as refused:
         await desk.bearers.mark(claims)
     assert refused.value.code == "token_spent"
 
@@ -196,7 +194,7 @@ async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -
     with pytest.raises(OpeningRefused) as refused:
         await desk.claims()
     assert refused.value.code == "too_many_checks"
-    with pytest.raises(BearerRefused) as bearer:
+    with pytest.raises(OpeningRefused) as bearer:
         await desk.bearers.verify(desk.signer.token(SID), address=HERE)
     assert bearer.value.code == "too_many_checks"
     desk.tokens._checks.close()

@@ -24,6 +24,7 @@ from gateway.core.access.decision import (
     Refuse,
     Repair,
 )
+from gateway.core.access.opening import OpeningRefused
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import may_be_told, notice_of, told_from
 from gateway.core.http.framing import request_body
@@ -41,7 +42,6 @@ from gateway.relay.bridge.contract import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import SIGN_OUT_PATH, PageRequest
 from gateway.relay.transports import resume_reading
-from gateway.relay.world import BearerRefused
 
 if TYPE_CHECKING:
     from gateway.core.access.assertions import Assertion
@@ -174,7 +174,7 @@ class Admission:
         proof: Proof
         try:
             proof = await self._parts.bearer.verify(token, address=self._client(connection, ask))
-        except BearerRefused as refused:
+        except OpeningRefused as refused:
             proof = REFUSALS[refused.code]
         connection.task = None
         self._decide(connection, ask, proof=proof)
@@ -185,7 +185,7 @@ class Admission:
         """Use up the token, and decide once more: much can have happened meanwhile."""
         try:
             await self._parts.bearer.mark(claims)
-        except BearerRefused as refused:
+        except OpeningRefused as refused:
             connection.task = None
             self._record(connection, ask, REFUSALS[refused.code], proof=claims)
             connection.refuse(refused.code)

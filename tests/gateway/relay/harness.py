@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
+from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.site import Site
 from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.core.limits.values import Limits
@@ -27,7 +28,7 @@ from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
-from gateway.relay.world import BearerGate, BearerRefused
+from gateway.relay.world import BearerGate
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.listening import listen
 from shared.routes import Kind, RouteReader, RouteTable
@@ -280,13 +281,13 @@ class FakeGate:
     async def verify(self, token: str, *, address: str) -> SessionClaims:
         await asyncio.sleep(0)
         if token not in self.tokens:
-            raise BearerRefused("bad_credential")
+            raise OpeningRefused("bad_credential")
         return self.tokens[token]
 
     async def mark(self, claims: SessionClaims) -> None:
         await asyncio.sleep(0)
         if self.refuse_mark:
-            raise BearerRefused(self.refuse_mark)
+            raise OpeningRefused(self.refuse_mark)
         self.marks.append(claims.jti)
 
 
