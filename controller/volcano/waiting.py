@@ -2,8 +2,9 @@
 
 Volcano tells it in several places, none of which is the VolcanoJob: pods that no node takes have a
 condition ``PodScheduled``; pods that the API server refuses (a quota, Pod Security) exist only as
-the VolcanoJob's events ``FailedCreate``; a PodGroup that is not let into the queue has no
-conditions, only events. (Seen with Volcano 1.15.1.)
+the VolcanoJob's events ``FailedCreate``, and a Service, claim or PodGroup that it refuses as other
+events (``initiateJob`` in job_controller_actions.go); a PodGroup that is not let into the queue
+has no conditions, only events. (Seen with Volcano 1.15.1.)
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from controller.volcano.denials import sentence_of
 from controller.volcano.observed import read_time
 from shared.plain import plain_text
 
-FAILED_CREATE: Final = "FailedCreate"
+_REFUSED: Final = ("FailedCreate", "PluginError", "PVCError", "PodGroupError")
+"""Events of a VolcanoJob whose pods, or what Volcano makes before them, cannot be made."""
 UNSCHEDULABLE: Final = "Unschedulable"
 LONGEST: Final = 1000
 
 _OF_GO: Final = re.compile(r'\bMessage:"((?:[^"\\]|\\.)*)"?')
 """In an ``*errors.StatusError`` as ``%#v`` prints it; events are cut off at 1 KiB."""
 _FAILED: Final = re.compile(r"failed to create pod \S+, err: (.+)", re.DOTALL)
+_NOT_MADE: Final = re.compile(
+    r"(?:Execute plugin when job add failed|Failed to create (?:PVC|PodGroup)), err ?: (.+)",
+    re.DOTALL,
+)
 _COMBINED: Final = "(combined from similar events): "
 
 
@@ -60,8 +66,8 @@ def group_name(job: str, uid: str) -> str:
 
 
 def explain_refused(events: Iterable[Mapping[str, Any]]) -> Explanation | None:
-    """Return why pods cannot be made, from the VolcanoJob's *events*."""
-    message = _last_message(events, FAILED_CREATE)
+    """Return why pods, or what comes before them, are not made, from the VolcanoJob's *events*."""
+    message = _last_message(events, *_REFUSED)
     if not message:
         return None
     said = _refusal(message)
@@ -119,6 +125,8 @@ def _refusal(message: str) -> str:
         return _text(sentence_of(_unquoted(match[1])))
     if match := _FAILED.search(message):
         return _text(sentence_of(match[1].rstrip("]")))
+    if match := _NOT_MADE.search(message):
+        return _text(sentence_of(match[1]))
     return message
 
 

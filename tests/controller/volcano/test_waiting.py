@@ -68,6 +68,25 @@ def test_what_the_server_refuses_of_pods_is_told_in_its_words(message: str, said
     assert explain_refused([event(message)]) == Explanation("forbidden", said)
 
 
+@pytest.mark.parametrize(
+    ("reason", "led_by"),
+    [
+        ("PluginError", "Execute plugin when job add failed, err: "),
+        ("PVCError", "Failed to create PVC, err: "),
+        ("PodGroupError", "Failed to create PodGroup, err: "),
+    ],
+)
+def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
+    reason: str, led_by: str
+) -> None:
+    # Its plugin svc makes a Service for each job, which the owner's quota may not admit.
+    said = "exceeded quota: q, requested: services=1, used: services=5, limited: services=5"
+    found = explain_refused([event(f'{led_by}services "j-a" is forbidden: {said}', reason)])
+    assert found == Explanation("forbidden", said)
+    assert found is not None
+    assert found.details == {"cause": "quota"}
+
+
 def test_the_last_event_counts() -> None:
     events = [
         event("old", lastTimestamp="2026-11-22T10:00:00Z"),
