@@ -83,6 +83,7 @@ SAMPLES = {
     "suspended": 3,
     "retried": 4,
     "tools": 4,
+    "dropped": 4,
     "chain": 4,
 }
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
@@ -224,6 +225,8 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
     "regretted": (SLEEPS, {}, "SUCCESS"),
     # With a tool beside each attempt.
     "tools": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
+    # The same, until its first controller has died: then its end is asked for.
+    "dropped": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
     # By a policy that we carry out ourselves, once.
     "retried": (
@@ -241,6 +244,10 @@ CHAIN: Final = ("ends", "ends", "fails", "never")
 """How jobs live of which each follows the one before; the record of the first does not last."""
 
 TWICE = ("suspended", "retried", "tools")
+ATTENDED = ("tools", "dropped")
+"""How jobs live that have a tool."""
+CUT_SHORT = ("regretted", "dropped")
+"""How jobs live of which no program may ever have run."""
 
 
 def make(world: World, job_id: str, life: str) -> list[Job]:
@@ -303,6 +310,8 @@ async def live(world: World, parts: Parts, jobs: Sequence[Job], life: str) -> No
         await parts.submit(*jobs)
         if life == "regretted":
             await parts.drive(jobs[0].id, lambda r: r.is_final or r.uid is not None)
+    elif life == "dropped":
+        await patiently(lambda: parts.commands.end(jobs[0].id))
     if life == "chain":
         await live_chained(world, parts, jobs)
     else:
@@ -341,13 +350,13 @@ async def forget(world: World, parts: Parts, job_id: str) -> None:
 async def live_alone(parts: Parts, job: Job, life: str) -> None:
     if life not in ("ends", "fails", "retried", "regretted"):
         await parts.drive(job.id, lambda r: r.is_final or r.state != "IN_QUEUE")
-    if life == "tools":
+    if life in ATTENDED:
         await _until_beside(parts, job.id, runs=1)
-    if life in ("suspended", "tools"):
+    if life in ("suspended", *ATTENDED):
         await _pause(parts, job.id)
-    if life == "tools":
+    if life in ATTENDED:
         await _until_beside(parts, job.id, runs=2)
-    if life in ("asked", "suspended", "tools", "regretted"):
+    if life in ("asked", "suspended", "regretted", *ATTENDED):
         await patiently(lambda: parts.commands.end(job.id))
     while (
         life == "expires"
@@ -426,12 +435,14 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         updates = await updates_of(transaction, job_id)
         assert await companions_of(transaction, job_id) == [], where
     uids = world.made[f"j-{job_id}"]
-    if life != "regretted":
+    if life not in CUT_SHORT:
         assert len(uids) == (2 if life in TWICE else life != "never"), where
     assert {one.uid for one in attempts} == uids, where
     assert all(one.ended_at is not None and one.outcome for one in attempts), where
     assert record.retries_used == (life == "retried"), where
-    assert (attempts[-1].uid if attempts else None) == record.uid, where
+    # An end that comes between two attempts has no second one.
+    between = life == "dropped" and len(attempts) < record.attempt
+    assert (attempts[-1].uid if attempts and not between else None) == record.uid, where
     check_updates(updates, life, where)
     for hook in ("complete", "cleanup"):
         # Twice at most: once more if it was not recorded.
@@ -490,7 +501,8 @@ async def check_usage(
         every = await usage_after(transaction, 0, limit=10**6)
         runs = await pod_records_of(transaction, job_id)
         uids = {one.attempt: one.uid for one in await attempts_of(transaction, job_id)}
-    assert runs or tool is not None or not uids or "regretted" in job_id, where
+    cut_short = any(life in job_id for life in CUT_SHORT)
+    assert runs or tool is not None or not uids or cut_short, where
     if tool is None:
         own_uids = {one.uid for one in every if (one.job_id, one.tool) == (job_id, None)}
         assert own_uids <= {*uids.values()}, where
