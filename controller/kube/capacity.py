@@ -41,8 +41,8 @@ class _NodeFields(TypedDict, total=False):
     status: _Status | None
 
 
-# Not the images that a node has, which are most of it.
-_NODES: Final = FieldTransform(_NodeFields)
+NODES_READ: Final = FieldTransform(_NodeFields)
+"""What is read of a node: not the images that it has, which are most of it."""
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Capacity:
 
     async def _look(self) -> None:
         try:
-            nodes = await self._kube.list(NODES, transform=_NODES)
+            nodes = await self._kube.list(NODES, transform=NODES_READ)
         except KubeError as error:
             log.warning("nodes cannot be listed", extra={"why": str(error)})
             self._known = None

@@ -17,6 +17,7 @@ from controller.jobs.containment import Containment
 from controller.jobs.history.explanations import is_explained
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.spec.problems import JobRejected
+from controller.kube.capacity import NODES_READ
 from controller.kube.client import Kube, Objects
 from controller.kube.errors import Forbidden, KubeError, NotFound
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
@@ -187,9 +188,8 @@ class PendingReasons:
     async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
         """Say whether no node could take it, if it were empty; a second look costs no list."""
         if self._clock() >= self._nodes_good_until:
-            self._nodes = [
-                room for node in await self._kube.list(NODES) if (room := read_node(node))
-            ]
+            nodes = await self._kube.list(NODES, transform=NODES_READ)
+            self._nodes = [room for node in nodes if (room := read_node(node))]
             self._nodes_good_until = self._clock() + NODES_SECONDS
         try:
             whole = await self._kube.get(VCJOBS, job.name, job.namespace)

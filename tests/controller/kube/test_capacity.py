@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
-from controller.kube.capacity import GOOD_FOR_SECONDS, Capacity
+from controller.kube.capacity import GOOD_FOR_SECONDS, NODES_READ, Capacity
+from controller.volcano.room import read_node
 from tests.controller.conftest import Clock
 from tests.controller.kube.api_server import Script, listing, says, serving
 
@@ -22,3 +24,22 @@ async def test_nodes_are_listed_once_for_all_who_ask(tmp_path: Path, clock: Cloc
         clock.now += GOOD_FOR_SECONDS
         assert await asyncio.gather(*(capacity() for _ in range(9))) == [None] * 9
         assert len(script.requests) == 2
+
+
+def test_of_a_node_its_room_is_read_and_not_the_images_that_it_has() -> None:
+    node = {
+        "metadata": {"name": "n1", "labels": {"gpu": "a100"}, "managedFields": [{}]},
+        "spec": {"podCIDR": "10.0.0.0/24", "taints": None},
+        "status": {
+            "allocatable": {"cpu": "3920m", "memory": "16393216Ki", "nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True", "message": "kubelet is posting"}],
+            "images": [{"names": ["registry.example.com/a"], "sizeBytes": 10**9}] * 50,
+        },
+    }
+    text = json.dumps(node).encode()
+    kept = NODES_READ.decode(text)
+    assert read_node(kept) == read_node(node)
+    assert len(json.dumps(kept)) < len(text) / 10
+    assert read_node(NODES_READ.decode(text.replace(b"3920m", b"1"))) != read_node(node)
+    cordoned = text.replace(b'"podCIDR": "10.0.0.0/24"', b'"unschedulable": true')
+    assert read_node(NODES_READ.decode(cordoned)) is None
