@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,8 +135,10 @@ class World:
 
 
 @asynccontextmanager
-async def world_of(folder: Path, redis_url: str, store_url: str) -> AsyncIterator[World]:
-    """Start everything."""
+async def world_of(
+    folder: Path, redis_url: str, store_url: str, *, programs: Mapping[str, Path] | None = None
+) -> AsyncIterator[World]:
+    """Start everything, the two processes from *programs* where these are given."""
     gateway = GatewayProcess(folder, redis_url, FUMAROLE_INSTANCE=INSTANCE)
     redis = connect(redis_url)
     async with EmbeddedCluster() as cluster:
@@ -147,6 +149,9 @@ async def world_of(folder: Path, redis_url: str, store_url: str) -> AsyncIterato
             FUMAROLE_CONTROLLER_PUBLIC_URL=gateway.settings["FUMAROLE_GATEWAY_PUBLIC_URL"],
             FUMAROLE_CONTROLLER_STORE_URL=store_url,
         )  # fmt: skip
+        if programs is not None:
+            controller.program, controller.place = [programs["controller"]], folder
+            gateway.program, gateway.place = [programs["gateway"]], folder
         try:
             async with Kube.connect(cluster.kubeconfig("admin")) as admin:
                 await controller.start()

@@ -12,10 +12,16 @@ import tarfile
 import venv
 import zipfile
 from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import Message
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.kube.client import Kube
@@ -24,6 +30,7 @@ from controller.leader.companion_rights import CompanionRights
 from deploy.local.cluster import EmbeddedCluster
 from shared.version import VERSION
 from tests.controller.running import Controller, eventually, running
+from tests.controller.test_restore_running import world_of
 from tests.programs import RedisServer
 
 # Wheels are built and installed, beside whatever else the machine does.
@@ -87,6 +94,85 @@ def test_programs_of_an_installed_wheel_find_their_pages(dist: Path, tmp_path: P
     )  # fmt: skip
     for path in done.stdout.split():
         assert Path(path).is_relative_to(tmp_path / "site")
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+for package in map(importlib.import_module, ("shared", sys.argv[1])):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.endswith(("__main__", "migrations.env")):
+            importlib.import_module(found.name)
+"""
+
+
+def needed_by(metadata: Message, extras: set[str]) -> dict[str, Distribution]:
+    """Return what has to be installed for a package with *extras*, and for that in turn."""
+    found: dict[str, Distribution] = {}
+    waiting = [(metadata, extras)]
+    while waiting:
+        asking, wanted = waiting.pop()
+        for text in asking.get_all("Requires-Dist") or ():
+            one = Requirement(text)
+            name = canonicalize_name(one.name)
+            environments = [{"extra": extra} for extra in wanted or {""}]
+            applies = one.marker is None or any(map(one.marker.evaluate, environments))
+            if applies and (name not in found or one.extras):
+                new = name not in found
+                found[name] = distribution(name)
+                if new or one.extras:
+                    waiting.append((cast(Message, found[name].metadata), set(one.extras)))
+    return found
+
+
+def installed_alone(dist: Path, folder: Path, *extras: str) -> Path:
+    """Return an environment that holds the wheel, what its *extras* name, and nothing else."""
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        metadata = message_from_bytes(packed.read(f"fumarole-{VERSION}.dist-info/METADATA"))
+    venv.create(folder, with_pip=False)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet",
+         "--no-index", "--no-deps", wheel],
+        check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for one in needed_by(metadata, set(extras)).values():
+        for top in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(str(one.locate_file(top)))
+    return folder
+
+
+@pytest.mark.needs("node")
+@pytest.mark.parametrize(
+    ("process", "extras"), [("gateway", ["gateway"]), ("controller", ["controller", "s3"])]
+)
+def test_a_process_needs_nothing_that_its_extras_do_not_name(
+    dist: Path, tmp_path: Path, process: str, extras: list[str]
+) -> None:
+    site = installed_alone(dist, tmp_path / "site", *extras)
+    done = subprocess.run(
+        [site / "bin/python", "-c", IMPORT_ALL, process],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    other = "alembic" if process == "gateway" else "httptools"
+    assert not list(site.glob(f"lib/python*/site-packages/{other}"))
+
+
+@pytest.mark.needs("node")
+async def test_a_session_is_opened_by_the_programs_of_the_wheel(
+    dist: Path, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    programs = {
+        one: installed_alone(dist, tmp_path / f"site-{one}", one) / f"bin/fumarole-{one}"
+        for one in ("controller", "gateway")
+    }
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with world_of(tmp_path, redis_server.url, store, programs=programs) as world:
+        await world.run("web")
+        await world.enter("page", "web")
+        assert (await world.look("page")).text.startswith("web ")
 
 
 EXAMPLE = ROOT / "docs" / "plugins" / "example"

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +27,7 @@ class GatewayProcess:
 
     def __init__(self, folder: Path, redis_url: str, **settings: str) -> None:
         self.folder = folder
+        self.program: Sequence[str | Path] = (sys.executable, "-m", "gateway")
         self.place = ROOT
         self.spawn: Callable[..., subprocess.Popen[bytes]] = warm.popen
         self.signer = Signer()
@@ -68,7 +69,7 @@ class GatewayProcess:
         with (self.folder / "log").open("ab") as log:
             # Not asyncio's: a gateway may be shared by tests that each have a loop of their own.
             self._process = self.spawn(
-                [sys.executable, "-m", "gateway"],
+                self.program,
                 env=environment | self.settings,
                 cwd=self.place,
                 stderr=log,
