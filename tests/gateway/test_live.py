@@ -259,6 +259,16 @@ async def test_nothing_is_kept_of_connections_that_have_closed() -> None:
     assert (r.live._sessions, r.live._of_user, r.live._wheel._buckets) == ({}, {}, {})
 
 
+async def test_a_session_whose_last_grant_has_ended_is_looked_at_no_more() -> None:
+    r = Registry()
+    mine = r.connect(ends_at=time.time() + 0.05)
+    async with asyncio.timeout(30):
+        while not mine.ended:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert (r.live._wheel._buckets, r.live._wheel._timer) == ({}, None)
+
+
 async def test_what_ends_while_there_is_no_table_is_ended_once_there_is_one() -> None:
     r = Registry()
     soon, later = r.connect(ends_at=time.time() + 0.1), r.connect(ends_at=time.time() + 3600)

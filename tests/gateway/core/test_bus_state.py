@@ -52,6 +52,29 @@ def test_only_a_followed_bus_opens_and_only_a_closed_or_unknown_one_does_not_ser
     assert [state for state in Bus if state.serves] == [Bus.FOLLOWING, Bus.LOST]
 
 
+def test_states_have_the_names_that_metrics_and_readiness_show() -> None:
+    assert [state.value for state in Bus] == ["starting", "following", "lost", "closed"]
+
+
+def test_a_bus_serves_until_it_is_closed_and_says_when_that_will_be() -> None:
+    known = clock(bus_grace=300)
+    assert not known.serves(0.0)
+    assert known.closes_at() == float("inf")
+    known.good(100.0)
+    assert known.closes_at() == 405.0
+    assert [known.serves(at) for at in (100.0, 405.0, 405.1)] == [True, True, False]
+    assert [known.bus(at).serves for at in (100.0, 405.0, 405.1)] == [True, True, False]
+
+
+def test_a_process_that_did_not_look_for_longer_than_a_look_takes_has_slept() -> None:
+    known = clock()
+    assert not known.slept(1e9)
+    known.looked(100.0)
+    assert [known.slept(at) for at in (100.0, 104.0, 104.1)] == [False, False, True]
+    known.looked(200.0)
+    assert not known.slept(204.0)
+
+
 def test_a_controller_that_says_nothing_while_it_could_be_heard_is_silent() -> None:
     known = clock(controller_grace=10)
     known.subscribed(100.0)
@@ -67,6 +90,26 @@ def test_time_without_a_subscription_is_not_the_controllers_silence() -> None:
     known.heard(100.0)
     known.unsubscribed(106.0)
     assert not known.controller_silent(1000.0)
+    known.subscribed(1000.0)
+    assert not known.controller_silent(1004.0)
+    assert known.controller_silent(1004.1)
+
+
+def test_a_sign_of_life_without_a_subscription_counts_from_then() -> None:
+    known = clock(controller_grace=10)
+    known.subscribed(100.0)
+    known.unsubscribed(106.0)
+    known.heard(110.0)
+    known.subscribed(1000.0)
+    assert not known.controller_silent(1010.0)
+    assert known.controller_silent(1010.1)
+
+
+def test_a_subscription_that_is_lost_twice_is_lost_since_the_first_time() -> None:
+    known = clock(controller_grace=10)
+    known.subscribed(100.0)
+    known.unsubscribed(106.0)
+    known.unsubscribed(500.0)
     known.subscribed(1000.0)
     assert not known.controller_silent(1004.0)
     assert known.controller_silent(1004.1)

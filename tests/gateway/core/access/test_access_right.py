@@ -7,17 +7,21 @@ import msgspec
 import pytest
 
 from gateway.core.access.access_right import (
+    BUS_LOST,
+    DRAINING,
     GRANT_ENDED,
     GRANT_REVOKED,
     NEW_TARGET,
     SESSION_ENDED,
     SESSION_EXPIRED,
     STARTING,
+    UNCOUNTED,
     UNREADABLE,
     AccessRight,
     Ending,
     judge,
 )
+from gateway.core.access.answers import REFUSALS
 from shared.routes import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, SID, route, table_of
 
@@ -33,6 +37,41 @@ def passage_of(table: RouteTable, *, public: bool = False) -> AccessRight:
 
 
 @pytest.mark.parametrize(
+    ("ending", "close_code", "close_reason", "refusal"),
+    [
+        (GRANT_ENDED, 4401, "grant ended", "grant_ended"),
+        (GRANT_REVOKED, 4401, "grant revoked", "grant_revoked"),
+        (SESSION_ENDED, 4410, "session ended", "session_ended"),
+        (SESSION_EXPIRED, 4410, "session expired", "session_expired"),
+        (STARTING, 1012, "starting", "session_starting"),
+        (NEW_TARGET, 1012, "new target", "target_changed"),
+        (UNREADABLE, 1012, "session unreadable", "session_unreadable"),
+        (DRAINING, 1001, "gateway draining", "bus_lost"),
+        (BUS_LOST, 1012, "bus lost", "bus_lost"),
+    ],
+)
+def test_each_ending_has_its_close_and_its_refusal(
+    ending: Ending, close_code: int, close_reason: str, refusal: str
+) -> None:
+    assert ending == Ending(close_code, close_reason, refusal)
+    assert refusal in REFUSALS
+
+
+def test_a_right_is_of_nobody_and_counted_nowhere_before_it_is_used() -> None:
+    table = table_of(route(1))
+    access_right = passage_of(table)
+    assert (access_right.address, access_right.attachment) == ("", None)
+    assert access_right.activity is UNCOUNTED
+    fresh = type(UNCOUNTED)()
+    assert (fresh.up, fresh.down, fresh.input) == (0, 0, False)
+    assert (access_right.sid, access_right.user) == (SID, "ada")
+    # One string for thousands of connections.
+    assert access_right.host is access_right.route.hosts[0]
+    public = AccessRight(route=access_right.route, host="elsewhere.example", grant=None)
+    assert (public.user, public.host) == (None, "elsewhere.example")
+
+
+@pytest.mark.parametrize(
     ("change", "ending"),
     [
         ({}, None),
@@ -41,6 +80,7 @@ def passage_of(table: RouteTable, *, public: bool = False) -> AccessRight:
         ({"state": "starting"}, STARTING),
         ({"state": "starting", "target": None}, STARTING),
         ({"expires_at": NOW - 1}, SESSION_EXPIRED),
+        ({"expires_at": NOW}, SESSION_EXPIRED),
         ({"expires_at": NOW + 1}, None),
         ({"kind": "later"}, UNREADABLE),
     ],

@@ -21,6 +21,7 @@ from gateway.core.access.decision import (
     Refuse,
     Repair,
     is_own,
+    is_root,
     own_bearer,
     route_refusal,
 )
@@ -230,6 +231,14 @@ def test_no_service_worker_of_an_app_has_all_of_the_host(target: str, refused: b
     assert isinstance(decide(ask(f"GET {target} HTTP/1.1", f"Cookie: {COOKIE}")), Forward)
 
 
+@pytest.mark.parametrize(
+    ("target", "root"),
+    [(b"/", True), (b"/sw.js?v=/1", True), (b"/a/sw.js", False), (b"/a/sw.js?v=/1", False)],
+)
+def test_a_slash_in_a_query_makes_no_folder(target: bytes, root: bool) -> None:
+    assert is_root(target) is root
+
+
 def test_a_route_with_root_service_workers_is_reached_by_bearer_only() -> None:
     table = table_of(route(1, service_workers=True))
     worker = "Service-Worker: script"
@@ -256,7 +265,7 @@ def test_assets_are_for_everybody(path: str, asserting: bool, served: bool) -> N
 
 
 def test_the_keys_of_assertions_are_served_where_there_are_some() -> None:
-    assert ACCESS.asset(ask("GET /.fumarole/jwks.json HTTP/1.1")) is None
+    assert Access(SITE, KEYS).asset(ask("GET /.fumarole/jwks.json HTTP/1.1")) is None
 
 
 def test_a_signature_proves_whom_a_refused_request_is_from() -> None:
@@ -368,6 +377,8 @@ def test_a_bearer_is_read_past_tabs_and_spaces_and_only_with_its_scheme() -> Non
     ours = b"e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
     assert own_bearer(b"Bearer\t" + ours) == ours
     assert own_bearer(b"Bearer   " + ours + b" ") == ours
+    # A signature may end in any letter: spaces alone are stripped.
+    assert own_bearer(b"Bearer " + ours + b"X") == ours + b"X"
     assert own_bearer(b"Basic " + ours) is None
 
 

@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.access.opening import (
-    MAX_BODY_BYTES,
     OpeningRefused,
     check_head,
     check_route,
     check_since,
+    expired_cookies,
     judge_next,
     make_cookie,
     make_grant,
@@ -122,6 +122,7 @@ def test_nothing_but_a_yes_replaces(value: object) -> None:
         ("application/json", b"[" * 10_000),
         ("application/x-www-form-urlencoded", b"next=/"),
         ("application/x-www-form-urlencoded", b"token=a&token=b"),
+        ("application/x-www-form-urlencoded", b"token=a&token="),
         ("application/x-www-form-urlencoded", b"token=%ff"),
         ("application/x-www-form-urlencoded", b"token=\xff"),
         ("application/x-www-form-urlencoded", b"&".join(b"a%d=b" % n for n in range(20))),
@@ -135,13 +136,27 @@ def test_what_cannot_be_read_for_sure_is_a_bad_request(content_type: str, body: 
 
 
 def test_a_body_over_16_kib_is_too_large_and_one_of_16_kib_is_not() -> None:
-    fits = b"token=" + b"a" * (MAX_BODY_BYTES - 6)
+    fits = b"token=" + b"a" * (16 * 1024 - 6)
     assert read_opening("application/x-www-form-urlencoded", fits).token
     assert refusal(read_opening, "application/json", fits + b"a") == "body_too_large"
 
 
+def test_a_form_of_17_fields_is_a_bad_request_and_one_of_16_is_not() -> None:
+    others = [b"a%d=b" % n for n in range(16)]
+    fits = b"&".join((b"token=a", *others[:15]))
+    assert read_opening("application/x-www-form-urlencoded", fits).token == "a"
+    more = b"&".join((b"token=a", *others))
+    assert refusal(read_opening, "application/x-www-form-urlencoded", more) == "bad_request"
+
+
 def test_the_token_does_not_show() -> None:
-    assert "secret" not in repr(read_opening("application/json", b'{"token":"secret"}'))
+    opening = read_opening("application/json", b'{"token":"secret"}')
+    assert repr(opening) == "Opening(next='/', replace=False)"
+
+
+def test_a_refusal_may_say_when_to_come_again() -> None:
+    refused = OpeningRefused("rate_limited", again_in=3)
+    assert (str(refused), refused.code, refused.again_in) == ("rate_limited", "rate_limited", 3)
 
 
 # Where it goes on
@@ -171,7 +186,17 @@ def test_next_leads_where_the_corpus_says(path: str, answered: str) -> None:
 
 
 def test_a_next_that_is_too_long_leads_home() -> None:
-    assert judge_next("/" + "a" * 5000) == "/"
+    assert judge_next("/" + "a" * 4095) == "/" + "a" * 4095
+    assert judge_next("/" + "a" * 4096) == "/"
+
+
+def test_a_next_is_decoded_four_times_and_no_further() -> None:
+    assert judge_next("/%25252541") == "/%25252541"
+    assert judge_next("/%2525252541") == "/"
+
+
+def test_a_next_that_decodes_to_no_text_stays_as_it_is() -> None:
+    assert judge_next("/%ff") == "/%ff"
 
 
 @given(st.text(alphabet=st.sampled_from("/\\.%2fF5cCeE0aAdD9:@?#x\t\r\n \u00e4"), max_size=24))
@@ -287,6 +312,11 @@ def test_a_grant_says_what_the_token_said_and_never_lasts_longer() -> None:
             True,
             {"Path=/", "HttpOnly", "SameSite=None", "Secure", "Partitioned", "Max-Age=3595"},
         ),
+        (
+            False,
+            True,
+            {"Path=/", "HttpOnly", "SameSite=None", "Secure", "Partitioned", "Max-Age=3595"},
+        ),
     ],
 )
 def test_the_cookie_has_exactly_its_attributes(
@@ -300,6 +330,32 @@ def test_the_cookie_has_exactly_its_attributes(
     assert set(rest) == attributes
     assert len(rest) == len(attributes)
     assert "__Host-fumarole" in SimpleCookie(cookie.replace("; Partitioned", ""))
+
+
+def test_a_cookie_of_a_grant_about_to_end_is_no_session_cookie_and_not_a_deleted_one() -> None:
+    cookie = make_cookie(b"fumarole", "a.b", secure=False, max_age_seconds=0.4, framed=False)
+    assert "Max-Age=1" in cookie.split("; ")
+
+
+@pytest.mark.parametrize(
+    ("secure", "framed", "lines"),
+    [
+        (False, False, ["n=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"]),
+        (True, False, ["n=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure"]),
+        (
+            True,
+            True,
+            [
+                "n=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure",
+                "n=; Path=/; Max-Age=0; HttpOnly; SameSite=None; Secure; Partitioned",
+            ],
+        ),
+    ],
+)
+def test_each_cookie_that_a_grant_may_have_is_expired(
+    secure: bool, framed: bool, lines: list[str]
+) -> None:
+    assert expired_cookies(b"n", secure=secure, framed=framed) == lines
 
 
 @given(st.dictionaries(st.sampled_from(["token", "next", "replace", "x"]), st.text(max_size=30)))
