@@ -74,29 +74,33 @@ def test_the_page_says_why_a_mutant_survived() -> None:
 
 DECIDES = """
 MOST = 3
+LEAST = 18
 
 def may(age, places):
     if places > MOST:
         return False
-    return age >= 18 and places > 0
+    return age >= LEAST and places > 0
 
 def never():
     return may(1, 2)
 """
 TESTS = """
 import subprocess
-from deciding import MOST, may
+from deciding import LEAST, MOST, may
 
 def test_who_may_enter():
     # What it leaves running is ended with the mutant.
     subprocess.Popen(["sleep", "600"])
-    assert may(30, 1) and may(18, 3) and not may(17, 1)
+    assert may(30, 1) and may(LEAST, 3) and not may(17, 1)
 
 def test_how_many_may_enter():
     assert not may(30, MOST + 1)
 
 def test_how_old_they_must_be():
-    assert not may(17, 1)
+    assert not may(LEAST - 1, 1)
+
+def test_what_the_law_says():
+    assert LEAST == 18
 """
 MEASURES = """
 from pathlib import Path
@@ -129,7 +133,9 @@ def test_what_the_tests_do_not_notice_survives(tmp_path: Path) -> None:
     assert "passed: 2: places > 0 -> places >= 0" in survivors
     assert "passed: 0: return may(1, 2) -> return None" in survivors
     # Imported anew, with the functions that read it.
-    assert "passed: 3: 3 -> 4" in survivors
-    assert "failed: 2: age >= 18 -> age > 18" in found
+    assert "passed: 4: 3 -> 4" in survivors
+    # A test that executes no line of the module may look at a constant.
+    assert "failed: 4: 18 -> 19" in found
+    assert "failed: 2: age >= LEAST -> age > LEAST" in found
     assert "failed: 3: places > MOST -> places >= MOST" in found
     assert "failed: 1: False -> True" in found

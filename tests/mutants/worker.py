@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_NEWLOCALS
+from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
@@ -67,12 +68,13 @@ class Plan:
     def tests_of(self, mutant: Mutant, *, anywhere: bool) -> list[Recorded]:
         """Return the tests that may notice it, the quickest first.
 
-        *anywhere*: where none executes its lines, all that execute any of the module.
+        *anywhere*: what is outside of functions may be seen by all, those first that execute a
+        line which names it.
         """
         chosen = [one for one in self.recorded if one.lines & mutant.lines]
-        if anywhere and (mutant.in_function or not chosen):
-            chosen = self.recorded
-        return sorted(chosen, key=lambda one: one.seconds)
+        others = [one for one in self.recorded if anywhere and one not in chosen]
+        by_time = attrgetter("seconds")
+        return [*sorted(chosen, key=by_time), *sorted(others, key=by_time)]
 
 
 def run_worker(plan: Plan, report: Callable[[Tried], None]) -> None:
@@ -124,7 +126,7 @@ class Worker:
             tests = self._plan.tests_of(mutant, anywhere=self._is_for_import(mutant))
             chosen = [items[one.test] for one in tests]
             self._report(self._try(mutant, chosen, functions, sum(one.seconds for one in tests)))
-        self.done = bool(self._plan.recorded)
+        self.done = any(one.lines for one in self._plan.recorded)
         return True
 
     def _is_for_import(self, mutant: Mutant) -> bool:
@@ -238,7 +240,7 @@ def record(items: list[pytest.Item], path: str) -> list[Recorded]:
     return [
         Recorded(test, seconds, frozenset(lines))
         for test, seconds, lines in found
-        if lines and seconds <= _SLOWEST_SECONDS
+        if seconds <= _SLOWEST_SECONDS
     ]
 
 
