@@ -1,0 +1,476 @@
+"""A leader within this process: its turns as a test says, and everything that it leads with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+
+from controller.app import _make_core
+from controller.configuration import read_configuration
+from controller.jobs.submission.accept import Submissions
+from controller.kube.client import Kube
+from controller.leader import leader as module
+from controller.leader.election import ByLease, NoElection
+from controller.leader.leader import Leader, make_election
+from controller.logs.opening import open_storage
+from controller.process import Core, Process, ProcessTasks, first_error
+from controller.sessions.queue_positions import QueuePositions
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.instance import find_capabilities, read_leadership
+from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.sessions.revocations import revocations_that_matter
+from controller.store.sessions.session_rows import Session, insert_session
+from controller.webhooks.dispatcher import Webhooks
+from shared.bus import AskWriter, BusReader, Keys
+from shared.metrics import make_registry
+from shared.routes import Route
+from shared.settings import Environment
+from tests.controller.running import Controller, eventually
+from tests.controller.samples import make_job
+from tests.shared.samples import make_sid
+
+NOT_READ = "the cluster has not been read yet"
+NOWHERE = """\
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""
+
+
+class Turns:
+    """Whose turn it is, as a test says."""
+
+    def __init__(self, *, again: bool = True) -> None:
+        self.again = again
+        self.acquired = self.released = 0
+        self.hangs = False
+        self._turn, self._over = asyncio.Event(), asyncio.Event()
+        self._error: Exception = LeadershipLost("it is another one's turn")
+
+    def begin(self) -> None:
+        """It is this one's turn."""
+        self._over.clear()
+        self._turn.set()
+
+    def lose(self, error: Exception | None = None) -> None:
+        """It is no more, or something else is wrong."""
+        self._error = error or self._error
+        self._over.set()
+
+    async def acquire(self) -> None:
+        self.acquired += 1
+        await self._turn.wait()
+        self._turn.clear()
+
+    async def renew(self) -> None:
+        await self._over.wait()
+        raise self._error
+
+    async def release(self) -> None:
+        self.released += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+
+
+class Sender:
+    """Sends nothing; remembers for which leader it was started, and may fail as it ends."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.terms: list[int] = []
+        self.failed: Callable[[Exception], None] | None = None
+        self._fails = fails
+
+    async def run(self, term: int, *, failed: Callable[[Exception], None]) -> None:
+        self.terms.append(term)
+        self.failed = failed
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if self._fails:
+                raise RuntimeError("a fault")
+
+
+@dataclass
+class World:
+    """A leader that runs, and what it is made of."""
+
+    leader: Leader
+    turns: Turns
+    process: Process
+    core: Core
+    running: asyncio.Task[None]
+
+    async def until_leads(self, leads: bool = True) -> None:
+        async with asyncio.timeout(20):
+            while (self.leader.publisher is not None) != leads:
+                assert not self.running.done(), self.running
+                await asyncio.sleep(0.001)
+
+    async def lead(self) -> None:
+        self.turns.begin()
+        await self.until_leads()
+
+    async def failure(self) -> BaseException:
+        """Return why it has ended."""
+        async with asyncio.timeout(20):
+            with pytest.raises(BaseExceptionGroup) as ended:
+                await self.running
+        return ended.value
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.process.registry.get_sample_value(f"fumarole_controller_{name}", labels)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until *condition* holds."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+Lead = Callable[..., Any]
+
+
+@pytest.fixture
+def leading(store: Store, redis: Redis, tmp_path: Path) -> Lead:
+    @asynccontextmanager
+    async def start(
+        kubeconfig: Path | None = None,
+        *,
+        again: bool = True,
+        webhooks: Sender | None = None,
+        **settings: str,
+    ) -> AsyncIterator[World]:
+        nowhere = tmp_path / "kubeconfig"
+        nowhere.write_text(NOWHERE)
+        values = Controller(
+            tmp_path, kubeconfig=kubeconfig or nowhere, redis_url="redis://127.0.0.1:1/0",
+            **settings,
+        ).settings  # fmt: skip
+        configuration = read_configuration(Environment(values))
+        registry = make_registry()
+        core = _make_core(configuration.settings, configuration.plugins, store, registry)
+        async with (
+            Kube.connect(kubeconfig or nowhere) as kube,
+            open_storage(configuration.settings.logs) as storage,
+        ):
+            tasks = ProcessTasks(asyncio.Event())
+            process = Process(configuration.settings, store, registry, tasks, storage)
+            turns, sender = Turns(again=again), cast(Webhooks | None, webhooks)
+            leader = Leader(process, core, kube, redis, turns, sender)
+            running = asyncio.create_task(leader.run())
+            try:
+                yield World(leader, turns, process, core, running)
+            finally:
+                running.cancel()
+                with suppress(asyncio.CancelledError, BaseExceptionGroup):
+                    await running
+
+    return start
+
+
+# Turns
+
+
+@pytest.mark.parametrize(("again", "why"), [(True, NOT_READ), (False, "it does not lead yet")])
+async def test_one_that_does_not_lead_says_why_it_is_not_ready(
+    leading: Lead, again: bool, why: str
+) -> None:
+    async with leading(again=again) as w:
+        assert tuple(w.leader.problems()) == (why,)
+        assert (w.leader.publisher, w.leader.degraded(), w.leader.faults()) == (None, (), ())
+        assert [w.metric(name) for name in ("leads", "queue", "routes", "parked_jobs")] == [0] * 4
+        # Of what nobody leads, nothing is to be looked at.
+        w.core.jobs.wake("j1")
+        w.core.routes.wake("j1")
+        assert w.metric("enqueued_total", reason="asked") is None
+
+
+async def test_one_that_leads_says_what_does_not_work_yet(leading: Lead, store: Store) -> None:
+    async with leading() as w:
+        assert w.leader._standby.informer.problems() == ()
+        await w.lead()
+        async with store.read() as transaction:
+            led = await read_leadership(transaction)
+        assert (led.term, led.holder) == (1, f"{socket.gethostname()}:{os.getpid()}")
+        assert "store and cluster have not been compared yet" in w.leader.problems()
+
+        await until(lambda: any("cannot be followed" in why for why in w.leader.problems()))
+        assert w.leader.degraded() == ("routes are not published to Redis",)
+        assert w.leader.faults() == ()
+        assert w.metric("leads") == 1
+
+
+async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_leads(
+    leading: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with leading() as w:
+        await w.lead()
+        queue, publisher = w.leader._term.queue, w.leader.publisher
+        w.core.jobs.wake("j1")
+        assert (w.metric("queue"), w.metric("enqueued_total", reason="asked")) == (1, 1)
+        w.core.routes.wake("j2")
+        assert publisher.describe()["changed_jobs"] == 1
+        # What the cluster shows concerns routes, too, where the job has some.
+        monkeypatch.setattr(publisher._world, "concerns", lambda job: job == "j3")
+        w.leader._standby._leader("j3")
+        w.leader._standby._leader("j4")
+        assert w.metric("enqueued_total", reason="cluster") == 2
+        assert list(queue._ready) == ["j1", "j3", "j4"]
+        assert publisher.describe()["changed_jobs"] == 2
+        assert (w.metric("routes"), w.metric("parked_jobs")) == (0, 0)
+
+
+async def test_a_leader_whose_turn_is_over_stands_by_and_leads_again_with_a_later_term(
+    leading: Lead, store: Store
+) -> None:
+    async with leading() as w:
+        await w.lead()
+        assert w.leader._standby._leader is not None
+        w.turns.lose()
+        await w.until_leads(False)
+        await until(lambda: w.turns.acquired == 2)
+        assert (w.turns.released, w.leader._standby._leader) == (1, None)
+        assert w.metric("leads") == 0
+        assert tuple(w.leader.problems()) == (NOT_READ,)
+        await w.lead()
+        async with store.read() as transaction:
+            assert (await read_leadership(transaction)).term == 2
+
+
+async def test_one_that_is_not_to_stand_again_ends_with_its_turn(leading: Lead) -> None:
+    async with leading(again=False) as w:
+        await w.lead()
+        w.turns.lose()
+        assert isinstance(first_error(await w.failure()), LeadershipLost)
+        assert (w.turns.acquired, w.turns.released) == (1, 1)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_whatever_else_goes_wrong_ends_the_process(leading: Lead, fails: bool) -> None:
+    async with leading(webhooks=Sender(fails=fails)) as w:
+        await w.lead()
+        # Also where the turn is over as well.
+        w.turns.lose(None if fails else RuntimeError("a fault"))
+        group = await w.failure()
+        assert group.subgroup(RuntimeError) is not None
+        assert w.turns.acquired == 1
+
+
+async def test_nobody_waits_for_long_until_the_lease_is_free(
+    leading: Lead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RELEASE_SECONDS", 0.05)
+    async with leading() as w:
+        await w.lead()
+        w.turns.hangs = True
+        w.turns.lose()
+        await until(lambda: w.turns.acquired == 2)
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_store_that_is_away_is_waited_for_by_who_stands_again(
+    leading: Lead, store: Store, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    tries = 0
+    write = store.write
+
+    @asynccontextmanager
+    async def away() -> AsyncIterator[Any]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StoreUnavailable("away")
+        async with write() as transaction:
+            yield transaction
+
+    async with leading(again=again) as w:
+        monkeypatch.setattr(store, "write", away)
+        w.turns.begin()
+        if not again:
+            assert isinstance(first_error(await w.failure()), StoreUnavailable)
+            return
+        await until(lambda: tries == 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert tries == 1
+        await w.until_leads()
+
+
+async def test_webhooks_are_sent_by_who_leads(leading: Lead) -> None:
+    sender = Sender()
+    async with leading(webhooks=sender) as w:
+        assert sender.terms == []
+        await w.lead()
+        await until(lambda: sender.terms == [1])
+        assert sender.failed is not None
+        sender.failed(ValueError("a fault"))
+        assert w.metric("failures_total", error="ValueError") == 1
+
+
+async def test_what_another_process_has_written_is_looked_at(
+    leading: Lead, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    told: list[Callable[[], None]] = []
+
+    async def hear(heard: Store, tell: Callable[[], None]) -> None:
+        assert heard is store
+        told.append(tell)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "hear_others", hear)
+    async with leading() as w:
+        await w.lead()
+        await until(lambda: bool(told))
+        term = w.leader._term
+        assert not term.reconciler._news.is_set()
+        assert not term.publisher._woken.is_set()
+        told[0]()
+        assert term.reconciler._news.is_set()
+        assert term.publisher._woken.is_set()
+
+
+@pytest.mark.parametrize(("fair_share", "namespace"), [("off", "jobs"), ("on", None)])
+async def test_rights_are_asked_for_where_jobs_run(
+    leading: Lead, fair_share: str, namespace: str | None
+) -> None:
+    async with leading(FUMAROLE_CONTROLLER_FAIR_SHARE=fair_share) as w:
+        await w.lead()
+        assert w.leader._term.rights._namespace() == namespace
+
+
+async def test_with_sqlite_there_is_nobody_else_and_with_postgresql_a_lease_decides(
+    leading: Lead,
+) -> None:
+    async with leading() as w:
+        kube = w.leader._kube
+        assert isinstance(make_election(w.process, kube), NoElection)
+        # Nothing is asked of it yet.
+        shared = Store("postgresql://nobody@127.0.0.1:1/none")
+        election = make_election(replace(w.process, store=shared), kube)
+        assert isinstance(election, ByLease)
+        assert (election._kube, election._store) == (kube, shared)
+        assert (election._namespace, election._instance) == ("jobs", "test")
+        lease = election._lease
+        assert (lease._name, lease._namespace, lease._instance) == ("fumarole-test", "jobs", "test")
+        assert re.fullmatch(f"{re.escape(socket.gethostname())}_[0-9a-f]{{16}}", lease.holder)
+        await shared.close()
+
+
+# What it leads with
+
+
+@dataclass
+class Orchestrator:
+    """Submits a job to who leads, and sees what becomes of it."""
+
+    world: World
+    store: Store
+    redis: Redis
+
+    async def submit(self, **fields: Any) -> None:
+        w = self.world
+        submissions = Submissions(
+            store=self.store, pipeline=w.core.pipeline, vault=w.core.vault,
+            defaults=w.process.settings.jobs, clock=time.time, random=os.urandom,
+            wake=w.core.jobs.wake,
+        )  # fmt: skip
+        (result,) = await submissions.submit([make_job(**fields)], "atomic")
+        assert result.result == "created"
+
+    async def record(self) -> JobRecord:
+        async with self.store.read() as transaction:
+            record = await find_job(transaction, "j1")
+        assert record is not None
+        return record
+
+    async def until(self, state: str) -> None:
+        async def look() -> bool:
+            assert not self.world.running.done(), self.world.running
+            return (await self.record()).state == state
+
+        await eventually(look, seconds=60)
+
+    async def route_of(self, sid: str) -> bytes | None:
+        snapshot = await BusReader(self.redis, Keys("test")).snapshot()
+        return None if snapshot is None else snapshot.routes.get(sid)
+
+
+SLEEPS = {"command": ["sh", "-c", "echo hello; trap 'exit 0' TERM; sleep 60 & wait"]}
+
+
+async def test_a_job_is_run_shown_and_ended_by_who_leads(
+    leading: Lead,
+    store: Store,
+    redis: Redis,
+    embedded_cluster_kubeconfig: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[list[Route]] = []
+
+    async def look(_: QueuePositions, routes: Any) -> list[str]:
+        shown.append(list(routes))
+        return ["j1"]
+
+    monkeypatch.setattr("controller.sessions.queue_positions.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(QueuePositions, "look", look)
+    sid, kept = make_sid(1), tmp_path / "logs"
+    kept.mkdir()
+    async with leading(embedded_cluster_kubeconfig, FUMAROLE_CONTROLLER_LOGS_FOLDER=str(kept)) as w:
+        one = Orchestrator(w, store, redis)
+        await w.lead()
+        await one.submit(
+            resources={"cpu": 0.01, "memory": "16Mi"}, invocation=SLEEPS,
+            interactive={"lab": {"kind": "web", "port": 8888}},
+        )  # fmt: skip
+        async with store.write() as transaction:
+            await insert_session(
+                transaction,
+                Session(
+                    sid=sid, job_id="j1", rank=0, kind="web", endpoint="lab", port=8888,
+                    base_path="/", created_at=time.time(),
+                ),
+            )  # fmt: skip
+        w.core.routes.wake("j1")
+        await one.until("RUNNING")
+        await eventually(lambda: one.route_of(sid))
+        assert w.metric("routes") == 1
+        assert w.leader.degraded() == ()
+        # Each part of the leader has done its own.
+        await until(lambda: any([r.sid for r in some] == [sid] for some in shown))
+        await eventually(lambda: _knows_volcano(store))
+        await AskWriter(redis, Keys("test")).add(sid, "t1")
+        await eventually(lambda: _is_revoked(store, sid))
+        assert w.metric("sign_outs_total", result="revoked") == 1
+        assert (w.metric("enqueued_total", reason="cluster") or 0) > 0
+        await w.core.commands.end("j1")
+        await one.until("SUCCESS")
+        await until(lambda: any(path.is_file() for path in kept.rglob("*")))
+        assert w.metric("failures_total", error="LeadershipLost") is None
+
+
+async def _knows_volcano(store: Store) -> bool:
+    async with store.read() as transaction:
+        return await find_capabilities(transaction) is not None
+
+
+async def _is_revoked(store: Store, sid: str) -> bool:
+    async with store.read() as transaction:
+        found = await revocations_that_matter(transaction, now=time.time())
+    return [(one.sid, one.jti) for one in found] == [(sid, "t1")]
