@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from gateway.audit.trail import Trail
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.opening import OpeningRefused
@@ -362,6 +363,7 @@ async def rig(
     route_changes: Mapping[str, Any] | None = None,
     descriptors: int | None = None,
     assertions: Assertions | None = None,
+    audit: Trail | None = None,
     end_notice_seconds: float = 0.0,
 ) -> AsyncIterator[Rig]:
     """Run a data path in front of one app, with one route to it."""
@@ -391,6 +393,7 @@ async def rig(
                 pages=pages,
                 bridges=bridges or {},
                 assertions=assertions,
+                audit=audit,
                 limits=most,
                 refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
                 wall=wall,
