@@ -22,7 +22,7 @@ class Target(NamedTuple):
         return self.file.removesuffix(".py").replace("/", ".")
 
 
-_ADMISSION: Final = "tests/gateway/relay/http/test_admission.py"
+_RELAY: Final = "tests/gateway/relay/"
 _ACCESS: Final = ("tests/gateway/core/access", "tests/gateway/core/downstream")
 _RECONCILE: Final = "tests/controller/jobs/reconcile/test_"
 _SESSIONS: Final = "tests/controller/sessions/test_"
@@ -35,8 +35,15 @@ TARGETS: Final = (
     Target(
         "gateway/relay/http/admission.py",
         (
-            _ADMISSION,
-            "tests/gateway/relay/http/test_downstream.py",
+            f"{_RELAY}http/test_admission.py",
+            f"{_RELAY}http/test_admission_notes.py",
+            f"{_RELAY}http/test_downstream.py",
+            f"{_RELAY}http/test_asserting.py",
+            f"{_RELAY}http/test_end_notice.py",
+            f"{_RELAY}http/test_page_connection.py",
+            f"{_RELAY}http/test_refused_addresses.py",
+            f"{_RELAY}bridge/test_contract.py",
+            f"{_RELAY}test_overload.py",
         ),
     ),
     Target(
@@ -46,15 +53,21 @@ TARGETS: Final = (
     Target(
         "gateway/relay/ending/ends.py",
         (
-            "tests/gateway/relay/ending/test_ends.py",
-            "tests/gateway/relay/ending/test_ended_tunnels.py",
+            f"{_RELAY}ending/test_ends.py",
+            f"{_RELAY}ending/test_what_is_watched.py",
+            f"{_RELAY}ending/test_closing.py",
         ),
     ),
     Target(
-        "shared/routes.py", ("tests/shared/test_routes.py", "tests/shared/test_signed_table.py")
+        "shared/routes.py",
+        (
+            "tests/shared/test_routes.py",
+            "tests/shared/test_route_bounds.py",
+            "tests/shared/test_statuses.py",
+        ),
     ),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
-    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", f"{_BUS}head_poller.py")),
+    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", f"{_BUS}signed_tables.py")),
     Target(
         "gateway/bus/holder.py",
         (
@@ -75,13 +88,28 @@ TARGETS: Final = (
     ),
     Target(
         "controller/jobs/reconcile/lifecycle.py",
-        (f"{_RECONCILE}lifecycle.py", f"{_RECONCILE}attempts.py", f"{_RECONCILE}plans.py"),
+        (
+            f"{_RECONCILE}lifecycle.py",
+            f"{_RECONCILE}next_steps.py",
+            f"{_RECONCILE}ending.py",
+            f"{_RECONCILE}observe.py",
+            "tests/controller/jobs/history/test_policy_timers.py",
+            "tests/controller/jobs/history/test_retries.py",
+            "tests/controller/jobs/history/test_unreadable.py",
+            "tests/controller/jobs/tools/test_runs.py",
+        ),
     ),
-    Target("controller/jobs/reconcile/ending.py", (f"{_RECONCILE}ending.py",)),
-    Target("controller/jobs/reconcile/adoption.py", (f"{_RECONCILE}adoption.py",)),
+    Target(
+        "controller/jobs/reconcile/ending.py",
+        (f"{_RECONCILE}ending.py", f"{_RECONCILE}end_actions.py"),
+    ),
+    Target(
+        "controller/jobs/reconcile/adoption.py",
+        (f"{_RECONCILE}adoption.py", f"{_RECONCILE}settling.py"),
+    ),
     Target(
         "controller/leader/leader.py",
-        ("tests/controller/leader/test_leading_cut.py", "tests/controller/leader/test_standby.py"),
+        ("tests/controller/leader/test_leader.py", "tests/controller/leader/test_standby.py"),
     ),
     Target(
         "controller/leader/election.py",
