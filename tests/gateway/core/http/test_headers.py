@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+from gateway import pages
 from gateway.core.http.fields import FieldReader, Fields, Section
 from gateway.core.http.headers import (
     Facts,
@@ -72,3 +76,14 @@ def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
     assert head_to_page(start, section.fields, section.crossing) == (
         b"POST /.fumarole/open?x HTTP/1.1\r\nHost: A:1\r\nCookie: b=c\r\nConnection: close\r\n\r\n"
     )
+
+
+def test_pages_read_no_field_that_they_are_not_given() -> None:
+    sources = Path(pages.__file__).parent.glob("*.py")
+    reads = re.compile(r'(?:headers\.get(?:all)?\(|_field\(request, )"([A-Za-z-]+)"')
+    names = {name for source in sources for name in reads.findall(source.read_text())}
+    assert {"Accept-Language", "Cookie", "Origin", "Sec-Fetch-Site"} < names
+    section = read_section(*(f"{name}: x" for name in names))
+    start = read_start_line(b"POST / HTTP/1.1")
+    head = head_to_page(start, section.fields, section.crossing).decode()
+    assert {name for name in names if f"\r\n{name}: x\r\n" not in head} == set()
