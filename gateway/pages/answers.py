@@ -6,6 +6,7 @@ from aiohttp import web
 
 from gateway.audit.trail import Operation, Trail, Verified
 from gateway.core.access.answers import Errors, Refusal
+from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.pages.documents import VARY, Card, Documents, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
@@ -23,11 +24,21 @@ def page_request_of(request: web.Request) -> PageRequest:
 
 def texts_for(request: web.Request) -> Texts:
     """Return the texts in the language that *request* asks for."""
-    return LANGUAGES.of(_field(request, "Accept-Language"))
+    return LANGUAGES.of(field_of(request, "Accept-Language"))
 
 
-def _field(request: web.Request, name: str) -> bytes:
+def field_of(request: web.Request, name: str) -> bytes:
+    """Return the field *name* of *request*, several put together; empty where there is none."""
     return ",".join(request.headers.getall(name, ())).encode("latin-1", "replace")
+
+
+def expire_foreign(request: web.Request, answer: web.Response) -> None:
+    """Have the browser forget the cookies that came with *request* and are not ours."""
+    handed = page_request_of(request)
+    values = [value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())]
+    base, secure = handed.host.partition(".")[2], handed.scheme == "https"
+    for line in expiring_lines(foreign_names(values), base=base, secure=secure):
+        answer.headers.add("Set-Cookie", line)
 
 
 class Answers:
@@ -121,7 +132,7 @@ class Answers:
         self.record(page_request, refusal, operation=operation, who=who)
         refusal = self._refusals.judge(refusal, page_request.client_address)
         self.meters.refusals[refusal.code] += 1
-        accept, languages = _field(request, "Accept"), _field(request, "Accept-Language")
+        accept, languages = field_of(request, "Accept"), field_of(request, "Accept-Language")
         page = self._errors.render(refusal, accept, languages)
         headers = dict(page.fields) | {
             "Cache-Control": "no-store",

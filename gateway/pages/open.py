@@ -25,10 +25,9 @@ from gateway.core.access.opening import (
 )
 from gateway.core.access.site import Site
 from gateway.core.http.accept import wants_page
-from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.pages.answers import Answers, page_request_of, texts_for
+from gateway.pages.answers import Answers, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.relay.http.page_request import PageRequest
 from gateway.session_tokens import SessionTokens
@@ -178,7 +177,7 @@ class OpenPage:
     def _ask_first(
         self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
     ) -> web.Response:
-        if not wants_page(request.headers.get("Accept", "").encode("latin-1", "replace")):
+        if not wants_page(field_of(request, "Accept")):
             return self._answers.refuse(request, _OTHER_USER, operation="open", who=claims)
         self._answers.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
@@ -219,11 +218,7 @@ class OpenPage:
         Not ``"cookies"``: that would clear the whole registrable domain.
         """
         answer.headers["Clear-Site-Data"] = '"cache", "storage"'
-        values = request.headers.getall("Cookie", [])
-        names = foreign_names(value.encode("latin-1", "replace") for value in values)
-        secure = self._site.scheme == "https"
-        for line in expiring_lines(names, base=self._site.base, secure=secure):
-            answer.headers.add("Set-Cookie", line)
+        expire_foreign(request, answer)
 
 
 def _place_of(route: Route, after: str, destination: str | None) -> str:

@@ -10,8 +10,8 @@ from aiohttp import web
 from gateway.core.access.answers import REFUSALS, Refusal, subject_of
 from gateway.core.access.decision import route_refusal
 from gateway.core.http.accept import takes_gzip
-from gateway.core.http.oversize import expiring_lines, foreign_names, is_own_click
-from gateway.pages.answers import Answers, page_request_of, texts_for
+from gateway.core.http.oversize import is_own_click
+from gateway.pages.answers import Answers, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.assets import Assets
 from gateway.pages.documents import Screen
 from gateway.pages.end_notice import end_notice_of
@@ -127,20 +127,11 @@ class SessionPages:
 
     async def clear_cookies(self, request: web.Request) -> web.Response:
         """Expire the cookies that are not ours, by a click on a page of this host, and go on."""
-        handed = page_request_of(request)
-        site = request.headers.get("Sec-Fetch-Site", "").encode("latin-1", "replace")
-        mode = request.headers.get("Sec-Fetch-Mode", "navigate").encode("latin-1", "replace")
-        if not is_own_click(site, mode):
+        mode = field_of(request, "Sec-Fetch-Mode") or None
+        if not is_own_click(field_of(request, "Sec-Fetch-Site"), mode):
             return self._answers.refuse(request, REFUSALS["other_origin"])
-        values = [
-            value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", [])
-        ]
         answer = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
-        base = handed.host.partition(".")[2]
-        for line in expiring_lines(
-            foreign_names(values), base=base, secure=handed.scheme == "https"
-        ):
-            answer.headers.add("Set-Cookie", line)
+        expire_foreign(request, answer)
         return answer
 
     async def static(self, request: web.Request) -> web.Response:
@@ -156,10 +147,7 @@ class SessionPages:
             "Vary": "Accept-Encoding",
         }
         body = asset.compressed
-        codings = ",".join(request.headers.getall("Accept-Encoding", ())).encode(
-            "latin-1", "replace"
-        )
-        if body is None or not takes_gzip(codings):
+        if body is None or not takes_gzip(field_of(request, "Accept-Encoding")):
             return web.Response(body=asset.body, headers=headers)
         return web.Response(body=body, headers=headers | {"Content-Encoding": "gzip"})
 

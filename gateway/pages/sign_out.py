@@ -13,10 +13,9 @@ from gateway.core.access.answers import REFUSALS
 from gateway.core.access.opening import expired_cookies
 from gateway.core.access.site import Site
 from gateway.core.http.accept import wants_page
-from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.pages.answers import Answers, page_request_of, texts_for
+from gateway.pages.answers import Answers, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.sign_outs import SignOuts
@@ -76,8 +75,7 @@ class SignOutPage:
         return self._signed_out(request, everywhere=told)
 
     def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:
-        accept = request.headers.get("Accept", "").encode("latin-1", "replace")
-        if wants_page(accept):
+        if wants_page(field_of(request, "Accept")):
             texts = texts_for(request)
             card = Card(
                 title=texts("signed_out.title"),
@@ -90,12 +88,8 @@ class SignOutPage:
         # Not "cookies": that would clear the whole registrable domain.
         answer.headers["Clear-Site-Data"] = '"cache", "storage"'
         secure = self._site.scheme == "https"
-        values = [
-            value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", [])
-        ]
-        foreign = expiring_lines(foreign_names(values), base=self._site.base, secure=secure)
         framed = bool(self._site.embed_origins)
-        own = expired_cookies(self._site.cookie_name, secure=secure, framed=framed)
-        for line in [*own, *foreign]:
+        for line in expired_cookies(self._site.cookie_name, secure=secure, framed=framed):
             answer.headers.add("Set-Cookie", line)
+        expire_foreign(request, answer)
         return answer

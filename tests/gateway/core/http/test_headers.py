@@ -80,7 +80,7 @@ def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
 
 def test_pages_read_no_field_that_they_are_not_given() -> None:
     sources = Path(pages.__file__).parent.glob("*.py")
-    reads = re.compile(r'(?:headers\.get(?:all)?\(|_field\(request, )"([A-Za-z-]+)"')
+    reads = re.compile(r'(?:headers\.get(?:all)?\(|field_of\(request, )"([A-Za-z-]+)"')
     names = {name for source in sources for name in reads.findall(source.read_text())}
     assert {"Accept-Language", "Cookie", "Origin", "Sec-Fetch-Site"} < names
     section = read_section(*(f"{name}: x" for name in names))
