@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.cluster.verdicts import CALLS, TABLE, row_of
+from controller.jobs.cluster.verdicts import CALLS, TABLE, may_be_there, row_of
 from controller.kube.errors import KubeError, Unavailable, error_from
 
 VOLCANO = 'admission webhook "validatejob.volcano.sh" denied the request: '
@@ -85,3 +85,14 @@ def test_the_docs_have_the_tables_rows() -> None:
         assert f"| {row.name} |" in docs, row.name
         (line,) = [one for one in docs.splitlines() if one.startswith(f"| {row.name} |")]
         assert line.endswith(f"| {told} | {f'`{row.reason}`' if row.reason else ''} |"), line
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    # Without an answer, and where the server is busy, it is asked again as it is.
+    [(400, True), (403, True), (422, True), (500, True), (404, False), (429, False), (0, False)],
+)
+def test_what_admission_refuses_may_be_there(status: int, expected: bool) -> None:
+    assert may_be_there(error_from(status, {})) is expected
+    assert may_be_there(error_from(409, {"reason": "AlreadyExists"}))
+    assert not may_be_there(error_from(409, {"reason": "Conflict"}))
