@@ -1,0 +1,54 @@
+"""The tutorial's orchestrator follows updates of the real API, also where some are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from controller.store.outbox.counters import lift_counter
+from tests.controller.api.conftest import Api, service_token
+from tests.controller.api.resources.test_updates import happen
+
+PROGRAM = Path(__file__).parents[4] / "docs/tutorials/orchestrator.py"
+
+
+@pytest.fixture
+def orchestrator(api: Api, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program, with a key that the API believes."""
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
+    spec = importlib.util.spec_from_file_location("tutorial_orchestrator", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "CONTROLLER", str(api.client.make_url("/")))
+    monkeypatch.setattr(module, "sign", lambda claims: service_token())
+    return module
+
+
+async def forget(api: Api, through: int) -> None:
+    async with api.store.write() as transaction:
+        await lift_counter(transaction, "updates_forgotten", through)
+
+
+async def test_it_goes_on_behind_what_is_gone(api: Api, orchestrator: ModuleType) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING", "SUCCESS")
+    await forget(api, 2)
+    assert await orchestrator.follow(0) == 2
+
+
+async def test_it_goes_on_behind_what_goes_within_a_stream(
+    api: Api, orchestrator: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await happen(api, "IN_QUEUE")
+    following = asyncio.create_task(orchestrator.follow(0))
+    async with asyncio.timeout(20):
+        while "IN_QUEUE" not in capsys.readouterr().out:
+            await asyncio.sleep(0.05)
+        await forget(api, 9)
+        assert await following == 9
