@@ -305,6 +305,8 @@ def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
 
 
 def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults) -> JobRecord:
+    # A tool is never suspended, and nobody could resume it: one that was aborted has ended.
+    suspended = seen.phase in ("Aborting", "Aborted") and not is_tool(job.id)
     return JobRecord(
         id=job.id,
         owner_user=job.owner.user,
@@ -314,7 +316,7 @@ def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults
         sealed=None,
         fingerprint=None,
         # An aborted one was suspended, by us or by somebody else: resumed or ended, as is asked.
-        desired="suspended" if seen.phase in ("Aborting", "Aborted") else "run",
+        desired="suspended" if suspended else "run",
         state=State.IN_QUEUE.value,
         reason="adopted",
         message="found in the cluster, not in the store",
@@ -328,5 +330,5 @@ def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults
         retries_used=past.retries_used,
         evictions=past.evictions,
         **charged_by(job, defaults),
-        stopping=seen.phase in ("Aborting", "Aborted"),
+        stopping=suspended,
     )

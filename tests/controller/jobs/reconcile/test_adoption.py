@@ -12,6 +12,8 @@ import pytest
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.reconcile.adoption import Adoption
+from controller.jobs.reconcile.lifecycle import decide
+from controller.jobs.reconcile.steps import Conclude
 from controller.jobs.tools.runs import why_unwanted
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
@@ -21,7 +23,7 @@ from controller.store.jobs.tools import AttachedTool, find_tool
 from controller.volcano.names import labels_of, peer_service_name, volcano_job_name
 from controller.volcano.observed import ObservedJob, read_job
 from tests.controller.kube.api_server import Script, says, serving
-from tests.controller.samples import make_defaults, make_observed
+from tests.controller.samples import make_defaults, make_observed, make_seen
 
 SPEC = json.dumps({"id": "j1", "owner": {"user": "ada"}, "image": "busybox"})
 
@@ -124,7 +126,9 @@ OF = {
 }  # fmt: skip
 
 
-def make_tools_job(run: str = RUN, user: str = "ada", **annotations: str) -> ObservedJob:
+def make_tools_job(
+    run: str = RUN, user: str = "ada", phase: str = "Running", **annotations: str
+) -> ObservedJob:
     """Return the VolcanoJob of a tool's run."""
     spec = {
         "id": run, "owner": {"user": user}, "image": "board", "resources": {"cpu": 2},
@@ -138,7 +142,7 @@ def make_tools_job(run: str = RUN, user: str = "ada", **annotations: str) -> Obs
         "labels": labels_of("test", run), "annotations": named,
         "creationTimestamp": "2026-01-01T00:00:00Z",
     }  # fmt: skip
-    return read_job({"metadata": metadata, "status": {"state": {"phase": "Running"}}})
+    return read_job({"metadata": metadata, "status": {"state": {"phase": phase}}})
 
 
 async def kept(folder: Path) -> tuple[JobRecord | None, AttachedTool | None]:
@@ -167,6 +171,19 @@ async def test_a_tools_volcano_job_is_adopted_as_its_jobs_tool_and_as_no_job(
     assert {**OF, **run.tool} == OF
     assert (tool.run, tool.asked_at, tool.charged["cpu"]) == (RUN, 5.5, 2.0)
     assert tool.spec == {field: value for field, value in run.spec.items() if field != "id"}
+
+
+async def test_a_tools_volcano_job_that_was_aborted_has_ended_and_waits_for_nobody(
+    tmp_path: Path,
+) -> None:
+    # A job would be suspended, until somebody resumes it: nobody can do that to a tool.
+    aborted = make_tools_job(phase="Aborted")
+    await adopt(tmp_path, beside=[aborted], spec=SPEC, attempt="1")
+    run, _ = await kept(tmp_path)
+    assert run is not None
+    step = decide(make_seen(run, aborted))
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == ("FAILURE", "stopped")
 
 
 async def test_one_whose_job_is_gone_is_kept_to_be_ended_and_one_that_says_nothing_is_left(
