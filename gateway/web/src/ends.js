@@ -6,6 +6,9 @@ const LOOK_AGAIN_MS = 60_000;
 const OVER = [401, 403, 404, 410];
 const WORDS = { session: "ends.session", access: "ends.access" };
 
+// Who only looks on has nothing to save.
+const ADVICE = document.body.dataset.mode === "control" ? ` ${text("ends.save")}` : "";
+
 const line = document.querySelector("#ends");
 const more = document.querySelector("#ends-more");
 let over = false;
@@ -13,7 +16,7 @@ let hurry = () => {};
 
 /** Says that it ends, once: only what is beside that goes on counting. */
 function show(end) {
-  const words = end ? text(WORDS[end.of], { time: clock(end.at) }) : "";
+  const words = end ? text(WORDS[end.of], { time: clock(end.at) }) + ADVICE : "";
   if (line.textContent !== words) line.textContent = words;
   more.hidden = !end;
   if (!end) return;

@@ -101,6 +101,19 @@ async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
         await expect(shown(page)).to_be_hidden()
 
 
+async def test_who_looks_on_is_told_of_no_work_to_save(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    async with painting(world) as about:
+        about["status"] = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
+        sid = await world.publish(**about, expires_at=time.time() + 300)
+        await person.follow_link(sid, kind="vnc", mode="view")
+        says = person.page.get_by_role("status")
+        await expect(says).to_have_text(re.compile(r"Connected\s*Ends at \d\d:\d\d( [AP]M)?\."))
+        await expect(says).not_to_contain_text("Save")
+
+
 async def test_an_access_that_ends_leads_to_where_sessions_are_opened(
     world: World,
     person: Person,  # noqa: F811
