@@ -178,6 +178,7 @@ async def work(
         await asyncio.sleep(delay)
         close()
         await drain(path, seconds=gateway.settings.drain_seconds, random=random.random)
+        await gateway.sign_outs.pass_on()
         for task in background:
             task.cancel()
 

@@ -77,9 +77,10 @@ class SignOuts:
         """Pass on what could not be, until cancelled."""
         while True:
             await asyncio.sleep(AGAIN_SECONDS)
-            await self._again()
+            await self.pass_on()
 
-    async def _again(self) -> None:
+    async def pass_on(self) -> None:
+        """Try once more; also before the process ends, since nobody else knows of them."""
         for _ in range(min(_AT_ONCE, len(self._pending))):
             sid, jti = self._pending[0]
             try:

@@ -80,7 +80,7 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway
 def running_gateway(folder: Path, **settings: str) -> Iterator[GatewayProcess]:
     """Run a gateway, and a Redis with an empty table."""
     with RedisServer(redis_program(), folder) as server:
-        asyncio.run(_rebuild(server.url))
+        asyncio.run(rebuilt(server.url))
         gateway = GatewayProcess(
             folder,
             server.url,
@@ -95,7 +95,7 @@ def running_gateway(folder: Path, **settings: str) -> Iterator[GatewayProcess]:
             gateway.kill()
 
 
-async def _rebuild(url: str) -> None:
+async def rebuilt(url: str) -> None:
     client = connect(url)
     await published(client)
     await client.aclose()
