@@ -114,8 +114,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """End the process from which others were forked."""
+    """End, once all fixtures have, the process from which others were forked."""
     warm.close()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,29 @@ def test_a_fork_ends_with_its_standard_input_or_by_a_signal(tmp_path: Path) -> N
             else:
                 process.stdin.close()
             assert process.wait(60) in expected
+
+
+LEAVES = """
+import os, sys
+from pathlib import Path
+from tests.warm import ROOT, popen
+command = [sys.executable, "-m", "deploy.local.cluster.apiserver", "--state", sys.argv[1]]
+with open(os.devnull, "r+b") as none:
+    process = popen(command, cwd=ROOT, env={}, stdin=none, stdout=none, stderr=none)
+print(process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_forks_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+    (tmp_path / "identities.json").write_text("{}")
+    command = [sys.executable, "-c", LEAVES, str(tmp_path)]
+    left = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert left.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{int(left.stdout)}").exists():
+        assert time.monotonic() < deadline, "it runs on"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,17 @@ import json
 import os
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias, cast
+from typing import IO, Any, Final, NoReturn, TypeAlias, cast
 
 ROOT: Final = Path(__file__).parents[1]
 MODULES: Final = frozenset(
@@ -133,11 +134,11 @@ class Child:
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self.send_signal(15)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once."""
-        self.send_signal(9)
+        self.send_signal(signal.SIGKILL)
 
 
 def _number(file: int | IO[bytes]) -> int:
@@ -201,7 +202,7 @@ def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 continue
             data, files, _, _ = socket.recv_fds(listener, _MOST_BYTES, 4)
             if not data:
-                os._exit(0)
+                _end(pid for pid, _ in children.values())
             request = json.loads(data)
             _import(request["words"][0])
             pid = os.fork()
@@ -224,6 +225,13 @@ def _import(module: str) -> None:
         gc.collect()
         gc.freeze()
     assert threading.active_count() == 1, "a fork would lose threads"
+
+
+def _end(left: Iterable[int]) -> NoReturn:
+    """End with the process that asked, however that ended, and with what it has left running."""
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
 
 
 def _tell(watched: int, pid: int, status: int) -> None:
