@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import product
 from typing import Any
 
@@ -49,6 +50,16 @@ def test_a_route_that_says_no_more_than_it_must_grants_nothing() -> None:
     assert route.clipboard == "both"
     assert Entry(None, 1).problem is None
     assert Found(Standing.SERVED) == Found(Standing.SERVED, None, private=False)
+
+
+def test_what_many_connections_share_cannot_change_and_costs_the_collector_nothing() -> None:
+    table = make_table({SID: encode(make_route())})
+    route, entry, found = table.route(SID), table.entry(SID), table.find(HOST)
+    assert route is not None
+    for one, name in ((route, "rev"), (route.target, "port"), (entry, "digest"), (found, "route")):
+        assert not gc.is_tracked(one)
+        with pytest.raises(AttributeError):
+            setattr(one, name, 7)
 
 
 LINK = "a" + "b" * 63 + "." + "c" * 188
