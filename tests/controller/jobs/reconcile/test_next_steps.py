@@ -23,6 +23,7 @@ from controller.jobs.reconcile.steps import (
     RemovePods,
     Rest,
     RunHooks,
+    SetTimers,
     StartNextAttempt,
     StartTool,
     Step,
@@ -239,6 +240,15 @@ def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
     runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 39.0)}
     assert step_of(record, failed, now=38.9, **runs) == Rest(39.0)
     assert isinstance(step_of(record, failed, now=39.0, **runs), ConfirmPods)
+
+
+def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> None:
+    step = decide(make_seen(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
+    assert isinstance(step, SetTimers)
+    assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
+    # One that is left from a policy that is no longer there goes.
+    plain = job()
+    assert step_of(plain, phase="Running", timers=timer(plain, 39.0)) == SetTimers(())
 
 
 @pytest.mark.parametrize(("used", "restarts"), [(1, 0), (0, 1)])
