@@ -18,7 +18,7 @@ from controller.store.sessions.hubs import Hub
 from controller.store.sessions.session_rows import Session
 from shared.routes import Target
 from tests.controller.samples import UID, make_job, make_pod, make_record, make_service
-from tests.shared.samples import SID
+from tests.shared.samples import SID, make_sid
 
 RECORD = make_record(uid=UID, state="RUNNING", reason=None, message=None)
 HUB = Hub(id="hub-1", host="10.9.0.1", port=8082)
@@ -176,6 +176,22 @@ def test_a_shell_needs_a_container_that_runs_not_an_app_that_answers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "pod", [None, make_pod(phase="Pending"), make_pod(running=False), make_pod(phase="Failed")]
+)
+def test_without_a_program_that_runs_there_is_no_shell(pod: Any) -> None:
+    assert not may_have_shell(pod)
+
+
+def test_ports_are_reached_at_the_pods_own_address_unless_a_service_is_named() -> None:
+    made = route_of(
+        session(), record=RECORD, pod=make_pod(), hub=None, base_domain="apps.example.com"
+    )
+    assert made is not None
+    assert made.target is not None
+    assert made.target.host == "10.0.0.1"
+
+
 def test_a_terminal_without_a_hub_waits_for_one() -> None:
     made = route(terminal(hub_id=None), make_pod())
     assert (made.state, made.message) == ("starting", "no terminal hub is running")
@@ -208,3 +224,10 @@ def test_a_hub_that_goes_moves_no_terminal_but_its_own(sid: str, count: int, gon
     left = {name: hub for name, hub in hubs.items() if name != f"h{gone}"}
     if left and chosen.id in left:
         assert choose_hub(sid, left) == chosen
+
+
+def test_every_version_chooses_the_same_hub() -> None:
+    # Or an upgrade would move all terminals.
+    hubs = {f"h{n}": Hub(id=f"h{n}", host="x", port=1) for n in range(5)}
+    chosen = [choose_hub(make_sid(number), hubs).id for number in range(4)]
+    assert chosen == ["h4", "h2", "h1", "h0"]
