@@ -81,7 +81,9 @@ class SignOuts:
 
     async def pass_on(self) -> None:
         """Try once more; also before the process ends, since nobody else knows of them."""
-        for _ in range(min(_AT_ONCE, len(self._pending))):
+        for _ in range(_AT_ONCE):
+            if not self._pending:
+                return
             sid, jti = self._pending[0]
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):

@@ -20,10 +20,11 @@ class Asks:
         self.added: list[tuple[str, str]] = []
         self.fails = False
         self.hangs = False
+        self.let_go = asyncio.Event()
 
     async def add(self, sid: str, jti: str) -> None:
         if self.hangs:
-            await asyncio.Event().wait()
+            await self.let_go.wait()
         if self.fails:
             raise BusUnavailable("gone")
         self.added.append((sid, jti))
@@ -101,6 +102,22 @@ async def test_a_browser_that_leaves_meanwhile_is_signed_out_everywhere(
     running.cancel()
     await asyncio.wait([running])
     assert asks.added == [("s", "t")]
+
+
+async def test_passing_on_twice_at_once_fails_neither(made: tuple[SignOuts, Asks, Ended]) -> None:
+    signs, asks, _ = made
+    asks.fails = True
+    await signs.end(grant("t0"))
+    await signs.end(grant("t1"))
+    asks.fails, asks.hangs = False, True
+    background = asyncio.create_task(signs.pass_on())
+    await asyncio.sleep(0)  # its first ask hangs; the one before the process ends is taken
+    asks.hangs = False
+    await signs.pass_on()
+    assert signs.pending == 0
+    asks.let_go.set()
+    await background
+    assert asks.added == [("s", "t0"), ("s", "t1"), ("s", "t0")]
 
 
 async def test_what_cannot_be_passed_on_is_bounded(made: tuple[SignOuts, Asks, Ended]) -> None:
