@@ -25,7 +25,8 @@ from controller.volcano.denials import sentence_of
 from controller.volcano.observed import read_time
 from shared.plain import plain_text
 
-_REFUSED: Final = ("FailedCreate", "PluginError", "PVCError", "PodGroupError")
+_PODS_REFUSED: Final = ("FailedCreate",)
+_REFUSED: Final = (*_PODS_REFUSED, "PluginError", "PVCError", "PodGroupError")
 """Events of a VolcanoJob whose pods, or what Volcano makes before them, cannot be made."""
 UNSCHEDULABLE: Final = "Unschedulable"
 LONGEST: Final = 1000
@@ -60,14 +61,24 @@ class Explanation:
     details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
+QUEUED: Final = Explanation("queued", "waiting in the queue", {"cause": "queued"})
+"""Of a job on which nothing else is known."""
+
+
 def group_name(job: str, uid: str) -> str:
     """Return the name that Volcano gives the PodGroup of a VolcanoJob."""
     return f"{job}-{uid}"
 
 
-def explain_refused(events: Iterable[Mapping[str, Any]]) -> Explanation | None:
-    """Return why pods, or what comes before them, are not made, from the VolcanoJob's *events*."""
-    message = _last_message(events, *_REFUSED)
+def explain_refused(
+    events: Iterable[Mapping[str, Any]], *, has_group: bool = False
+) -> Explanation | None:
+    """Return why pods, or what comes before them, are not made, from the VolcanoJob's *events*.
+
+    The PodGroup comes last before the pods: where it is there, what was refused before it was made
+    by a later try.
+    """
+    message = _last_message(events, *(_PODS_REFUSED if has_group else _REFUSED))
     if not message:
         return None
     said = _refusal(message)

@@ -14,10 +14,11 @@ import pytest_asyncio
 
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
-from controller.kube.kinds import EVENTS, QUEUES, VCJOBS
+from controller.kube.kinds import EVENTS, POD_GROUPS, QUEUES, RESOURCE_QUOTAS, VCJOBS
 from controller.volcano.names import volcano_job_name
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.lags import chosen_lags
+from deploy.local.cluster.volcano.pods import make_group
 from tests.controller.lag_seeds import LAG_SEEDS
 from tests.controller.running import Controller, eventually, running
 from tests.controller.volcano.test_waiting import QUOTA, created
@@ -120,6 +121,29 @@ async def test_pods_that_the_server_refuses_are_why_it_waits_also_when_the_event
     history = await controller.call("GET", "/v1/jobs/quota/history")
     told = [one["message"] for one in history["updates"]]
     assert sum(text in (message or "") for message in told) == 1, told
+
+
+async def test_what_comes_before_a_group_holds_a_job_until_its_group_is_there(
+    controller: Controller, admin: Kube, cluster: EmbeddedCluster
+) -> None:
+    await controller.submit("early")
+    await controller.until("early", "RUNNING")  # its namespace is there by now
+    spec = {"hard": {"count/podgroups.scheduling.volcano.sh": "0"}}
+    await admin.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": spec}, "jobs")
+    await controller.submit("late")
+    job = await volcano_job(admin, "late")
+    await cluster.kill_program("volcano")
+    try:
+        await admin.delete(RESOURCE_QUOTAS, "q", "jobs")
+        refused = 'podgroups.scheduling.volcano.sh "j-late" is forbidden: exceeded quota: q'
+        await tell(admin, job, "PodGroupError", f"Failed to create PodGroup, err: {refused}")
+        await says(controller, "late", "forbidden", "exceeded quota: q")
+        # As the next try of Volcano's does. The event stays for an hour.
+        await admin.create(POD_GROUPS, make_group(job), "jobs")
+        await says(controller, "late", "queued", "waiting in the queue")
+    finally:
+        await cluster.start_program("volcano")
+    await controller.until("late", "RUNNING")
 
 
 async def test_a_group_that_is_not_placed_says_why(controller: Controller) -> None:

@@ -18,7 +18,7 @@ from controller.jobs.history.explanations import is_explained
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.spec.problems import JobRejected
 from controller.kube.capacity import NODES_READ
-from controller.kube.client import Kube, Objects
+from controller.kube.client import Kube, Object, Objects
 from controller.kube.errors import Forbidden, KubeError, NotFound
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
 from controller.store.errors import StoreUnavailable
@@ -27,6 +27,7 @@ from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 from controller.volcano.room import NO_NODE_FITS, NodeRoom, read_node, why_no_node
 from controller.volcano.waiting import (
+    QUEUED,
     Explanation,
     explain_group,
     explain_preparing,
@@ -37,7 +38,7 @@ from shared.plain import plain_text
 
 ROUND_SECONDS: Final = 2.0
 MOST_A_ROUND: Final = 4
-"""Jobs that are asked about, each with five calls at most; and one for the nodes."""
+"""Jobs that are asked about, each with six calls at most; and one for the nodes."""
 PATIENCE_SECONDS: Final = 3.0
 """How long a job waits before it is asked about: most begin sooner."""
 FIRST_AGAIN_SECONDS: Final = 15.0
@@ -173,8 +174,12 @@ class PendingReasons:
     async def _ask(
         self, job: ObservedJob, record: JobRecord, pods: Sequence[ObservedPod], *, ranks: int
     ) -> Explanation | None:
-        if len(pods) < ranks and (found := explain_refused(await self._events(job, job.uid))):
-            return found
+        events = await self._events(job, job.uid) if len(pods) < ranks else []
+        was_refused = explain_refused(events) is not None
+        if was_refused:
+            has_group = await self._group(job) is not None
+            if found := explain_refused(events, has_group=has_group):
+                return found
         prepared = [pod for pod in pods if pod.node and not pod.running and not pod.is_over]
         if first := min(prepared, key=lambda pod: (pod.task, pod.index), default=None):
             return explain_preparing(await self._events(job, first.uid))
@@ -183,7 +188,9 @@ class PendingReasons:
             return found
         # Of its pods, the scheduler says more than of their group.
         is_said = any(pod.unscheduled for pod in pods)
-        return None if is_said else await self._of_group(job)
+        found = None if is_said else await self._of_group(job)
+        # What was refused before, and is kept perhaps, holds it no more.
+        return found or (QUEUED if was_refused else None)
 
     async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
         """Say whether no node could take it, if it were empty; a second look costs no list."""
@@ -197,10 +204,14 @@ class PendingReasons:
             return None
         return why_no_node(whole, self._nodes)
 
-    async def _of_group(self, job: ObservedJob) -> Explanation | None:
+    async def _group(self, job: ObservedJob) -> Object | None:
         try:
-            group = await self._kube.get(POD_GROUPS, group_name(job.name, job.uid), job.namespace)
+            return await self._kube.get(POD_GROUPS, group_name(job.name, job.uid), job.namespace)
         except NotFound:
+            return None
+
+    async def _of_group(self, job: ObservedJob) -> Explanation | None:
+        if (group := await self._group(job)) is None:
             return None
         uid = str(group["metadata"].get("uid") or "")
         return explain_group(group, await self._events(job, uid) if uid else ())

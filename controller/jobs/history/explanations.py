@@ -15,7 +15,7 @@ from typing import Any, Final
 from controller.volcano.causes import cause_of_missing, image_error, scheduling_details
 from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
 from controller.volcano.room import NO_NODE_FITS
-from controller.volcano.waiting import Explanation
+from controller.volcano.waiting import QUEUED, Explanation
 from shared.plain import plain_text
 
 LONGEST: Final = 2000
@@ -179,7 +179,7 @@ def _kept(evidence: _Evidence) -> Explanation | None:
 
 
 def _queued(evidence: _Evidence) -> Explanation:
-    return Explanation("queued", "waiting in the queue", {"cause": "queued"})
+    return QUEUED
 
 
 _HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (

@@ -87,6 +87,15 @@ def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
     assert found.details == {"cause": "quota"}
 
 
+@pytest.mark.parametrize("reason", ["PluginError", "PVCError", "PodGroupError"])
+def test_what_comes_before_a_group_was_made_where_the_group_is_there(reason: str) -> None:
+    # The event of a try that failed stays for an hour, whatever the next one has made.
+    old = event("failed calling webhook", reason, lastTimestamp="2026-11-22T12:00:00Z")
+    pods = event(created(QUOTA), lastTimestamp="2026-11-22T10:00:00Z")
+    assert explain_refused([old], has_group=True) is None
+    assert explain_refused([old, pods], has_group=True) == explain_refused([pods])
+
+
 def test_the_last_event_counts() -> None:
     events = [
         event("old", lastTimestamp="2026-11-22T10:00:00Z"),
