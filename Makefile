@@ -33,7 +33,7 @@ test-failed: install ## run what failed once more, one after another
 test-long: install ## run the soaks, chaos runs and models
 	@$(PYTHON) -m pytest -m long --timeout 7200
 
-bench: install ## measure the gateway beside its peers, 28 min (QUICK=1: 4 min)
+bench: install ## measure the gateway beside its peers, 32 min (QUICK=1: 4 min)
 	@$(PYTHON) -m benchmarks $(if $(QUICK),--quick)
 
 soak: install ## run the gateway under 10,000 sockets (HOURS=24); writes docs/soak.md

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the whole run. ``--quick`` takes four minutes, the full one some 28.
+"""``python -m benchmarks``: the whole run. ``--quick`` takes four minutes, the full one some 32.
 
 A full run writes docs/benchmarks.md and docs/benchmarks/; a quick one writes the same into
 .bench/quick, so that what is in the docs always comes from a full one. ``--only WORK ...`` measures

@@ -75,6 +75,9 @@ class BridgeUpstream(asyncio.Protocol):
     def __init__(self, bridge: BridgeDownstream) -> None:
         self.bridge = bridge
         self.ends = bridge.request.ends
+        self.turns = bridge.request.turns
+        self.timed_from = SMALL_READ
+        """Reads of this size and more are timed: smaller ones cannot take long."""
         self.transport: asyncio.Transport | None = None
         self.dropped = False
         self.writable = True
@@ -107,10 +110,10 @@ class BridgeUpstream(asyncio.Protocol):
         """Pass it on."""
         if self.dropped:
             return
-        turns = self.bridge.request.turns
+        turns = self.turns
         if turns.crowded:
             turns.count_read(self)
-        if len(data) < SMALL_READ:
+        if len(data) < self.timed_from:
             self.receive(data)
         else:
             turns.take(self, data)

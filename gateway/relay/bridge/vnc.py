@@ -18,6 +18,7 @@ from gateway.relay.bridge.upstream_connections import (
 )
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge
 from gateway.relay.dial import DialFailed
+from gateway.relay.turns import FULL_READ
 from shared.errors import SealRefused
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class VncBridge(WebSocketBridge):
         self._restrict(route.clipboard, views=views)
         if route.target.scheme == "tcp":
             stream = TcpUpstream(self, self._from_desktop)
+            if self._measured is None:
+                stream.timed_from = FULL_READ  # after the handshake nobody looks into it
             self._upstream = stream
             await self.parts.dialler.dial(route.target, lambda: stream)
             return

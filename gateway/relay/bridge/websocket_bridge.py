@@ -382,8 +382,9 @@ class WebSocketBridge(Bridge):
         """Send *data* as a binary message; nothing, once the end has begun."""
         if self.state is BridgeState.OPEN and self.transport is not None:
             # Not through the library: it would copy the data twice.
-            self._count_down(len(data))
-            self.transport.writelines((_binary_header(len(data)), data))
+            size = len(data)
+            self._count_down(size)
+            self.transport.writelines((_binary_header(size), data))
 
     def _count_down(self, size: int) -> None:
         self.traffic.down += size
