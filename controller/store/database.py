@@ -325,6 +325,9 @@ def _translated() -> Iterator[None]:
 def _is_worth_another_try(error: DBAPIError) -> bool:
     if isinstance(error, OperationalError) or error.connection_invalidated:
         return True
+    # A certificate that the URL names or implies, and that is not there (yet).
+    if error.orig and isinstance(error.orig.__cause__, asyncpg.ClientConfigurationError):
+        return True
     # asyncpg's errors are not sorted into DBAPI's classes, but have their SQLSTATE.
     state = getattr(error.orig, "sqlstate", None) or ""
     return state.startswith(_PASSING_CLASSES) or state in _PASSING_STATES

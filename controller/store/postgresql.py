@@ -44,6 +44,15 @@ _IN_STRING: Final = {
 """What it takes in a connection string alone."""
 _DRIVERS: Final = frozenset({"async_fallback", "direct_tls", "prepared_statement_cache_size"})
 """What only SQLAlchemy and asyncpg know."""
+_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+_CHOICES: Final = {
+    "ssl": _MODES,
+    "sslmode": _MODES,
+    "sslnegotiation": ("postgres", "direct"),
+    "ssl_min_protocol_version": _VERSIONS,
+    "ssl_max_protocol_version": _VERSIONS,
+}
 _UNREAD: Final = ("PGSERVICE", "PGHOSTADDR", "PGOPTIONS")
 """What libpq reads in the environment and asyncpg does not: it may lead to another database."""
 
@@ -61,6 +70,9 @@ def problem_of(url: str) -> str | None:
     for name, value in parsed.query.items():
         if not isinstance(value, str) and name not in ("host", "port"):
             return f"parameter {name} is there twice"
+        # asyncpg takes "verify_full" as well.
+        if name in _CHOICES and str(value).replace("_", "-") not in _CHOICES[name]:
+            return f"parameter {name} is none of {', '.join(_CHOICES[name])}"
     return None
 
 

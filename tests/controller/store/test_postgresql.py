@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import sqlalchemy as sa
 
+from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
 from controller.store.postgresql import DRIVER, for_driver, for_programs, problem_of
 
 
@@ -55,9 +59,29 @@ def test_of_the_environment_they_get_what_the_driver_reads_too() -> None:
         ("postgresql+asyncpg://h/d?host=a,b&port=1,2", None),
         ("postgresql://h/d?channel_binding=canary", "unknown parameter channel_binding"),
         ("postgresql://h/d?sslmode=a&sslmode=canary", "parameter sslmode is there twice"),
+        (
+            "postgresql://h/d?sslmode=canary",
+            "parameter sslmode is none of disable, allow, prefer, require, verify-ca, verify-full",
+        ),
+        ("postgresql://h/d?ssl=verify_full&ssl_min_protocol_version=TLSv1.2", None),
+        (
+            "postgresql://h/d?ssl_min_protocol_version=canary",
+            "parameter ssl_min_protocol_version is none of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3",
+        ),
         ("postgresql://h:canary/d", "not a URL as SQLAlchemy takes it"),
         ("postgresql://h/d?host=a,canary&port=1,2,3", "not a URL as SQLAlchemy takes it"),
     ],
 )
 def test_a_problem_is_said_without_a_value(url: str, problem: str | None) -> None:
     assert problem_of(url) == problem
+
+
+async def test_a_root_certificate_that_is_not_there_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = Store("postgresql://u:canary@127.0.0.1:1/d?sslmode=verify-full")
+    with pytest.raises(StoreUnavailable, match=r"root certificate file .* does not") as raised:
+        await store.open()
+    assert "canary" not in str(raised.value)
+    await store.close()
