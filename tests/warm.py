@@ -4,6 +4,9 @@ Most of such a start is importing: seconds of a core, hundreds of times in a run
 is started here is executed as ever, with arguments, environment, files and exit code of its own,
 and its ``__main__`` is read anew. Commands that are no such module, run elsewhere or have settings
 of Python's own are started for real; so are the programs of the demo, the images and the wheels.
+
+Forks of one process have one seed of ``hash()``, and all modules of both sides: that replicas agree
+although their seeds differ, and what a process imports, is for tests that start theirs for real.
 """
 
 from __future__ import annotations
@@ -169,7 +172,7 @@ class _Server:
             return int(self._socket.recv(16))
 
     def close(self) -> None:
-        """End the one that forks; what it started goes on."""
+        """End the one that forks, with what it has left running."""
         self._socket.close()
         self._process.wait(START_SECONDS)
 
