@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from controller.jobs.cluster.shared_objects import SharedObjects
+from controller.jobs.cluster.shared_objects import BeingRemoved, SharedObjects
 from controller.jobs.pipeline.builder import SharedObject
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, NotFound
@@ -102,8 +102,11 @@ class Prerequisites:
         if is_made and self._good_until.get((namespace, queue), 0.0) > now:
             return None
         if not is_made:
-            for one in shared:
-                await self._objects.ensure(one)
+            try:
+                for one in shared:
+                    await self._objects.ensure(one)
+            except BeingRemoved as error:
+                return str(error)
             self._forget_old(now)
             self._made_until[made] = now + MADE_FOR_SECONDS
         try:

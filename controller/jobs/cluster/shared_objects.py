@@ -40,6 +40,10 @@ SHARED_KINDS: Final[dict[str, Kind]] = {
 _NEVER_CHANGES: Final = frozenset({"type"})
 
 
+class BeingRemoved(NotFound):
+    """An object that is needed is there, and goes."""
+
+
 class SharedObjects:
     """Makes shared objects of *instance*."""
 
@@ -52,6 +56,7 @@ class SharedObjects:
 
         Raises:
             NameTaken: If there is one of its name that is somebody else's.
+            BeingRemoved: If it has to go before it can be made.
             KubeError: If it cannot be made.
         """
         kind = SHARED_KINDS[wanted.kind]
@@ -87,7 +92,7 @@ class SharedObjects:
             return wanted.kept and isinstance(refusal, AlreadyExists)
         if found["metadata"].get("deletionTimestamp"):
             # A claim stays for as long as a pod has it; no pod is given it any more.
-            raise NotFound(f"the {kind.kind} {wanted.name} is being removed", status=404)
+            raise BeingRemoved(f"the {kind.kind} {wanted.name} is being removed", status=404)
         return True
 
     async def _is_there(self, kind: Kind, wanted: SharedObject) -> bool:
