@@ -221,6 +221,9 @@ class Documents:
         title = about.title
         badge = f'<span class="badge">{say("view_only")}</span>' if about.mode == "view" else ""
         what = texts(f"kinds.{kind}")
+        # Tab leads out for those who only look on.
+        takes = f'<p id="way-out" class="unseen">{say("way_out")}</p>'
+        way_out = takes if about.mode == "control" else ""
         body = (
             f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>{badge}'
             # Of the two only the one that changes is read out.
@@ -229,7 +232,7 @@ class Documents:
             f"{_ways_out(about, texts)}"
             f'<div class="tools">{tools}{self._sign_out(texts)}</div>'
             f'</header><main aria-label="{escape(what)}" class="screen-main">{screen}'
-            f'<p id="way-out" class="unseen">{say("way_out")}</p>'
+            f"{way_out}"
             '<div id="notice" class="notice"><section class="card">'
             f'<h2 id="notice-title">{say("connecting")}</h2>'
             f"<p></p><noscript><p>{say('needs_javascript')}</p></noscript>"

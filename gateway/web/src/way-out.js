@@ -19,5 +19,7 @@ export function joinWayOut(takesKeys, left = () => {}) {
   );
 }
 
-/** Has the way out read to whoever comes to an element by keys. */
-export const describe = (element) => element?.setAttribute("aria-describedby", "way-out");
+/** Has the way out read to whoever comes to an element by keys, where the page tells of one. */
+export function describe(element) {
+  if (document.querySelector("#way-out")) element?.setAttribute("aria-describedby", "way-out");
+}

@@ -111,6 +111,12 @@ def test_who_looks_on_is_told(documents: Documents) -> None:
     assert "nur ansehen" in documents.desktop(Screen(title="t", mode="view"), GERMAN)
 
 
+def test_only_those_whose_keys_are_taken_are_told_of_a_way_out(documents: Documents) -> None:
+    for page in (documents.terminal, documents.desktop):
+        assert 'id="way-out"' in page(Screen(title="t", mode="control"), ENGLISH)
+        assert 'id="way-out"' not in page(Screen(title="t", mode="view"), ENGLISH)
+
+
 def test_the_policy_allows_nothing_but_our_own_origin() -> None:
     headers = page_headers("frame-ancestors 'self'")
     policy = headers["Content-Security-Policy"]
