@@ -101,6 +101,26 @@ async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
         await expect(shown(page)).to_be_hidden()
 
 
+async def test_a_narrow_bar_keeps_name_and_state_on_one_line_above_the_end(
+    world: World,
+    person: Person,  # noqa: F811
+) -> None:
+    page = person.page
+    await page.set_viewport_size({"width": 320, "height": 568})
+    async with painting(world) as about:
+        about["status"] = {"phase": "ready", "app": "Desktop", "since": time.time() - 3600}
+        sid = await world.publish(**about, expires_at=time.time() + 300)
+        await person.follow_link(sid, kind="vnc")
+        await expect(page.get_by_role("status")).to_contain_text("Save your work")
+        name = await page.get_by_role("heading").bounding_box()
+        state = await page.get_by_text("Connected", exact=True).bounding_box()
+        end = await page.get_by_text("Save your work").bounding_box()
+    assert name
+    assert state
+    assert end
+    assert state["y"] < name["y"] + name["height"] <= end["y"]
+
+
 async def test_who_looks_on_is_told_of_no_work_to_save(
     world: World,
     person: Person,  # noqa: F811
