@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -94,3 +95,19 @@ def test_anything_else_is_started(command: list[str], cwd: Path, env: dict[str, 
     process = popen(command, cwd=cwd, env=env, stdout=subprocess.DEVNULL)
     assert isinstance(process, subprocess.Popen)
     assert process.wait(60) == 0
+
+
+def test_a_fork_that_two_threads_wait_for_closes_nothing_of_others(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        process = popen([*GATEWAY, "--version"], cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log)
+    codes: list[int] = []
+    waiting = [threading.Thread(target=lambda: codes.append(process.wait(60))) for _ in range(8)]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join()
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(8)]
+    assert codes == [0] * 8
+    assert process.poll() == 0
+    for number in opened:
+        os.close(number)

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -98,6 +99,9 @@ class Child:
             self.stdout = os.fdopen(end, "rb")
             ours.append(files[1])
         self._status, status = os.pipe()
+        # Not closed once it is read: another thread may be waiting for it.
+        weakref.finalize(self, os.close, self._status)
+        self._reading = threading.Lock()
         ours.append(status)
         try:
             self.pid = _server().start(request, [*files, status])
@@ -125,8 +129,9 @@ class Child:
             poller = select.poll()
             poller.register(self._status, select.POLLIN)
             if poller.poll(None if seconds is None else seconds * 1000):
-                self.returncode = int(os.read(self._status, 16) or b"-9")
-                os.close(self._status)
+                with self._reading:
+                    if self.returncode is None:
+                        self.returncode = int(os.read(self._status, 16) or b"-9")
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -177,16 +182,25 @@ class _Server:
         self._process.wait(START_SECONDS)
 
 
-@cache
+_starting: Final = threading.Lock()
+
+
 def _server() -> _Server:
+    with _starting:  # also from threads, and there is to be one
+        return _the_server()
+
+
+@cache
+def _the_server() -> _Server:
     return _Server()
 
 
 def close() -> None:
     """End the process that forks, if there is one."""
-    if _server.cache_info().currsize:
-        _server().close()
-        _server.cache_clear()
+    with _starting:
+        if _the_server.cache_info().currsize:
+            _the_server().close()
+            _the_server.cache_clear()
 
 
 # The process that forks
