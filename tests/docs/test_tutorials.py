@@ -85,10 +85,12 @@ async def until_free() -> None:
     """Return when nobody has the tutorials' ports."""
 
     def is_free(port: int) -> bool:
-        with socket.socket() as probe:
+        # A demo holds the UDP port from before it listens until its end.
+        with socket.socket() as probe, socket.socket(type=socket.SOCK_DGRAM) as held:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
+                held.bind(("127.0.0.1", port))
             except OSError:
                 return False
         return True
