@@ -12,7 +12,8 @@ for more before anything else runs, and does so up to 48 times: 2,000 connection
 something to read made turns of seconds, in which no timer, no answer of Redis and no other
 connection got on. Once a turn has lasted :data:`LONG_TURN_SECONDS`, a connection that is read is
 not read again before the next one. Where so many connections cannot exist, only reads that fill the
-buffer come more than once in a turn, and only these look at the clock.
+buffer come more than once in a turn, and only these look at the clock. Under TLS what fills it may
+be 3,000 bytes for the one who reads: the rest is records' framing.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from typing import Final, Protocol
 TURN_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Bounds of the histogram; one turn may take 5 ms at most."""
 _SHORT_SECONDS: Final = TURN_SECONDS[0]
-SMALL_READ: Final = 4096
-"""A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use."""
+SMALL_READ: Final = 3000
+"""A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use. So
+much is in 256 KiB of TLS records of one byte each, whatever the cipher."""
 FULL_READ: Final = 250_000
-"""From here on the loop would read again at once: uvloop's buffer is 256,000 bytes."""
+"""From here on the loop would read again at once: uvloop's buffer is 256,000 bytes. What is less
+was all there was, unless it came by TLS."""
 SHARE_SECONDS: Final = 0.001
-"""Full reads of one connection in a row, in one turn, before the others go first."""
+"""Reads of one connection in a row, in one turn, before the others go first."""
 LONG_TURN_SECONDS: Final = 0.05
 """For all connections together; from then on each is read once."""
 CROWD: Final = 500
@@ -89,11 +92,11 @@ class Turns:
         self.counts = [0] * (len(TURN_SECONDS) + 1)
         self.seconds = 0.0
         self._reader: Reader | None = None
-        """The connection whose read was full the last time in this turn, and since when."""
+        """The connection that was timed the last time in this turn, and since when."""
         self._began = 0.0
         self._turn = 0.0
         self._first = 0.0
-        """When this turn's first full read began."""
+        """When this turn's first timed read began."""
         self.crowded = False
         """Whether a thousand connections may be ready at once: each read is to be counted then."""
         self._reads_left = READS_BETWEEN_LOOKS
@@ -112,14 +115,14 @@ class Turns:
         finally:
             ended = self._clock()
             self._note(ended - began)
-        if len(data) < FULL_READ:
-            return
         # The loop's time stands still while the connections that one poll found ready are read.
         turn = self._loop.time()
         if turn != self._turn:
             self._turn, self._first, self._reader = turn, began, None
         if reader is not self._reader:
             self._reader, self._began = reader, began
+            if len(data) < FULL_READ:
+                return
         if ended - self._began >= SHARE_SECONDS or ended - self._first >= LONG_TURN_SECONDS:
             self._reader = None
             reader.pause_for_others()

@@ -52,6 +52,19 @@ async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -
     assert reader.calls[3:] == ["resumed"]
 
 
+async def test_a_share_is_also_many_reads_of_few_bytes_as_tls_has_them() -> None:
+    now, reader, other = 0.0, Reader(), Reader()
+    turns = Turns(OneTurn(), clock=lambda: now)  # type: ignore[arg-type]  # all it needs
+    turns.take(other, b"x" * SMALL_READ)
+    turns.take(reader, b"x" * SMALL_READ)
+    now += 0.008  # what uvloop takes to decipher 256 KiB of such records
+    turns.take(reader, b"x" * SMALL_READ)
+    assert reader.calls == [f"received {SMALL_READ}"] * 2 + ["paused"]
+    assert other.calls == [f"received {SMALL_READ}"]
+    await asyncio.sleep(0)
+    assert reader.calls[3:] == ["resumed"]
+
+
 async def test_a_share_is_one_connections_in_one_turn() -> None:
     loop, readers, now = asyncio.get_running_loop(), [Reader(), Reader()], 0.0
     turns = Turns(loop, clock=lambda: now)
