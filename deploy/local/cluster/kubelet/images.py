@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -48,13 +49,14 @@ def find_image(name: str) -> Image | None:
     bare = name.partition("@")[0]
     head, slash, tail = bare.rpartition("/")
     bare = head + slash + tail.partition(":")[0]
-    while bare not in IMAGES:
+    images = {**IMAGES, **_read_more()}
+    while bare not in images:
         first, slash, rest = bare.partition("/")
         # Only what looks like a host is taken off, as in a real reference.
         if not slash or not ("." in first or ":" in first or first == "localhost"):
             return None
         bare = rest
-    return IMAGES[bare]
+    return images[bare]
 
 
 def _python_paths() -> tuple[Path, ...]:
@@ -85,7 +87,9 @@ _SHELL: Final = Image(
 )
 
 
+@cache
 def _read_more() -> dict[str, Image]:
+    """Return the further images; not before one is looked for, as a process may be a fork."""
     path = os.environ.get(MORE_VARIABLE)
     if path is None:
         return {}
@@ -120,5 +124,4 @@ IMAGES: Final[Mapping[str, Image]] = {
     "busybox": Image(
         command=(shutil.which("sh", path=os.defpath) or "/bin/sh",), environment=_environment()
     ),
-    **_read_more(),
 }
