@@ -42,7 +42,7 @@ class _NodeFields(TypedDict, total=False):
 
 
 NODES_READ: Final = FieldTransform(_NodeFields)
-"""What is read of a node: not the images that it has, which are most of it."""
+"""The parts of a node that are read: not its list of images, which is most of it."""
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What is used of ``kubernetes_asyncio``, imported without its models, which nothing here uses.
+"""The parts of ``kubernetes_asyncio`` that are used: its models are not, and not imported.
 
 Its packages import some 800 modules with their names, for a second of every start. Three of them
 wait here until somebody, such as a plugin of another package, asks for one of their names. From

@@ -1,6 +1,6 @@
 """Queries on the installation itself: of which there is one row in each table.
 
-- Who this store is, its revision, and what was last told to Redis.
+- The identity of the store, its revision, and how far Redis was told.
 - The term, which fences writes of an old leader: a counter that is raised by the transaction that
   makes a leader, and checked in each of a leader's (see
   :meth:`controller.store.database.Store.lead`). Since when nobody has looked at the cluster.
@@ -40,7 +40,7 @@ _RAISE_AND_TELL: Final = _RAISE.returning(
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """What the row holds. ``epoch`` is None where nothing was ever published."""
+    """The row of the store. ``epoch`` is None where nothing was ever published."""
 
     identity: str
     revision: int

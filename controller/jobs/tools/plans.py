@@ -1,4 +1,4 @@
-"""What would be run for tools of a job: checked as a job is, by plugins and by the API server."""
+"""Plans of a job's tools: plugins and the API server check them as they check a job."""
 
 from __future__ import annotations
 
