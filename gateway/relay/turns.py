@@ -48,7 +48,7 @@ READS_BETWEEN_LOOKS: Final = 128
 class Reader(Protocol):
     """A protocol whose connection takes turns."""
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes, /) -> None:
         """Take what was read."""
         ...
 

@@ -81,12 +81,9 @@ class Bridge(asyncio.Protocol):
     def __init__(self, request: UpgradeRequest) -> None:
         self.request = request
         self.kind = str(request.access_right.route.kind)
-        self.transport: asyncio.Transport | None = None
-
-    @property
-    def access_right(self) -> AccessRight:
+        self.access_right: AccessRight = request.access_right
         """By which right this connection exists."""
-        return self.request.access_right
+        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and enter the registry."""

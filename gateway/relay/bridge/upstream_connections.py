@@ -70,10 +70,16 @@ class BridgeDownstream(Protocol):
 
 
 class BridgeUpstream(asyncio.Protocol):
-    """The job's side of a bridge: its transport, and flow control toward the browser."""
+    """The job's side of a bridge: its transport, and flow control toward the browser.
 
-    def __init__(self, bridge: BridgeDownstream) -> None:
+    Args:
+        bridge: Whose other side it is.
+        receive: Takes what the job's side sent, in its turn.
+    """
+
+    def __init__(self, bridge: BridgeDownstream, receive: Callable[[bytes], None]) -> None:
         self.bridge = bridge
+        self.receive = receive
         self.ends = bridge.request.ends
         self.turns = bridge.request.turns
         self.timed_from = SMALL_READ
@@ -117,10 +123,6 @@ class BridgeUpstream(asyncio.Protocol):
             self.receive(data)
         else:
             turns.take(self, data)
-
-    def receive(self, data: bytes) -> None:
-        """Take what the job's side sent, in its turn."""
-        raise NotImplementedError
 
     def pause_for_others(self) -> None:
         """Stop reading from the job's side for a turn."""
@@ -200,10 +202,6 @@ class BridgeUpstream(asyncio.Protocol):
 class TcpUpstream(BridgeUpstream):
     """A plain connection: bytes as they come."""
 
-    def __init__(self, bridge: BridgeDownstream, received: Callable[[bytes], None]) -> None:
-        super().__init__(bridge)
-        self._received = received
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport; nothing is read before the browser's upgrade was answered."""
         super().connection_made(transport)
@@ -212,12 +210,6 @@ class TcpUpstream(BridgeUpstream):
     def is_held(self) -> bool:
         """Say whether nothing may be read at the moment."""
         return super().is_held() or not self.bridge.is_open
-
-    def receive(self, data: bytes) -> None:
-        """Pass it on."""
-        if not self.bridge.is_open:
-            self.sync_reading()  # a loop may read once although it was told not to
-        self._received(data)
 
     def send(self, data: bytes) -> None:
         """Send *data*."""
@@ -249,7 +241,8 @@ class WebSocketUpstream(BridgeUpstream):
         closed: Callable[[int, str], None],
         query: str = "",
     ) -> None:
-        super().__init__(bridge)
+        self._intake = Intake(self, bridge.request.turns)
+        super().__init__(bridge, self._intake.take)
         self._subprotocol = subprotocol
         self._authorization = authorization
         self._received = received
@@ -260,7 +253,6 @@ class WebSocketUpstream(BridgeUpstream):
             max_size=MAX_UPSTREAM_BYTES,
             logger=quiet_logger,
         )
-        self._intake = Intake(self, bridge.request.turns)
         self._replies = Replies(self._socket)
         self._tracker = FrameTracker()
         self._head_tail: bytes | None = b""
@@ -287,10 +279,6 @@ class WebSocketUpstream(BridgeUpstream):
     def has_more(self) -> bool:
         """Nothing is left of what was taken."""
         return False
-
-    def receive(self, data: bytes) -> None:
-        """Take what the server sent, in its turn."""
-        self._intake.take(data)
 
     def step(self, data: bytes) -> int:
         """Take as many frames as half a millisecond allows; see :class:`Intake`."""

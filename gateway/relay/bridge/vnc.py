@@ -47,6 +47,8 @@ class VncBridge(WebSocketBridge):
         self._seal = seal
         self._controls = False
         self._upstream: BridgeUpstream | None = None
+        self._stream: TcpUpstream | None = None
+        """The same, where it speaks RFB over TCP."""
         self._handshake: Handshake | None = None
         self._filter: BrowserFilter | None = None
         self._measured: Intake | None = None
@@ -78,7 +80,7 @@ class VncBridge(WebSocketBridge):
             stream = TcpUpstream(self, self._from_desktop)
             if self._measured is None:
                 stream.timed_from = FULL_READ  # after the handshake nobody looks into it
-            self._upstream = stream
+            self._upstream = self._stream = stream
             await self.parts.dialler.dial(route.target, lambda: stream)
             return
         socket = WebSocketUpstream(
@@ -126,6 +128,7 @@ class VncBridge(WebSocketBridge):
         unsent, self._unsent = self._unsent, []
         for data in unsent:
             self._from_desktop(data)
+        self._look_no_longer()
 
     def received_text(self, frame: Frame) -> None:
         """Take nothing that is not binary."""
@@ -144,12 +147,19 @@ class VncBridge(WebSocketBridge):
     def _from_desktop(self, data: bytes) -> None:
         if not self.is_open:
             self._unsent.append(data)
+            if self._upstream is not None:
+                self._upstream.sync_reading()  # a loop may read once although it was told not to
         elif self._handshake is not None:
             self._shake(self._handshake, Side.DESKTOP, data)
         elif self._measured is not None:
             self._measured.take(data)
         else:
             self.send(data)
+
+    def _look_no_longer(self) -> None:
+        """Send as it is what the desktop says from now on, if nobody has to look into it."""
+        if self._handshake is None and self._measured is None and self._stream is not None:
+            self._stream.receive = self.send
 
     def _from_browser(self, data: bytes) -> None:
         upstream = self._upstream
@@ -185,6 +195,7 @@ class VncBridge(WebSocketBridge):
             self.close(CLOSE_FAILED, problem)
         elif handshake.done:
             self._handshake = None
+            self._look_no_longer()
             for beyond, take in (
                 (handshake.rest(Side.DESKTOP), self._from_desktop),
                 (handshake.rest(Side.BROWSER), self._from_browser),

@@ -71,6 +71,7 @@ class WebSocketBridge(Bridge):
         super().__init__(request)
         self.parts = parts
         self.traffic = parts.meters.traffic_of(self.kind)
+        self._activity = self.access_right.activity
         self.state = BridgeState.DIALLING
         self.writable = True
         self._socket = ServerProtocol(
@@ -138,6 +139,7 @@ class WebSocketBridge(Bridge):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Dial, unless it is clear that nothing can come of it."""
         super().connection_made(transport)
+        self._activity = self.access_right.activity  # which the registry has given it
         if self.transport is None:
             return
         self.transport.set_write_buffer_limits(high=self.parts.limits.write_high_bytes)
@@ -164,7 +166,7 @@ class WebSocketBridge(Bridge):
     def receive(self, data: bytes) -> None:
         """Take what the browser sent, in its turn."""
         self.traffic.up += len(data)
-        self.access_right.activity.up += len(data)
+        self._activity.up += len(data)
         self._heard = True
         if self.state is BridgeState.DIALLING:
             self._keep(data)
@@ -383,21 +385,20 @@ class WebSocketBridge(Bridge):
         if self.state is BridgeState.OPEN and self.transport is not None:
             # Not through the library: it would copy the data twice.
             size = len(data)
-            self._count_down(size)
+            self.traffic.down += size
+            self._activity.down += size
             self.transport.writelines((_binary_header(size), data))
-
-    def _count_down(self, size: int) -> None:
-        self.traffic.down += size
-        self.access_right.activity.down += size
 
     def note_input(self) -> None:
         """A person has done something: for display only."""
-        self.access_right.activity.input = True
+        self._activity.input = True
 
     def send_frame(self, frame: Frame) -> None:
         """Pass a data frame of any kind on."""
         if self.state is BridgeState.OPEN and self.transport is not None:
-            self._count_down(len(frame.data))
+            size = len(frame.data)
+            self.traffic.down += size
+            self._activity.down += size
             self.transport.write(frame.serialize(mask=False))
 
     # Ending
