@@ -21,16 +21,15 @@ def has_human_input(data: bytes) -> bool:
     every WebSocket message of the known clients does. Of the clipboard's messages only a text, or
     the news of one, is a person's: a browser answers the others by itself.
     """
-    at = 0
-    for _ in range(_MOST):
-        if at >= len(data):
-            return False
+    at, size, left = 0, len(data), _MOST
+    while at < size and left:
+        left -= 1
         kind = data[at]
         if kind in _INPUT:
             return True
         if kind == _SET_ENCODINGS:
             at += 4 + 4 * int.from_bytes(data[at + 2 : at + 4], "big")
-        elif kind == _FENCE and len(data) > at + 8:
+        elif kind == _FENCE and size > at + 8:
             at += 9 + data[at + 8]
         elif kind == _CUT_TEXT:
             length = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)

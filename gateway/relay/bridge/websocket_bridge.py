@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from enum import Enum
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from websockets.frames import Frame, Opcode
@@ -56,6 +57,11 @@ class BridgeState(Enum):
     DIALLING = "dialling"
     OPEN = "open"
     CLOSING = "closing"
+
+
+# A member is looked up in its class each time: so much for each read is seen.
+_DIALLING: Final = BridgeState.DIALLING
+_OPEN: Final = BridgeState.OPEN
 
 
 class WebSocketBridge(Bridge):
@@ -168,14 +174,14 @@ class WebSocketBridge(Bridge):
         self.traffic.up += len(data)
         self._activity.up += len(data)
         self._heard = True
-        if self.state is BridgeState.DIALLING:
+        if self.state is _DIALLING:
             self._keep(data)
         else:
             self._intake.take(data)
 
     def step(self, data: bytes) -> int:
         """Take as much of *data* as half a millisecond allows; see :class:`Intake`."""
-        if self.state is not BridgeState.OPEN:
+        if self.state is not _OPEN:
             return self._discard(data)
         if self.has_more:
             self.received_bytes(b"")
@@ -382,7 +388,7 @@ class WebSocketBridge(Bridge):
 
     def send(self, data: bytes) -> None:
         """Send *data* as a binary message; nothing, once the end has begun."""
-        if self.state is BridgeState.OPEN and self.transport is not None:
+        if self.state is _OPEN and self.transport is not None:
             # Not through the library: it would copy the data twice.
             size = len(data)
             self.traffic.down += size
@@ -508,9 +514,13 @@ class WebSocketBridge(Bridge):
         return bool(waits) and progress(transport) != self._taken
 
 
+_SHORT_HEADER: Final = Struct("!BBH").pack
+_LONG_HEADER: Final = Struct("!BBQ").pack
+
+
 def _binary_header(length: int) -> bytes:
     if length < 126:
         return bytes((0x82, length))
     if length < 65536:
-        return b"\x82\x7e" + length.to_bytes(2, "big")
-    return b"\x82\x7f" + length.to_bytes(8, "big")
+        return _SHORT_HEADER(0x82, 126, length)
+    return _LONG_HEADER(0x82, 127, length)
