@@ -34,6 +34,7 @@ from controller.store.jobs.progress import (
     companions_of,
     drop_companions,
     drop_due,
+    drop_hooks,
     make_due_now,
     move_attempt,
     record_attempt,
@@ -173,17 +174,18 @@ class EndActions:
         """
         name = volcano_job_name(record.id)
         unrecorded = record.uid is None and job is not None and job.attempt == record.attempt
-        if unrecorded:
-            await self._record_late(record, uid)
+        if unrecorded and job is not None:
+            await self._record_late(record, job)
         await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=job is not None)
         async with self._records.lead() as transaction:
             await self._records.remember_removed(transaction, record.id, uid, own=unrecorded)
 
-    async def _record_late(self, record: JobRecord, uid: str) -> None:
+    async def _record_late(self, record: JobRecord, job: ObservedJob) -> None:
         """Write down a VolcanoJob that is about to go, since its maker died before it could.
 
         The record itself names it only once its deletion was accepted: until then whoever looks
-        has to find it.
+        has to find it. The last hooks, which may have run before it was found, run once more: they
+        are to see its pods.
         """
         over: dict[str, Any] = {
             "outcome": record.outcome,
@@ -193,7 +195,8 @@ class EndActions:
         }
         now = self._records.clock()
         async with self._records.lead() as transaction:
-            await record_attempt(transaction, record.id, record.attempt, uid=uid, now=now)
+            await record_attempt(transaction, record.id, record.attempt, uid=job.uid, now=now)
+            await drop_hooks(transaction, record.id, record.attempt, hook="cleanup")
             if record.outcome is not None:
                 await move_attempt(transaction, record.id, record.attempt, ended_at=now, **over)
 

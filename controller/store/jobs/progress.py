@@ -103,6 +103,18 @@ async def record_hooks(
     )
 
 
+async def drop_hooks(transaction: Transaction, job_id: str, attempt: int, *, hook: Hook) -> None:
+    """Have the hook of every plugin called once more."""
+    _table = tables.hooks
+    await transaction.execute(
+        sa.delete(_table).where(
+            tables.hooks.c.job_id == job_id,
+            tables.hooks.c.attempt == attempt,
+            tables.hooks.c.hook == hook,
+        )
+    )
+
+
 # Due times
 
 

@@ -507,8 +507,9 @@ async def check_usage(
         own_uids = {one.uid for one in every if (one.job_id, one.tool) == (job_id, None)}
         assert own_uids <= {*uids.values()}, where
     for pod in await world.kube.list(PODS, labels=f"fumarole.dev/job={job_id}"):
-        (run,) = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
-        seen = read_pod(pod)
+        written = [one for one in runs if one.pod_uid == pod["metadata"]["uid"]]
+        assert len(written) == 1, (where, job_id, uids, pod["metadata"]["ownerReferences"])
+        seen, run = read_pod(pod), written[0]
         assert seen.ended is not None, where
         assert (run.started_at, run.ended_at) == (seen.started_at, seen.ended.finished_at), where
     for attempt in {run.attempt for run in runs}:

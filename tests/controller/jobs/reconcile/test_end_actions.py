@@ -19,6 +19,7 @@ from controller.jobs.reconcile.steps import LOST, Conclude, Confirm, StartNextAt
 from controller.kube.errors import Forbidden
 from controller.store.database import Store
 from controller.store.instance import raise_term
+from controller.store.jobs.hook_runs import hooks_of
 from controller.store.jobs.job_rows import (
     JobRecord,
     RequestedEnd,
@@ -39,6 +40,7 @@ from controller.store.jobs.progress import (
     move_attempt,
     record_attempt,
     record_companions,
+    record_hooks,
     set_due,
 )
 from controller.store.jobs.timers import Timer, replace_timers, timers_of
@@ -563,9 +565,15 @@ async def test_a_job_that_was_never_seen_to_be_submitted_is_looked_for_before_it
 ) -> None:
     record = replace(ENDS, uid=None, started_at=None)
     async with world(store, clock, record, run(), run("b", started_at=None), uid=None) as w:
+        async with store.write() as transaction:
+            for hook in ("complete", "cleanup"):
+                await record_hooks(transaction, "j1", 1, hook=hook, plugins=["accounting"], now=1.0)
         w.cluster.job = make_observed()
         assert await seconds_of(w.ends.finish(record)) == 1.0
         assert w.cluster.told == [("remove", "jobs", "j-j1", UID, True)]
+        async with store.read() as transaction:
+            # The last hooks have not seen its pods: they run once more.
+            assert [*await hooks_of(transaction, "j1", 1)] == ["complete"]
         w.cluster.job = None
         await w.ends.finish(record)
         after = await w.record()
