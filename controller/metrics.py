@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.jobs.history.states import Happening
 from controller.jobs.pipeline.border import Call, Result
-from controller.jobs.reconcile.lifecycle import ObservedState
-from controller.jobs.reconcile.steps import Note, Step, Submit
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
+from controller.jobs.reconcile.lifecycle.steps import Note, Step, Submit
 from controller.jobs.reconcile.workqueue import Reason
 from controller.jobs.submission.dry_run import Answer
 

@@ -10,7 +10,7 @@ from controller.jobs.history.pod_records import make_pod_records
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobControl, JobPlugin, PluginContext, UsageLedger
 from controller.jobs.pipeline.plugin_loading import load_plugins, make_loaded
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, PluginChoice, read_settings

@@ -25,6 +25,15 @@ class Target(NamedTuple):
 _RELAY: Final = "tests/gateway/relay/"
 _ACCESS: Final = ("tests/gateway/core/access", "tests/gateway/core/downstream")
 _RECONCILE: Final = "tests/controller/jobs/reconcile/test_"
+_LIFECYCLE: Final = (
+    "tests/controller/jobs/reconcile/lifecycle",
+    f"{_RECONCILE}ending.py",
+    f"{_RECONCILE}observe.py",
+    "tests/controller/jobs/history/test_policy_timers.py",
+    "tests/controller/jobs/history/test_retries.py",
+    "tests/controller/jobs/history/test_unreadable.py",
+    "tests/controller/jobs/tools/test_runs.py",
+)
 _SESSIONS: Final = "tests/controller/sessions/test_"
 _BUS: Final = "tests/gateway/bus/test_"
 
@@ -86,18 +95,9 @@ TARGETS: Final = (
         "controller/sessions/publisher.py",
         (f"{_SESSIONS}publisher.py", f"{_SESSIONS}snapshot.py", f"{_SESSIONS}published.py"),
     ),
-    Target(
-        "controller/jobs/reconcile/lifecycle.py",
-        (
-            f"{_RECONCILE}lifecycle.py",
-            f"{_RECONCILE}next_steps.py",
-            f"{_RECONCILE}ending.py",
-            f"{_RECONCILE}observe.py",
-            "tests/controller/jobs/history/test_policy_timers.py",
-            "tests/controller/jobs/history/test_retries.py",
-            "tests/controller/jobs/history/test_unreadable.py",
-            "tests/controller/jobs/tools/test_runs.py",
-        ),
+    *(
+        Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
+        for module in ("next_step", "submitted", "failure", "timed_policies", "removal")
     ),
     Target(
         "controller/jobs/reconcile/ending.py",

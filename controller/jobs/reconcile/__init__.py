@@ -1,7 +1,7 @@
 """Brings each job from what is to what should be: observe, decide, act, requeue.
 
 - ``workqueue``, ``reconciler``: which job is looked at when, by which worker.
-- ``observe``: a job in store and cache at one moment. ``lifecycle``: the next step (no I/O).
+- ``observe``: reads a job from store and cache. ``lifecycle``: the next step (no I/O).
 - ``actions``: does a step; those that make or end an attempt by ``submitting`` and ``ending``.
 - ``plugin_calls``, ``requeue``: a step that is not done yet is looked at later.
 - ``adoption``: VolcanoJobs that the store does not know. ``monitoring``: due hooks of plugins.

@@ -11,13 +11,13 @@ from typing import Any, Final, assert_never
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.history.job_record import JobRecords
-from controller.jobs.history.pod_records import are_recorded, is_of, make_pod_records
+from controller.jobs.history.pod_records import are_recorded, make_pod_records
 from controller.jobs.history.states import Happening, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.reconcile import steps
 from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, EndActions
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle import steps
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
@@ -30,7 +30,6 @@ from controller.store.jobs.pods import pod_records_of, upsert_pod_records
 from controller.store.jobs.progress import attempts_of, move_attempt, start_attempt
 from controller.store.jobs.timers import Timer, replace_timers
 from controller.store.jobs.tools import find_tool, set_run
-from controller.volcano.observed import ObservedPod
 
 NEWS_SECONDS: Final = 30.0
 """How long the end of a job waits for news of its pods, when there is reason to."""
@@ -156,8 +155,8 @@ class Actions:
             self._records.readable_job(record),
             record.attempt,
             runs=seen.runs,
-            present=_own(seen, seen.pods),
-            departed=_own(seen, seen.departed),
+            present=seen.own(seen.pods),
+            departed=seen.own(seen.departed),
             now=self._records.clock(),
             looked_until=self._looked_until,
         )
@@ -253,7 +252,7 @@ class Actions:
 
     def _start_of(self, seen: ObservedState) -> float:
         """Return when this attempt began to run: when its first program did, if that is known."""
-        starts = [pod.started_at for pod in _own(seen, seen.pods) if pod.started_at]
+        starts = [pod.started_at for pod in seen.own(seen.pods) if pod.started_at]
         starts += [run.started_at for run in seen.runs.values() if run.started_at]
         now = self._records.clock()
         # Nodes have clocks of their own, and the cluster's times are whole seconds.
@@ -329,10 +328,6 @@ def _dated(details: steps.Details, now: float) -> dict[str, Any] | None:
     return None if details is None else {**details, "at": now}
 
 
-def _own(seen: ObservedState, pods: tuple[ObservedPod, ...]) -> list[ObservedPod]:
-    return [pod for pod in pods if is_of(pod, seen.record.uid, seen.runs)]
-
-
 def _missing_mount_points(seen: ObservedState) -> set[int]:
-    pods = _own(seen, (*seen.pods, *seen.departed))
+    pods = seen.own((*seen.pods, *seen.departed))
     return {number for pod in pods for number in pod.missing_mount_points}

@@ -12,9 +12,9 @@ from controller.jobs.history.job_record import JobRecords, decided_as
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
+from controller.jobs.reconcile.lifecycle.steps import Conclude, Confirm, Details, StartNextAttempt
 from controller.jobs.reconcile.requeue import RequeueAfter
-from controller.jobs.reconcile.steps import Conclude, Confirm, Details, StartNextAttempt
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
 from controller.store.jobs.connections import touch_jobs

@@ -14,7 +14,7 @@ from typing import Final
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership

@@ -11,7 +11,7 @@ from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import has_delayed
 from controller.jobs.history.unreadable import read_known, why_parked
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.reconcile.lifecycle import ObservedState, hooks_matter
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, hooks_matter
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.addresses import rank_services_of
 from controller.jobs.tools.runs import DueRun, due_run, why_unwanted

@@ -18,14 +18,14 @@ from typing import Final, Protocol
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.containment import Containment
-from controller.jobs.history.pod_records import is_of
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.lifecycle import ObservedState, decide
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
+from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Rest, Step
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.requeue import Requeue, RequeueAfter
-from controller.jobs.reconcile.steps import Finish, RecordPods, Rest, Step
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
@@ -274,9 +274,8 @@ class Reconciler:
 
         Another look shows them no more.
         """
-        uid, runs = seen.record.uid, seen.runs
-        left = {pod.uid for pod in seen.departed if is_of(pod, uid, runs)}
-        self._logs.observe(seen.record, seen.pods, seen.departed, {*runs, *left})
+        left = {pod.uid for pod in seen.own(seen.departed)}
+        self._logs.observe(seen.record, seen.pods, seen.departed, {*seen.runs, *left})
 
     async def _add_all(self) -> None:
         """Have everything looked at once; what changes overtakes it."""

@@ -19,7 +19,7 @@ from controller.jobs.history.states import State
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plans import Plans
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.requeue import RequeueAfter

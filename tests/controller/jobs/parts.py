@@ -20,11 +20,11 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
+from controller.jobs.reconcile.lifecycle.steps import Step
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
-from controller.jobs.reconcile.steps import Step
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions

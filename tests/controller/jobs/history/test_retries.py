@@ -8,8 +8,8 @@ import pytest
 
 from controller.jobs.history.retries import policies_of, triggered, used_retries
 from controller.jobs.history.states import State
-from controller.jobs.reconcile.lifecycle import decide
-from controller.jobs.reconcile.steps import (
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
     Confirm,
     ConfirmPods,

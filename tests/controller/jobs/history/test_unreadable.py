@@ -8,8 +8,8 @@ import pytest
 
 from controller.jobs.history.states import Happening
 from controller.jobs.history.unreadable import read_known, why_parked
-from controller.jobs.reconcile.lifecycle import decide
-from controller.jobs.reconcile.steps import (
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
     EndOverdue,
     Expose,

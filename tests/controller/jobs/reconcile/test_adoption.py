@@ -12,8 +12,8 @@ import pytest
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.lifecycle import decide
-from controller.jobs.reconcile.steps import Conclude
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.steps import Conclude
 from controller.jobs.tools.runs import why_unwanted
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term

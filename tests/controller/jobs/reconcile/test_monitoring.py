@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from controller.jobs.cluster.informer import Indexer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue

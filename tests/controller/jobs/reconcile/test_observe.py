@@ -6,7 +6,7 @@ import pytest
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.job_record import JobRecords
-from controller.jobs.reconcile.lifecycle import ObservedState
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.spec.accepted import public_spec
 from controller.store.database import Store

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.pipeline import Plan
-from controller.jobs.reconcile.lifecycle import decide
-from controller.jobs.reconcile.steps import Conclude, EndTool, Rest, StartTool
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.steps import Conclude, EndTool, Rest, StartTool
 from controller.jobs.tools.runs import (
     RunOf,
     describe_run,

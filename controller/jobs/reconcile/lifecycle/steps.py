@@ -1,4 +1,4 @@
-"""What may be the next step for a job: decided by ``lifecycle``, carried out by ``actions``."""
+"""What may be the next step for a job: decided by ``next_step``, carried out by ``actions``."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ class Conclude:
     details: Details = field(default=None, compare=False)
 
 
+SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
 LOST: Final = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
 
 

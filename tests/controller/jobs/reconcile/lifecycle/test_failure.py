@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.states import State
+from controller.jobs.reconcile.lifecycle.failure import MOST_ATTEMPTS
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.steps import (
+    Conclude,
+    ConfirmPods,
+    Rest,
+    StartNextAttempt,
+    Step,
+)
+from controller.store.jobs.pods import PodRecord
+from controller.volcano.observed import Ended, ObservedPod
+from tests.controller.jobs.history.test_retries import after_pods, job, on, ran, step_of
+from tests.controller.jobs.reconcile.lifecycle.records import RUNS, SUBMITTED, confirmed, gone
+from tests.controller.samples import UID, make_observed, make_pod, make_seen
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason", "text"),
+    [
+        (make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
+                                              finished_at=None)), "exit_code", "exit code 3"),
+        (make_pod(phase="Failed", ended=Ended(exit_code=137, signal=9, reason="OOMKilled",
+                                              finished_at=None)), "out_of_memory", "memory"),
+        (make_pod(phase="Failed", reason="Evicted", message="no disk"), "evicted", "no disk"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str, text: str) -> None:
+    healthy = make_pod(1)
+    step = decide(make_seen(RUNS, make_observed("Failed"), healthy, pod))  # type: ignore[arg-type]  # parametrized
+    assert isinstance(step, Conclude)
+    assert step.reason == reason
+    assert text in (step.message or "")
+
+
+@pytest.mark.parametrize(
+    ("runs", "reason", "message"),
+    [
+        (gone("a", exit_code=7), "exit_code", "job 0 ended with exit code 7"),
+        (gone("a", exit_code=137, reason="OOMKilled"), "out_of_memory", None),
+        # The one that failed first, and not those that were killed for it.
+        (gone("a") | gone("b", 1, exit_code=7), "exit_code", "job 1 ended with exit code 7"),
+        (gone("a", exit_code=1, ended_at=9.0) | gone("b", 1, ended_at=8.0),
+         "exit_code", "job 1 ended with exit code 143 (SIGTERM)"),
+        # The last pod of a rank, and not one that was made good for.
+        (gone("a", exit_code=9) | gone("b", exit_code=7, seen_at=6.0),
+         "exit_code", "job 0 ended with exit code 7"),
+        (gone("a", exit_code=0), "failed", None),
+    ],
+)  # fmt: skip
+def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
+    runs: dict[str, PodRecord], reason: str, message: str | None
+) -> None:
+    step = confirmed(decide(make_seen(RUNS, make_observed("Failed"), runs=runs)))
+    assert isinstance(step, Conclude)
+    assert step.reason == reason
+    assert message in (None, step.message)
+
+
+def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
+    seen = make_seen(RUNS, make_observed("Failed"), make_pod())
+    assert decide(seen) == Rest()
+    aged = replace(RUNS, kept='{"first-start": "2.0"}')
+    assert decide(make_seen(aged, make_observed("Failed"), blind=True)) == Rest()
+    # None is there either, unless the cluster itself says so: the cache may be behind.
+    unexplained = ConfirmPods(Conclude(State.FAILURE, "failed"))
+    assert decide(make_seen(RUNS, make_observed("Failed"))) == unexplained
+    said = make_observed("Failed", message="PodFailed")
+    of_volcano = ConfirmPods(Conclude(State.FAILURE, "failed", "PodFailed"))
+    assert decide(make_seen(RUNS, said)) == of_volcano
+    assert decide(make_seen(RUNS, said, make_pod())) == Rest()
+    over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
+                                                finished_at=5.0))  # fmt: skip
+    step = decide(make_seen(RUNS, make_observed("Failed"), over))
+    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
+
+
+QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}
+
+
+def refused(cause: str, **fields: Any) -> Step:
+    """Return what follows where Volcano gave up a job whose pods were refused for this."""
+    record = replace(SUBMITTED, explained=QUOTA | {"details": {"cause": cause}}, **fields)
+    return decide(make_seen(record, make_observed("Terminated")))
+
+
+def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attempt() -> None:
+    # After fifteen tries Volcano terminates it: some three minutes, whoever uses up the quota.
+    again = StartNextAttempt("forbidden", "exceeded quota")
+    assert refused("quota") == again
+    assert refused("missing_service_account") == again
+    ran = decide(make_seen(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True)))
+    of_another = replace(SUBMITTED, explained=QUOTA | {"uid": "of another"})
+    for step in (ran, decide(make_seen(of_another, make_observed("Terminated")))):
+        assert isinstance(step, Conclude)
+        assert step.reason == "stopped"
+
+
+def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
+    for step in (refused("pod_security"), refused("quota", attempt=MOST_ATTEMPTS)):
+        assert step == Conclude(State.FAILURE, "refused", "exceeded quota")
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        make_pod(phase="Failed", reason="Evicted", message="no disk"),
+        make_pod(phase="Failed", reason="NodeLost"),
+        make_pod(phase="Failed", disrupted="PreemptionByScheduler",
+                 ended=Ended(exit_code=137, signal=9, reason="Error", finished_at=3.0)),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
+    pod: ObservedPod,
+) -> None:
+    # Others fail for want of it, and are not why.
+    how = Ended(exit_code=1, signal=0, reason="Error", finished_at=3.0)
+    other = make_pod(1, phase="Failed", ended=how)
+    seen = make_seen(RUNS, make_observed("Failed"), other, pod, evictions_allowed=1)
+    step = decide(seen)
+    assert isinstance(step, StartNextAttempt)
+    assert step.why == "evicted"
+    spent = make_seen(replace(RUNS, evictions=1), make_observed("Failed"), pod, evictions_allowed=1)
+    step = decide(spent)
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (State.FAILURE, "evicted")
+
+
+@pytest.mark.parametrize("why", ["Evicted", "PreemptionByScheduler", "EvictionByEvictionAPI"])
+def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> None:
+    seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
+    step = decide(replace(seen, evictions_allowed=1))
+    assert isinstance(step, StartNextAttempt)
+    assert step.why == "evicted"
+
+
+def test_retries_that_went_to_evictions_are_given_back() -> None:
+    evicted = gone("a", reason="Evicted", exit_code=137, seen_at=3.0)
+    failed = gone("b", exit_code=7, seen_at=6.0)
+    exhausted = make_observed("Failed", retries=2, max_retry=2)
+    seen = make_seen(RUNS, exhausted, runs=evicted | failed, evictions_allowed=1)
+    step = decide(seen)
+    assert isinstance(step, StartNextAttempt)
+    assert step.why == "evicted"
+    # Not more often than evictions are made good for,
+    assert isinstance(decide(replace(seen, evictions_allowed=0)), Conclude)
+    # nor where the job itself has used all of them, or no policy asked for a restart.
+    assert isinstance(decide(replace(seen, runs=failed)), Conclude)
+    left = make_observed("Failed", retries=1, max_retry=2)
+    assert isinstance(decide(replace(seen, job=left)), Conclude)
+
+
+@pytest.mark.parametrize(
+    ("phase", "action"), [("Aborted", "AbortJob"), ("Terminated", "TerminateJob")]
+)
+def test_one_that_volcano_stopped_by_a_policy_says_by_which(phase: str, action: str) -> None:
+    why = "job 0 ended with exit code 7"
+    step = step_of(job(on(action)), ran(), phase=phase)
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
+    assert step.message == f"{why}: {action}, as its policy says"
+    assert (step.details or {})["cause"]
+    # Whoever else did it: what is known of its pods is said all the same.
+    for record in (job(), job(on("CompleteJob"))):
+        step = step_of(record, ran(), phase=phase)
+        assert isinstance(step, Conclude)
+        assert step.message == f"its VolcanoJob is {phase}: {why}"
+    assert step_of(job(), phase=phase) == Conclude(
+        State.FAILURE, "stopped", f"its VolcanoJob is {phase}"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields", [{"stopping": True}, {"ordered": "AbortJob", "ordered_why": "so"}]
+)
+def test_no_policy_follows_what_we_had_done(fields: dict[str, Any]) -> None:
+    step = after_pods(step_of(job(on("RestartJob"), **fields), ran()))
+    assert isinstance(step, Conclude)
+    failed = "job 0 ended with exit code 7"
+    said = "so: AbortJob, as its policy says" if "ordered" in fields else failed
+    assert (step.outcome, step.message) == (State.FAILURE, said)
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "reason"),
+    [("AbortJob", State.FAILURE, "stopped"), ("CompleteJob", State.SUCCESS, "completed")],
+)
+def test_an_end_that_a_policy_wants_says_so(action: str, outcome: Any, reason: str) -> None:
+    step = after_pods(step_of(job(on(action)), ran()))
+    assert isinstance(step, Conclude)
+    text = f"job 0 ended with exit code 7: {action}, as its policy says"
+    assert (step.outcome, step.reason, step.message) == (outcome, reason, text)
+    assert (step.details or {})["cause"]
+
+
+def test_another_attempt_says_why() -> None:
+    step = after_pods(step_of(job(on("RestartTask")), ran()))
+    assert isinstance(step, StartNextAttempt)
+    assert step.message == (
+        "job 0 ended with exit code 7; Volcano has not carried out its policy RestartTask: "
+        "the whole job is started again, as another attempt"
+    )
+    evicted = ran(code=137, reason="Evicted")
+    step = after_pods(step_of(job(on("RestartJob")), evicted, evictions_allowed=1))
+    assert isinstance(step, StartNextAttempt)
+    assert (step.why, step.message.endswith("; submitted again")) == ("evicted", True)
+    gives_up: dict[str, Any] = {"retries": 2, "max_retry": 2}
+    # It was made good for, at the cost of a retry that another failure needed.
+    before = ran(code=137, at=5.0, reason="Evicted", pod_uid="before", seen_at=0.5)
+    record = job(on("AbortJob", exit_code=99))
+    step = after_pods(step_of(record, before, ran(), evictions_allowed=1, **gives_up))
+    assert isinstance(step, StartNextAttempt)
+    assert step.message.endswith("; submitted again: retries that went to evictions are given back")
+
+
+def test_where_nothing_says_what_applied_nothing_is_started_again() -> None:
+    step = after_pods(step_of(job(on("RestartJob"))))
+    assert isinstance(step, Conclude)
+    assert step.message == (
+        "it failed; no record says which of its policies applied, so nothing is started again"
+    )

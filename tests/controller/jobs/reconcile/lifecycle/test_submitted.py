@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.explanations import explain_waiting
+from controller.jobs.history.states import Happening, State
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.steps import (
+    Conclude,
+    Confirm,
+    Expose,
+    KeepForRecovery,
+    Note,
+    Rest,
+    Restore,
+    RunHooks,
+    StartNextAttempt,
+    Step,
+    Stop,
+)
+from controller.store.jobs.job_rows import JobRecord
+from controller.volcano.names import FIRST_START_ANNOTATION
+from controller.volcano.observed import Ended, ObservedPod
+from tests.controller.jobs.history.test_retries import job, step_of
+from tests.controller.jobs.reconcile.lifecycle.records import KEPT, RUNS, SUBMITTED, confirmed
+from tests.controller.samples import (
+    UID,
+    make_observed,
+    make_pod,
+    make_record,
+    make_seen,
+    written_down,
+)
+
+
+def test_companions_come_before_anything_is_told() -> None:
+    assert decide(make_seen(SUBMITTED, make_observed(), exposed=False)) == Expose()
+
+
+def test_a_job_that_waits_says_why() -> None:
+    assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == Note(
+        Happening.WAITS, "queued", "waiting in the queue"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (make_pod(running=False, node="", phase="Pending"), "queued"),
+        (make_pod(running=False, waiting="ContainerCreating"), "preparing"),
+        (make_pod(running=False, waiting="ImagePullBackOff"), "image"),
+        (make_pod(running=False, waiting="ImageInspectError"), "image"),
+        (make_pod(running=False, waiting="CreateContainerConfigError"), "configuration"),
+        (make_pod(waiting="ErrImagePull", owner_uid="of another"), "queued"),
+        (make_pod(waiting="ErrImagePull", deleting=True), "queued"),
+    ],
+)
+def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> None:
+    step = decide(make_seen(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
+    assert isinstance(step, Note)
+    assert step.reason == reason
+
+
+NO_NODE = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity/selector."
+
+
+@pytest.mark.parametrize(
+    ("pods", "kept", "told"),
+    [
+        ((make_pod(running=False, node="", unscheduled=NO_NODE),), None,
+         ("unschedulable", NO_NODE)),
+        # Always the same pod's of a gang.
+        ((make_pod(1, node="", unscheduled="b"), make_pod(0, node="", unscheduled="a")), None,
+         ("unschedulable", "a")),
+        ((), {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
+         ("forbidden", "exceeded quota")),
+        # Those that are there wait for the one that may not be made.
+        ((make_pod(node="", unscheduled="gang"),),
+         {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
+         ("forbidden", "exceeded quota")),
+        ((make_pod(node="", unscheduled=NO_NODE),),
+         {"uid": UID, "reason": "queued", "message": "waiting in the queue: full"},
+         ("unschedulable", NO_NODE)),
+        ((make_pod(running=False, waiting="ImagePullBackOff"),),
+         {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
+         ("image", "the image cannot be pulled")),
+        ((), {"uid": "of another", "reason": "forbidden", "message": "exceeded quota"},
+         ("queued", "waiting in the queue")),
+        ((), {"uid": UID, "reason": "queued", "message": "waiting in the queue: full"},
+         ("queued", "waiting in the queue: full")),
+    ],
+)  # fmt: skip
+def test_why_it_waits_is_what_the_cluster_says(
+    pods: tuple[ObservedPod, ...], kept: dict[str, str] | None, told: tuple[str, str]
+) -> None:
+    found = explain_waiting(make_observed("Pending"), pods, kept)
+    assert (found.reason, found.message) == told
+    record = replace(SUBMITTED, explained=kept)
+    runs = written_down(record, *pods)
+    step = decide(make_seen(record, make_observed("Pending"), *pods, runs=runs))
+    assert step == Note(Happening.WAITS, *told)
+
+
+def told_with(at: object, message: str, reason: str = "queued") -> JobRecord:
+    details: Mapping[str, Any] | None = None if at is None else {"at": at}
+    explained = {"uid": UID, "reason": "queued", "message": "waiting in the queue: 4 of 9"}
+    return replace(SUBMITTED, reason=reason, message=message, details=details, explained=explained)
+
+
+NEWS = Note(Happening.WAITS, "queued", "waiting in the queue: 4 of 9")
+
+
+@pytest.mark.parametrize(
+    ("record", "now", "step"),
+    [
+        # Counts change with every job that comes and goes: they are told after a while.
+        (told_with(1000, "waiting in the queue: 3 of 9"), 1299.9, Rest()),
+        (told_with(1000.0, "waiting in the queue: 3 of 9"), 1300.0, NEWS),
+        (told_with(None, "waiting in the queue: 3 of 9"), 1000.0, NEWS),
+        (told_with("soon", "waiting in the queue: 3 of 9"), 1000.0, NEWS),
+        (told_with(1000, "waiting in the queue: 4 of 9"), 2000.0, Rest()),
+        # Anything else is told at once.
+        (told_with(1000, "waiting in the queue: it is full"), 1000.0, NEWS),
+        (told_with(1000, "waiting in the queue: 3 of 9", "paused"), 1000.0, NEWS),
+        (replace(told_with(1000, "waiting in the queue: 3 of 9"), state="RUNNING"), 1000.0, NEWS),
+    ],
+)
+def test_why_a_job_waits_is_not_told_anew_for_every_number(
+    record: JobRecord, now: float, step: Step
+) -> None:
+    assert decide(make_seen(record, make_observed("Pending"), now=now)) == step
+
+
+def test_a_job_that_runs_is_told_and_then_started() -> None:
+    assert decide(make_seen(SUBMITTED, make_observed())) == Note(Happening.STARTED, None, None)
+    assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
+    assert decide(make_seen(RUNS, make_observed(), make_pod())) == Rest()
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
+@pytest.mark.parametrize("ran", [True, False])
+def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str, ran: bool) -> None:
+    started = Note(Happening.STARTED, None, None)
+    over = make_observed(phase, ran=ran)
+    step = decide(make_seen(SUBMITTED, over))
+    assert (step == started) is ran
+    assert isinstance(confirmed(decide(make_seen(RUNS, over))), Conclude)
+    # Where Volcano has removed it already, it is told by how it was last.
+    step = decide(make_seen(SUBMITTED, None, last=over))
+    assert (step == started) is ran
+    assert isinstance(decide(make_seen(RUNS, None, last=over)), Confirm)
+    other = replace(over, uid="of another attempt")
+    assert isinstance(decide(make_seen(SUBMITTED, None, last=other)), Confirm)
+    ended = replace(SUBMITTED, desired="ended", state="CANCELING")
+    assert isinstance(decide(make_seen(ended, over)), Conclude)
+
+
+def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do() -> None:
+    # Its pods say when it began, so long as they are those that did.
+    restarted = make_pod(started_at=900.0)
+    step = decide(make_seen(RUNS, make_observed(), restarted))
+    assert step == KeepForRecovery('{"first-start": "2.0"}')
+    assert decide(make_seen(replace(RUNS, kept=step.what), make_observed(), restarted)) == Rest()
+    assert decide(make_seen(RUNS, make_observed("Aborting"))) == step
+    # A later attempt's VolcanoJob was made with it.
+    annotations = {FIRST_START_ANNOTATION: "2.0"}
+    assert decide(make_seen(RUNS, make_observed(annotations=annotations), restarted)) == Rest()
+    # More time is news to the cluster in any case.
+    extended = replace(RUNS, allocated_seconds=90.0)
+    more = decide(make_seen(extended, make_observed(), make_pod()))
+    assert more == KeepForRecovery('{"allocated-seconds": "90.0", "first-start": "2.0"}')
+    given = {**RUNS.spec, "time_allocation_seconds": 90}
+    assert decide(make_seen(replace(extended, spec=given), make_observed(), make_pod())) == Rest()
+
+
+def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_do() -> None:
+    observed = make_observed()
+    assert decide(make_seen(RUNS, observed, lost=True)) == Restore()
+    # Just made, and not yet seen: nothing waits for that.
+    waits = decide(make_seen(SUBMITTED, make_observed(), lost=True))
+    assert waits == Note(Happening.STARTED, None, None)
+    assert decide(make_seen(RUNS, observed, started=False, lost=True)) == RunHooks("start")
+
+
+def test_a_job_that_is_started_over_waits_again() -> None:
+    step = decide(make_seen(RUNS, make_observed("Restarting")))
+    assert step == Note(Happening.WAITS, "restarting", "starting again")
+
+
+def test_a_volcano_job_that_is_no_longer_seen_is_looked_for_before_it_is_believed() -> None:
+    assert decide(make_seen(RUNS)) == Confirm()
+    assert decide(make_seen(RUNS, make_observed(uid="of another"))) == Confirm()
+
+
+def test_a_job_that_somebody_deletes_in_the_cluster_has_failed() -> None:
+    step = decide(make_seen(RUNS, make_observed(deleting=True)))
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (State.FAILURE, "deleted")
+
+
+def test_a_volcano_job_that_somebody_deletes_is_told_of() -> None:
+    step = decide(make_seen(KEPT, make_observed(deleting=True)))
+    text = "its VolcanoJob was deleted by somebody else"
+    assert step == Conclude(State.FAILURE, "deleted", text)
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "reason"),
+    [
+        ("Completed", State.SUCCESS, "completed"),
+        ("Failed", State.FAILURE, "exit_code"),
+        ("Running", State.FAILURE, "lost"),
+        ("Terminating", State.FAILURE, "lost"),
+    ],
+)
+def test_one_that_was_over_before_it_went_ended_as_it_did(
+    phase: str, outcome: State, reason: str
+) -> None:
+    failed = make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
+                                                  finished_at=8.0))  # fmt: skip
+    gone = decide(make_seen(RUNS, None, failed, last=make_observed(phase, deleting=True)))
+    assert isinstance(gone, Confirm)
+    assert isinstance(gone.then, Conclude)
+    assert (gone.then.outcome, gone.then.reason) == (outcome, reason)
+    if phase in ("Completed", "Failed"):
+        going = decide(make_seen(RUNS, make_observed(phase, deleting=True), failed))
+        assert going == gone.then
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "reason"),
+    [
+        ("Completed", State.SUCCESS, "completed"),
+        ("Failed", State.FAILURE, "failed"),
+        ("Aborted", State.FAILURE, "stopped"),
+        ("Terminated", State.FAILURE, "stopped"),
+    ],
+)
+def test_how_a_volcano_job_ended_is_how_the_job_ends(
+    phase: str, outcome: State, reason: str
+) -> None:
+    step = confirmed(decide(make_seen(RUNS, make_observed(phase))))
+    assert isinstance(step, Conclude)
+    assert (step.outcome, step.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
+def test_while_a_volcano_job_is_being_ended_nothing_is_done(phase: str) -> None:
+    assert decide(make_seen(RUNS, make_observed(phase), make_pod())) == Rest()
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_what_we_ordered_is_the_end_unless_it_is_suspended_meanwhile(stopping: bool) -> None:
+    ordered = job(ordered="TerminateJob", ordered_why="so", stopping=stopping)
+    step = step_of(ordered, phase="Aborted")
+    end = Conclude(State.FAILURE, "stopped", "so: TerminateJob, as its policy says")
+    assert (step == end) is not stopping
+    assert isinstance(step, StartNextAttempt) is stopping
+    completed = job(ordered="CompleteJob", ordered_why="so")
+    done = Conclude(State.SUCCESS, "completed", "so: CompleteJob, as its policy says")
+    assert step_of(completed, phase="Completed") == done
+    # What was ordered and came too late is no reason for a good end.
+    plain = step_of(job(ordered="AbortJob", ordered_why="so"), phase="Completed")
+    assert plain == Conclude(State.SUCCESS, "completed")
+
+
+WANTED_STILL = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0,
+                           desired="suspended")  # fmt: skip
+
+
+STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="being suspended")
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
+def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
+    assert decide(make_seen(WANTED_STILL, make_observed(phase))) == Stop(UID)
+
+
+def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt() -> None:
+    aborted = make_observed("Aborted")
+    assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Rest()
+    assert decide(make_seen(STOPPING, aborted, make_pod())) == Rest()
+    told = decide(make_seen(STOPPING, aborted))
+    assert told == Note(Happening.SUSPENDED, "asked", "suspended as asked")
+    suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
+                        kept='{"first-start": "2.0"}')  # fmt: skip
+    assert decide(make_seen(suspended, aborted)) == Rest()
+    resumed = replace(suspended, desired="run")
+    assert isinstance(step := decide(make_seen(resumed, aborted)), StartNextAttempt)
+    assert step.why == "resumed"
+    # Also one that is resumed before it was stopped: the command is on its way.
+    assert isinstance(
+        decide(make_seen(replace(STOPPING, desired="run"), aborted)), StartNextAttempt
+    )
