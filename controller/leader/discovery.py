@@ -17,7 +17,7 @@ from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities, keep_capabilities
-from controller.volcano.capabilities import PATH, read_openapi
+from controller.volcano.rules.capabilities import PATH, read_openapi
 
 AGAIN_SECONDS: Final = 300.0
 """An upgrade of Volcano is noticed after this long."""

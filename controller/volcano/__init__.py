@@ -1,9 +1,10 @@
 """The VolcanoJob: how it is made, what it may not be, and what is read from one. No I/O.
 
-- ``quantity``: amounts of processors and memory.
-- ``manifest``: the parts of a VolcanoJob as typed objects that plugins change, and its JSON.
-- ``preflight``: the rules of Volcano's CRD and webhooks, and of Kubernetes, that it could break.
-- ``phases``: Volcano's phases and what they mean for a job.
-- ``observed``: what is read from VolcanoJobs and pods.
 - ``names``: names and labels of everything that is made for a job.
+- ``manifest``: the parts of a VolcanoJob as typed objects that plugins change, and its JSON.
+  ``quantity``: amounts of processors and memory. ``policies``: retry policies, and their
+  arithmetic. ``network``: what a NetworkPolicy says.
+- ``rules``: what Volcano and Kubernetes take. ``reasons``: why they refused it, or it waits.
+- ``observed``: what is read from VolcanoJobs, pods and Services; ``fields``: all that is kept of
+  them. ``phases``: Volcano's phases and what they mean for a job.
 """

@@ -21,7 +21,7 @@ from deploy.local.cluster.lags import chosen_lags
 from deploy.local.cluster.volcano.pods import make_group
 from tests.controller.lag_seeds import LAG_SEEDS
 from tests.controller.running import Controller, eventually, running
-from tests.controller.volcano.test_waiting import QUOTA, created
+from tests.controller.volcano.reasons.test_waiting import QUOTA, created
 from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]

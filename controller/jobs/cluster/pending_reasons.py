@@ -25,8 +25,8 @@ from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, move_job
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
-from controller.volcano.room import NO_NODE_FITS, NodeRoom, read_node, why_no_node
-from controller.volcano.waiting import (
+from controller.volcano.reasons.room import NO_NODE_FITS, NodeRoom, read_node, why_no_node
+from controller.volcano.reasons.waiting import (
     QUEUED,
     Explanation,
     explain_group,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.volcano.causes import cause_of_missing, image_error, scheduling_details
 from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
-from controller.volcano.room import NO_NODE_FITS
-from controller.volcano.waiting import QUEUED, Explanation
+from controller.volcano.reasons.causes import cause_of_missing, image_error, scheduling_details
+from controller.volcano.reasons.room import NO_NODE_FITS
+from controller.volcano.reasons.waiting import QUEUED, Explanation
 from shared.plain import plain_text
 
 LONGEST: Final = 2000

@@ -41,7 +41,6 @@ from controller.store.instance import find_capabilities
 from controller.store.jobs.hook_runs import HookFailure, drop_hook_failure, record_hook_failure
 from controller.store.jobs.places import HeldPlace
 from controller.store.jobs.progress import Hook, record_hooks, set_due
-from controller.volcano.capabilities import Capabilities
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
@@ -50,8 +49,9 @@ from controller.volcano.names import (
     labels_of,
     volcano_job_name,
 )
-from controller.volcano.preflight import findings
-from controller.volcano.topology import fit_init_containers
+from controller.volcano.rules.capabilities import Capabilities
+from controller.volcano.rules.preflight import findings
+from controller.volcano.rules.topology import fit_init_containers
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0

@@ -41,8 +41,8 @@ from controller.store.jobs.progress import (
 )
 from controller.store.sessions.session_rows import sids_made_with
 from controller.store.vault import VaultClosed
-from controller.volcano.denials import findings_of
 from controller.volcano.observed import ObservedJob
+from controller.volcano.reasons.denials import findings_of
 from shared.plain import plain_text
 
 LOOK_AGAIN_SECONDS: Final = 0.5

@@ -13,7 +13,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import Problem
 from controller.kube.errors import KubeError
-from controller.volcano.denials import findings_of
+from controller.volcano.reasons.denials import findings_of
 
 # Webhooks are anybody's, and say as much as they like.
 _MOST_PROBLEMS: Final = 100

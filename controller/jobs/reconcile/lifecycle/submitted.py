@@ -34,7 +34,7 @@ from controller.jobs.reconcile.lifecycle.timed_policies import due_policies
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import ObservedJob
 from controller.volcano.phases import Progress, progress_of
-from controller.volcano.waiting import Explanation
+from controller.volcano.reasons.waiting import Explanation
 
 QUIET_SECONDS: Final = 300.0
 """How long a message is not told again of which only numbers have changed."""

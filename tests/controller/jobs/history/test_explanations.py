@@ -13,9 +13,9 @@ from controller.jobs.history.explanations import (
     same_but_for_numbers,
 )
 from controller.volcano.observed import ObservedPod, read_pod
-from controller.volcano.waiting import Explanation
+from controller.volcano.reasons.waiting import Explanation
 from tests.controller.samples import UID, make_observed
-from tests.controller.volcano.test_causes import NOT_FOUND
+from tests.controller.volcano.reasons.test_causes import NOT_FOUND
 
 WAITS = make_observed("Pending")
 

@@ -10,7 +10,7 @@ from controller.jobs.history.failures import LONGEST_TAIL, MOST_LINES, explain_f
 from controller.jobs.history.pod_records import are_recorded, make_pod_records
 from controller.volcano.observed import ObservedPod, read_pod
 from tests.controller.samples import UID, make_job, make_observed
-from tests.controller.volcano.test_causes import NO_PROGRAM, RUNC
+from tests.controller.volcano.reasons.test_causes import NO_PROGRAM, RUNC
 
 NEVER = "1970-01-01T00:00:00Z"
 AT = "2026-11-22T10:00:00Z"

@@ -32,7 +32,7 @@ from controller.store.jobs.mount_points import (
     let_mount_points_go,
     note_missing,
 )
-from controller.volcano.capabilities import PATH, read_openapi
+from controller.volcano.rules.capabilities import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.conftest import Clock
 from tests.controller.jobs.parts import Parts, make_parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.volcano.causes import (
+from controller.volcano.reasons.causes import (
     cause_of_missing,
     cause_of_queue,
     cause_of_refusal,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.volcano.observed import read_pod
-from controller.volcano.waiting import (
+from controller.volcano.reasons.waiting import (
     LONGEST,
     Explanation,
     explain_group,

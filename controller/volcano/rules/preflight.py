@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.policies import problems_of
-from controller.volcano.topology import topology_problems
+from controller.volcano.rules.topology import topology_problems
 
 Finding = tuple[str, str]
 """A path within the VolcanoJob, and what is wrong there."""

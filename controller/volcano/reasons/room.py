@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.volcano.quantity import parse_quantity
-from controller.volcano.waiting import Explanation
+from controller.volcano.reasons.waiting import Explanation
 from shared.plain import plain_text
 
 NO_NODE_FITS: Final = "no_node_fits"

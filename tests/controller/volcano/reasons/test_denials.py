@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.spec.origins import problems_with
-from controller.volcano.denials import findings_of
+from controller.volcano.reasons.denials import findings_of
 from tests.controller.samples import make_job
 
 WEBHOOK = 'admission webhook "validatejob.volcano.sh" denied the request: '

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.volcano.causes import (
+from controller.volcano.observed import read_time
+from controller.volcano.reasons.causes import (
     cause_of_missing,
     cause_of_queue,
     cause_of_refusal,
     scheduling_details,
 )
-from controller.volcano.denials import sentence_of
-from controller.volcano.observed import read_time
+from controller.volcano.reasons.denials import sentence_of
 from shared.plain import plain_text
 
 _PODS_REFUSED: Final = ("FailedCreate",)
