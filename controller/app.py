@@ -64,7 +64,7 @@ from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
 from controller.store.instance import ensure_position
-from controller.store.jobs.hook_runs import blocked_calls
+from controller.store.jobs.progress.hook_runs import blocked_calls
 from controller.store.news import UpdateNews
 from controller.store.vault import Vault
 from controller.webhooks.dispatcher import Webhooks

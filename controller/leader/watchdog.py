@@ -17,7 +17,11 @@ from typing import Final, Protocol
 
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.store.database import Store
-from controller.store.jobs.hook_runs import HookFailure, drop_hook_failure, record_hook_failure
+from controller.store.jobs.progress.hook_runs import (
+    HookFailure,
+    drop_hook_failure,
+    record_hook_failure,
+)
 from shared.errors import FumaroleError
 
 BEAT_SECONDS: Final = 0.25

@@ -22,7 +22,7 @@ from controller.jobs.spec.files import files_of
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.paths import VolumePath, place_of
 from controller.jobs.spec.volumes import Place, find_place
-from controller.store.jobs.places import HeldPlace
+from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
 from controller.volcano.names import CLEANING_CONTAINER, FILES_CONTAINER
 

@@ -24,9 +24,9 @@ from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.pods import PodRecord, pod_records_of
-from controller.store.jobs.progress import Attempt, attempts_of
-from controller.store.jobs.stored_logs import StoredLog, logs_of
+from controller.store.jobs.progress.attempts import Attempt, attempts_of
+from controller.store.jobs.progress.pods import PodRecord, pod_records_of
+from controller.store.jobs.progress.stored_logs import StoredLog, logs_of
 from controller.store.outbox.update_rows import updates_of
 
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]

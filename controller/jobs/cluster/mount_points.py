@@ -24,8 +24,7 @@ from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.job_rows import JobRecord, find_jobs
-from controller.store.jobs.mount_points import (
+from controller.store.jobs.between_jobs.mount_points import (
     Cleaning,
     MountPoints,
     begin_cleaning,
@@ -34,6 +33,7 @@ from controller.store.jobs.mount_points import (
     outputs_not_held,
     places_to_clean,
 )
+from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.volcano.manifest import Task, VolcanoJob, escape
 from controller.volcano.names import INSTANCE_LABEL
 from controller.volcano.observed import ObservedJob, read_job

@@ -38,9 +38,13 @@ from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities
-from controller.store.jobs.hook_runs import HookFailure, drop_hook_failure, record_hook_failure
-from controller.store.jobs.places import HeldPlace
-from controller.store.jobs.progress import Hook, record_hooks, set_due
+from controller.store.jobs.between_jobs.places import HeldPlace
+from controller.store.jobs.progress.attempts import Hook, record_hooks, set_due
+from controller.store.jobs.progress.hook_runs import (
+    HookFailure,
+    drop_hook_failure,
+    record_hook_failure,
+)
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,

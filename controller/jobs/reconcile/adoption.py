@@ -36,7 +36,7 @@ from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
-from controller.store.jobs.connections import record_connections
+from controller.store.jobs.between_jobs.connections import record_connections
 from controller.store.jobs.job_rows import (
     JobRecord,
     has_jobs,
@@ -44,7 +44,7 @@ from controller.store.jobs.job_rows import (
     insert_job,
     known_jobs,
 )
-from controller.store.jobs.progress import intend_companions, record_attempt
+from controller.store.jobs.progress.attempts import intend_companions, record_attempt
 from controller.store.jobs.tools import attach_tools
 from controller.volcano.names import (
     CREATED_ANNOTATION,

@@ -17,7 +17,9 @@ from controller.jobs.reconcile.lifecycle.steps import Conclude, Confirm, Details
 from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs.connections import touch_jobs
+from controller.store.jobs.between_jobs.connections import touch_jobs
+from controller.store.jobs.between_jobs.mount_points import let_mount_points_go
+from controller.store.jobs.between_jobs.predecessors import settle_followers
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     JobRecord,
@@ -25,10 +27,7 @@ from controller.store.jobs.job_rows import (
     ask_to_end,
     lock_job,
 )
-from controller.store.jobs.mount_points import let_mount_points_go
-from controller.store.jobs.pods import PodRecord, pod_records_of
-from controller.store.jobs.predecessors import settle_followers
-from controller.store.jobs.progress import (
+from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     attempts_of,
     companions_of,
@@ -40,7 +39,8 @@ from controller.store.jobs.progress import (
     record_attempt,
     start_attempt,
 )
-from controller.store.jobs.timers import replace_timers
+from controller.store.jobs.progress.pods import PodRecord, pod_records_of
+from controller.store.jobs.progress.timers import replace_timers
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.audit import AuditRecord, write_audit

@@ -19,7 +19,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership
 from controller.store.jobs.job_rows import hold_jobs
-from controller.store.jobs.progress import due_jobs, set_due
+from controller.store.jobs.progress.attempts import due_jobs, set_due
 
 LOOK_SECONDS: Final = 0.5
 ALIVE_SECONDS: Final = 5.0

@@ -29,9 +29,9 @@ from controller.jobs.spec.problems import JobRejected
 from controller.jobs.tools.shape import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
+from controller.store.jobs.between_jobs.mount_points import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
-from controller.store.jobs.mount_points import hold_mount_points
-from controller.store.jobs.progress import (
+from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     companions_of,
     drop_companions,

@@ -19,8 +19,13 @@ from controller.jobs.spec.paths import VolumePath, parse_path
 from controller.jobs.spec.problems import JobRejected, make_path
 from controller.jobs.spec.volumes import VolumeSource, find_place
 from controller.store.database import Store, Transaction
+from controller.store.jobs.between_jobs.places import (
+    HeldPlace,
+    any_places,
+    hold_places,
+    others_places,
+)
 from controller.store.jobs.job_rows import JobRecord, oldest_jobs
-from controller.store.jobs.places import HeldPlace, any_places, hold_places, others_places
 from controller.volcano.quantity import Quantity
 
 _AT_ONCE: Final = 200

@@ -10,7 +10,7 @@ from controller.jobs.spec.owners import owner_key
 from controller.jobs.spec.parameters import PeerParameter
 from controller.jobs.spec.problems import Problem, make_path
 from controller.store.database import Store
-from controller.store.jobs.connections import (
+from controller.store.jobs.between_jobs.connections import (
     Caller,
     Peer,
     callers_of,

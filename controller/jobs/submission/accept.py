@@ -36,8 +36,8 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import read_maintenance
 from controller.store.jobs.batches import BatchRecord
+from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.store.jobs.job_rows import JobRecord, find_jobs, hold_jobs, insert_jobs
-from controller.store.jobs.places import HeldPlace
 from controller.store.jobs.tools import AttachedTool, attach_tools
 from controller.store.vault import Vault
 

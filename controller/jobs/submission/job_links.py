@@ -10,8 +10,13 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.owners import owner_key
 from controller.jobs.spec.problems import Problem
 from controller.store.database import Store, Transaction
+from controller.store.jobs.between_jobs.public_links import (
+    has_links,
+    release_links,
+    take_links,
+    why_not_links,
+)
 from controller.store.jobs.job_rows import lock_job
-from controller.store.jobs.public_links import has_links, release_links, take_links, why_not_links
 from controller.store.sessions.session_rows import (
     Session,
     insert_session,

@@ -20,10 +20,10 @@ from controller.jobs.submission.job_links import take_links_of, why_not_links_of
 from controller.jobs.submission.predecessors import predecessor_problems
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Transaction
-from controller.store.jobs.connections import record_connections
+from controller.store.jobs.between_jobs.connections import record_connections
+from controller.store.jobs.between_jobs.places import HeldPlace, hold_places, others_places
+from controller.store.jobs.between_jobs.predecessors import record_predecessors
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
-from controller.store.jobs.places import HeldPlace, hold_places, others_places
-from controller.store.jobs.predecessors import record_predecessors
 from controller.store.sessions.session_rows import Session, insert_session, make_sid
 
 

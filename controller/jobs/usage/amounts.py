@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.store.jobs.pods import PodRecord
-from controller.store.jobs.progress import Attempt
+from controller.store.jobs.progress.attempts import Attempt
+from controller.store.jobs.progress.pods import PodRecord
 from controller.store.outbox.usage_entries import LastEntry
 
 

@@ -10,8 +10,8 @@ from controller.jobs.usage.demand import replica_resources
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job
-from controller.store.jobs.pods import pod_records_of
-from controller.store.jobs.progress import Attempt, attempts_of
+from controller.store.jobs.progress.attempts import Attempt, attempts_of
+from controller.store.jobs.progress.pods import pod_records_of
 from controller.store.outbox.usage_entries import UsageEntry, append_usage, last_entries
 
 

@@ -1,9 +1,7 @@
 """Queries on jobs.
 
-- ``job_rows``: the jobs. ``progress``: attempts, companions, due times. ``pods``: every pod seen.
-- ``hook_runs``, ``timers``, ``extensions``: hooks that ran, policies' timeouts, added time.
-- ``connections``, ``public_links``, ``places``, ``mount_points``: names and folders that jobs
-  hold.
-- ``job_lists``: pages of jobs, by any filters.
-- ``totals``: what jobs take together.
+- ``job_rows``: the jobs. ``extensions``: added time. ``tombstones``: what is left of a job.
+- ``job_lists``: pages of jobs, by any filters. ``totals``: what jobs take together.
+- ``batches``, ``batch_items``: jobs that were asked for together. ``tools``: what is attached.
+- ``progress``: what has been done for a job. ``between_jobs``: what jobs have of each other.
 """

@@ -31,8 +31,8 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Submit,
 )
 from controller.jobs.reconcile.lifecycle.submitted import after_submission
+from controller.store.jobs.between_jobs.predecessors import Predecessor
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.predecessors import Predecessor
 from controller.volcano.observed import ObservedJob
 
 

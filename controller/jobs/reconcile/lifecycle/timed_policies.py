@@ -12,7 +12,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
     Step,
 )
-from controller.store.jobs.timers import Timer
+from controller.store.jobs.progress.timers import Timer
 from controller.volcano.observed import ObservedJob
 from controller.volcano.policies import RESTARTS
 

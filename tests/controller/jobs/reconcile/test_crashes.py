@@ -51,8 +51,8 @@ from controller.store.jobs.job_rows import (
     forget_these_jobs,
     known_jobs,
 )
-from controller.store.jobs.pods import pod_records_of
-from controller.store.jobs.progress import attempts_of, companions_of
+from controller.store.jobs.progress.attempts import attempts_of, companions_of
+from controller.store.jobs.progress.pods import pod_records_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of
 from controller.store.outbox.usage_entries import usage_after
 from controller.volcano.names import companion_name

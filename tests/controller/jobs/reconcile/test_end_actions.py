@@ -19,7 +19,12 @@ from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Store
 from controller.store.instance import raise_term
-from controller.store.jobs.hook_runs import hooks_of
+from controller.store.jobs.between_jobs.mount_points import (
+    MountPoints,
+    hold_mount_points,
+    last_jobs_of,
+)
+from controller.store.jobs.between_jobs.predecessors import predecessors_of, record_predecessors
 from controller.store.jobs.job_rows import (
     JobRecord,
     RequestedEnd,
@@ -28,10 +33,7 @@ from controller.store.jobs.job_rows import (
     find_job,
     insert_job,
 )
-from controller.store.jobs.mount_points import MountPoints, hold_mount_points, last_jobs_of
-from controller.store.jobs.pods import PodRecord, upsert_pod_records
-from controller.store.jobs.predecessors import predecessors_of, record_predecessors
-from controller.store.jobs.progress import (
+from controller.store.jobs.progress.attempts import (
     Attempt,
     CompanionRecord,
     attempts_of,
@@ -43,7 +45,9 @@ from controller.store.jobs.progress import (
     record_hooks,
     set_due,
 )
-from controller.store.jobs.timers import Timer, replace_timers, timers_of
+from controller.store.jobs.progress.hook_runs import hooks_of
+from controller.store.jobs.progress.pods import PodRecord, upsert_pod_records
+from controller.store.jobs.progress.timers import Timer, replace_timers, timers_of
 from controller.store.outbox.update_rows import updates_of
 from controller.store.vault import Vault
 from controller.volcano.names import (

@@ -17,7 +17,11 @@ from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.jobs.progress import CompanionRecord, companions_of, record_companions
+from controller.store.jobs.progress.attempts import (
+    CompanionRecord,
+    companions_of,
+    record_companions,
+)
 from controller.store.vault import Vault
 from tests.controller.conftest import Clock
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen

@@ -26,12 +26,12 @@ from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
-from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job, move_job
-from controller.store.jobs.mount_points import (
+from controller.store.jobs.between_jobs.mount_points import (
     hold_mount_points,
     let_mount_points_go,
     note_missing,
 )
+from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job, move_job
 from controller.volcano.rules.capabilities import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.conftest import Clock

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from controller.store.database import Store
-from controller.store.jobs.hook_runs import HookState, hooks_of
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress import (
+from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     companions_of,
     drop_companions,
@@ -17,6 +16,7 @@ from controller.store.jobs.progress import (
     record_hooks,
     set_due,
 )
+from controller.store.jobs.progress.hook_runs import HookState, hooks_of
 from tests.controller.samples import make_record
 
 

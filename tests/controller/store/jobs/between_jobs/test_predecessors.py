@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import find_job, forget_these_jobs, insert_jobs, move_job
-from controller.store.jobs.predecessors import (
+from controller.store.jobs.between_jobs.predecessors import (
     Predecessor,
     predecessors_of,
     record_predecessors,
     settle_followers,
 )
+from controller.store.jobs.job_rows import find_job, forget_these_jobs, insert_jobs, move_job
 from tests.controller.samples import make_record
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import JobRecord, insert_jobs
-from controller.store.jobs.mount_points import (
+from controller.store.jobs.between_jobs.mount_points import (
     MountPoints,
     begin_cleaning,
     end_cleaning,
@@ -17,6 +16,7 @@ from controller.store.jobs.mount_points import (
     outputs_not_held,
     places_to_clean,
 )
+from controller.store.jobs.job_rows import JobRecord, insert_jobs
 from tests.controller.samples import make_record
 
 

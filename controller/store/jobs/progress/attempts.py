@@ -1,4 +1,4 @@
-"""Queries on what has been done for a job: attempts, hooks, companions, due times."""
+"""Queries on attempts of jobs, what was made for them, and when plugins look again."""
 
 from __future__ import annotations
 
