@@ -28,8 +28,8 @@ from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
-from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.peers import Peers
+from controller.jobs.spec.storage.files import remember_places
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun

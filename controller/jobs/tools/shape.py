@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.spec.accepted import public_spec
-from controller.jobs.spec.files import files_of
 from controller.jobs.spec.model import Job, ToolJob
 from controller.jobs.spec.parameters import (
     COPIED,
@@ -15,6 +14,7 @@ from controller.jobs.spec.parameters import (
     DirectoryParameter,
     FileParameter,
 )
+from controller.jobs.spec.storage.files import files_of
 from controller.site.tool_list import Tool
 from controller.volcano.manifest import API_VERSION
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, TOOL_PREFIX, volcano_job_name

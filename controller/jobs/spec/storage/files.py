@@ -15,9 +15,9 @@ from controller.jobs.spec.parameters import (
     DirectoryParameter,
     FileParameter,
 )
-from controller.jobs.spec.paths import VolumePath, parse_path
 from controller.jobs.spec.problems import JobRejected, make_path
-from controller.jobs.spec.volumes import VolumeSource, find_place
+from controller.jobs.spec.storage.paths import VolumePath, parse_path
+from controller.jobs.spec.storage.volumes import VolumeSource, find_place
 from controller.store.database import Store, Transaction
 from controller.store.jobs.between_jobs.places import (
     HeldPlace,

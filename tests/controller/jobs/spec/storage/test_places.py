@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.spec.files import remember_places
 from controller.jobs.spec.model import Owner
-from controller.jobs.spec.paths import parse_path
-from controller.jobs.spec.volumes import find_place, loose_patterns, parse_volumes
+from controller.jobs.spec.storage.files import remember_places
+from controller.jobs.spec.storage.paths import parse_path
+from controller.jobs.spec.storage.volumes import find_place, loose_patterns, parse_volumes
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.results import Mode, Submitted
 from controller.plugins import PLUGINS

@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Final
 
 from controller.jobs.spec.model import Owner
-from controller.jobs.spec.paths import VolumePath, parse_path
+from controller.jobs.spec.storage.paths import VolumePath, parse_path
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?", re.ASCII)
 _CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
