@@ -6,8 +6,13 @@ from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.spec.addresses import RankService, rank_services_of
-from controller.jobs.spec.endpoints import endpoints_of, probed_endpoint, with_url
+from controller.jobs.spec.endpoints import (
+    RankService,
+    endpoints_of,
+    probed_endpoint,
+    rank_services_of,
+    with_url,
+)
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import SecretParameter
 from controller.jobs.spec.problems import make_path

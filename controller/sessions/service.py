@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from controller.jobs.history.unreadable import read_known
-from controller.jobs.spec.addresses import ports_at
+from controller.jobs.spec.endpoints import ports_at
 from controller.jobs.spec.link_names import link_host
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem

@@ -13,7 +13,7 @@ from controller.jobs.history.unreadable import read_known, why_parked
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, hooks_matter
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
-from controller.jobs.spec.addresses import rank_services_of
+from controller.jobs.spec.endpoints import rank_services_of
 from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance

@@ -2,7 +2,7 @@
 
 - ``model``, ``parameters``: the fields. ``problems``: what is wrong, with its path.
 - ``validation``: tasks, policies and product. ``amounts``: of resources. ``storage``: its files.
-- ``link_names``, ``endpoints``, ``addresses``: how people and peers reach a rank.
+- ``link_names``, ``endpoints``: how people and peers reach a rank.
 - ``owners``, ``peers``: whose the job is, and which other jobs it names.
 - ``accepted``: the stored form, secrets apart. ``origins``: from a manifest's field to the job's.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from controller.jobs.spec.addresses import ports_at
+from controller.jobs.spec.endpoints import ports_at
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.owners import owner_key
 from controller.jobs.spec.parameters import PeerParameter

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from controller.jobs.spec.addresses import RankService, ports_at, rank_services_of
+from controller.jobs.spec.endpoints import RankService, ports_at, rank_services_of
 from controller.volcano.names import is_rank_service, rank_service_name
 from tests.controller.samples import make_job
 
