@@ -19,8 +19,8 @@ from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, EndActions
 from controller.jobs.reconcile.lifecycle import steps
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
-from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.store.jobs.between_jobs.mount_points import note_missing

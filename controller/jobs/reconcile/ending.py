@@ -14,7 +14,7 @@ from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, trigge
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Conclude, Confirm, Details, StartNextAttempt
-from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
 from controller.store.jobs.between_jobs.connections import touch_jobs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
-from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.workqueue import RequeueAfter
 
 PATIENCE_SECONDS: Final = 0.25
 LOOK_AGAIN_SECONDS: Final = 60.0

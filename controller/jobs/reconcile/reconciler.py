@@ -25,8 +25,7 @@ from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Rest, Step
 from controller.jobs.reconcile.observe import Observer
-from controller.jobs.reconcile.requeue import Requeue, RequeueAfter
-from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.jobs.reconcile.workqueue import Requeue, RequeueAfter, WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable

@@ -22,7 +22,7 @@ from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plans import Plans
 from controller.jobs.reconcile.plugin_calls import PluginCalls
-from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected

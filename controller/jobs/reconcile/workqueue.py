@@ -10,7 +10,10 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal
+
+from shared.errors import FumaroleError
 
 BACKGROUND_TURN: Final = 10
 """One key in so many is one of the background though others are ready: none waits for ever."""
@@ -21,6 +24,22 @@ Reason = Literal["asked", "cluster", "store", "resync", "plugin", "step", "due",
 """Why a job is looked at: the API was asked for something; a watch or another process' write showed
 a change; everything is looked at now and then; a plugin's call has ended; a step was done; its time
 has come; it waits for something; a step has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The job is looked at again ``after`` so many seconds."""
+
+    after: float
+    reason: Reason
+
+
+class RequeueAfter(FumaroleError):
+    """The step cannot be done yet, and that is no failure: look again after ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"look again in {seconds} s")
+        self.seconds = seconds
 
 
 class WorkQueue:

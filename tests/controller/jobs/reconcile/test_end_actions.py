@@ -15,7 +15,7 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.states import State
 from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude, Confirm, StartNextAttempt
-from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Store
 from controller.store.instance import raise_term

@@ -13,7 +13,7 @@ from controller.jobs.history.states import State
 from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude, Confirm
-from controller.jobs.reconcile.requeue import RequeueAfter
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job

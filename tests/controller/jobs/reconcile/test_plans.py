@@ -11,8 +11,8 @@ from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.reconcile import plans as module
 from controller.jobs.reconcile.plans import KEPT_SECONDS, Plans
-from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.store.database import Store

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.jobs.cluster.recovery import recovery_name
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.requeue import Requeue
+from controller.jobs.reconcile.workqueue import Requeue
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term

@@ -10,8 +10,8 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.reconcile.requeue import RequeueAfter
 from controller.jobs.reconcile.submitting import SubmitActions
+from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
 from controller.kube.errors import Invalid, KubeError, error_from
 from controller.plugins import PLUGINS
