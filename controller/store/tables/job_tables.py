@@ -1,0 +1,197 @@
+"""Jobs as they were asked for, alone or in batches, and what is attached to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from controller.store.tables.base import metadata
+
+IS_IN_A_BATCH: Final = "batch IS NOT NULL"
+IS_FORGOTTEN: Final = "ended_as IS NOT NULL"
+
+jobs: Final = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("owner_user", sa.String(255), nullable=False),
+    sa.Column("owner_project", sa.String(255)),
+    sa.Column("namespace", sa.String(63), nullable=False),
+    # The accepted job without secret values; those are sealed until the job is over.
+    sa.Column("spec", sa.JSON, nullable=False),
+    sa.Column("sealed", sa.LargeBinary),
+    sa.Column("fingerprint", sa.LargeBinary),
+    sa.Column("desired", sa.String(16), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("reason", sa.String(64)),
+    sa.Column("message", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("uid", sa.String(64)),
+    sa.Column("outcome", sa.String(16)),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("started_at", sa.Double),
+    sa.Column("finished_at", sa.Double),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    # Whom it waits behind; known once it is submitted.
+    sa.Column("queue", sa.String(63)),
+    # How long it may go on from its first start, extensions included.
+    sa.Column("allocated_seconds", sa.Double),
+    # How it is to be told when it was ended on purpose: by its owner, the clock, or its funds.
+    sa.Column("end_state", sa.String(16)),
+    sa.Column("end_reason", sa.String(64)),
+    sa.Column("end_message", sa.Text),
+    # Why its VolcanoJob is being replaced by another attempt's, while it is.
+    sa.Column("renewal", sa.String(16)),
+    # A command of ours to stop the VolcanoJob is, or was, on its way.
+    sa.Column("stopping", sa.Boolean, nullable=False, server_default=sa.false()),
+    # What it is charged by, as when it was accepted.
+    sa.Column("product", sa.String(63)),
+    sa.Column("price", sa.JSON(none_as_null=True)),
+    # What all its replicas take together: processors, bytes, devices.
+    sa.Column("cpu", sa.Double, nullable=False, server_default="0"),
+    sa.Column("memory", sa.Double, nullable=False, server_default="0"),
+    sa.Column("gpu", sa.Double, nullable=False, server_default="0"),
+    sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
+    # By earlier attempts, of those that the job's own policies allow.
+    sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),
+    # The VolcanoJob whose deletion the API server has accepted: its pods may be deleted too.
+    sa.Column("removed_uid", sa.String(64)),
+    # What a delayed policy of the job had us tell Volcano to do with its VolcanoJob, and why.
+    sa.Column("ordered", sa.String(16)),
+    sa.Column("ordered_why", sa.Text),
+    # What the cluster keeps of the job for a store that knows nothing.
+    sa.Column("kept", sa.Text),
+    # What the cluster last said about why the VolcanoJob waits.
+    sa.Column("explained", sa.JSON(none_as_null=True)),
+    # Why this version of the controller cannot go on with it; null where it can.
+    sa.Column("parked", sa.Text),
+    # As in its spec, to find it by: empty without one, null where the version before accepted it.
+    sa.Column("kind", sa.String(63)),
+    # What is known of the reason and of the end's, for programs.
+    sa.Column("details", sa.JSON(none_as_null=True)),
+    sa.Column("end_details", sa.JSON(none_as_null=True)),
+    # The value of its PriorityClass; null where that is not known, or it has none.
+    sa.Column("priority_value", sa.Integer),
+    # With which batch it came, and which of its items it is.
+    sa.Column("batch", sa.String(40)),
+    sa.Column("batch_index", sa.Integer),
+    # Of a tool's run, which is kept as a job is and is none: whose it is, and what it looks at.
+    sa.Column("tool", sa.JSON(none_as_null=True)),
+    # How many tools the job has.
+    sa.Column("tools", sa.Integer, nullable=False, server_default="0"),
+    sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
+    # Each filter of a list in each of its two orders: see ``listing``.
+    sa.Index("ix_jobs_state", "state", "id"),
+    sa.Index("ix_jobs_owner", "owner_user", "id"),
+    sa.Index("ix_jobs_project", "owner_project", "id"),
+    sa.Index("ix_jobs_kind", "kind", "id"),
+    sa.Index("ix_jobs_newest", "created_at", "id"),
+    sa.Index("ix_jobs_state_newest", "state", "created_at", "id"),
+    sa.Index("ix_jobs_owner_newest", "owner_user", "created_at", "id"),
+    sa.Index("ix_jobs_owner_state_newest", "owner_user", "state", "created_at", "id"),
+    sa.Index("ix_jobs_project_newest", "owner_project", "created_at", "id"),
+    sa.Index("ix_jobs_project_state_newest", "owner_project", "state", "created_at", "id"),
+    sa.Index("ix_jobs_kind_newest", "kind", "created_at", "id"),
+    sa.Index("ix_jobs_revision", "revision"),
+    # Those that are not over, and those that have been for long.
+    sa.Index("ix_jobs_finished_at", "finished_at"),
+    # With the state, so that a batch's jobs are counted from it alone.
+    sa.Index(
+        "ix_jobs_batch",
+        "batch",
+        "id",
+        "state",
+        sqlite_where=sa.text(IS_IN_A_BATCH),
+        postgresql_where=sa.text(IS_IN_A_BATCH),
+    ),
+)
+
+# Jobs that were asked for together, of one template.
+batches: Final = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("owner_user", sa.String(255), nullable=False),
+    sa.Column("owner_project", sa.String(255)),
+    sa.Column("mode", sa.String(16), nullable=False),
+    # Tells its body from another one, and nothing about it: there may be secrets in it.
+    sa.Column("fingerprint", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    # How many items there are, and how many of these are jobs.
+    sa.Column("items", sa.Integer, nullable=False),
+    sa.Column("jobs", sa.Integer, nullable=False),
+    sa.Index("ix_batches_newest", "created_at", "id"),
+    sa.Index("ix_batches_owner_newest", "owner_user", "created_at", "id"),
+    sa.Index("ix_batches_project_newest", "owner_project", "created_at", "id"),
+)
+
+batch_items: Final = sa.Table(
+    "batch_items",
+    metadata,
+    sa.Column("batch_id", sa.ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
+    # No key into `jobs`: the item outlives its job's record. None where it names no job.
+    sa.Column("job_id", sa.String(40)),
+    sa.Column("result", sa.String(16), nullable=False),
+    sa.Column("parameters", sa.JSON, nullable=False),
+    sa.Column("problems", sa.JSON(none_as_null=True)),
+    # The job's last state, once its record is forgotten.
+    sa.Column("ended_as", sa.String(16)),
+    sa.Index(
+        "ix_batch_items_ended_as",
+        "batch_id",
+        "ended_as",
+        sqlite_where=sa.text(IS_FORGOTTEN),
+        postgresql_where=sa.text(IS_FORGOTTEN),
+    ),
+)
+
+job_labels: Final = sa.Table(
+    "job_labels",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("value", sa.String(63), nullable=False),
+    sa.Index("ix_job_labels_name", "name", "value", "job_id"),
+)
+
+# Time that was added to a job's allocation; `key` is the caller's, so that asking again adds none.
+extensions: Final = sa.Table(
+    "extensions",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+# What is attached to a job, at which rank. Each run of it is a row of `jobs`, of which the last one
+# is named here; no key to it, since it may be forgotten before the job is.
+tools: Final = sa.Table(
+    "tools",
+    metadata,
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    # What is run, as a job without an identifier, as it was declared when it was asked for.
+    sa.Column("spec", sa.JSON, nullable=False),
+    # What else shapes its pod.
+    sa.Column("shape", sa.JSON, nullable=False),
+    # What it is charged by and takes, as when it was asked for.
+    sa.Column("charged", sa.JSON, nullable=False),
+    # Where the job has files of its pod's own, which the tool does not see.
+    sa.Column("unshared", sa.JSON, nullable=False),
+    sa.Column("asked_at", sa.Double, nullable=False),
+    sa.Column("run", sa.String(40)),
+)
+
+# Jobs whose record is gone and whose VolcanoJob may be removed.
+tombstones: Final = sa.Table(
+    "tombstones",
+    metadata,
+    sa.Column("job_id", sa.String(40), primary_key=True),
+    sa.Column("uid", sa.String(64), primary_key=True),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Index("ix_tombstones_at", "at"),
+)
