@@ -11,7 +11,7 @@
 - ``hub``: the terminal hub, a role of its own.
 - ``leader``: the election, and the loops of the elected leader.
 - ``site``: what operators offer and allow: products, images, licence servers, shares.
-- ``store``: what must outlive a process, in SQL.
+- ``store``: what must outlive a process, in SQL. ``plain``: others' text, made fit to store.
 
 Flow: api → store → reconciler (store and cluster compared, per job) → cluster; watches and
 session rows → routes → publisher → Redis.

@@ -29,16 +29,16 @@ from controller.backup import back_up, restore
 from controller.configuration import Configuration, read_configuration
 from controller.explain.command import as_text, explain
 from controller.kube.errors import KubeError
-from shared.command_line import Command, settings_from_command
 from shared.errors import FumaroleError
-from shared.process import (
+from shared.jose.signing_keys import public_key_set, read_signing_keys
+from shared.runtime.command_line import Command, settings_from_command
+from shared.runtime.process import (
     EXIT_FAILED,
     calm_collector,
     raise_descriptor_limit,
     stop_on_signals,
 )
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
-from shared.signing_keys import public_key_set, read_signing_keys
 
 PREFIXES: Final = ("FUMAROLE_CONTROLLER_", "FUMAROLE_PLUGIN_")
 """Of settings that a controller knows all of."""

@@ -69,10 +69,10 @@ from controller.store.news import UpdateNews
 from controller.store.vault import Vault
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
-from shared.jwks import KeySource
-from shared.metrics import make_ops_app, make_registry
-from shared.process import write_address_file
-from shared.serving import listening
+from shared.jose.jwks import KeySource
+from shared.runtime.metrics import make_ops_app, make_registry
+from shared.runtime.process import write_address_file
+from shared.runtime.serving import listening
 
 STOP_SECONDS = 5.0
 _IDENTITY_BYTES = 16

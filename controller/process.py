@@ -15,7 +15,7 @@ from controller.logs.storage import LogStorage
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.vault import Vault
-from shared.process import join_address
+from shared.runtime.process import join_address
 
 Problems = Callable[[], Sequence[str]]
 """Says why a part is not ready."""

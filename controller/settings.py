@@ -23,9 +23,11 @@ from controller.store import postgresql
 from controller.volcano.network import Dns
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
-from shared.jwks import key_source
-from shared.log import LogSettings, read_log_settings
+from shared.jose.jwks import key_source
+from shared.jose.signing_keys import read_signing_keys
 from shared.networks import NOT_THE_WORLD, Network
+from shared.route_table.signed_table import TableSigner
+from shared.runtime.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     count,
@@ -37,8 +39,6 @@ from shared.settings import (
     text,
     web_url,
 )
-from shared.signed_table import TableSigner
-from shared.signing_keys import read_signing_keys
 from shared.tokens import LONGEST_SERVICE_SECONDS
 
 Role = Literal["api", "reconciler", "hub"]

@@ -11,9 +11,9 @@ from gateway.pages.assets import Assets, load_assets
 from gateway.serving import serve
 from gateway.settings import Settings, read_settings
 from gateway.workers.supervise import supervise
-from shared.command_line import settings_from_command
 from shared.errors import SettingsError
-from shared.process import (
+from shared.runtime.command_line import settings_from_command
+from shared.runtime.process import (
     EXIT_FAILED,
     calm_collector,
     raise_descriptor_limit,

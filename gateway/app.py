@@ -65,12 +65,12 @@ from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates
 from shared.bus import AskWriter, BusReader, Keys, ReportWriter, connect
-from shared.jwks import KeySource
-from shared.jws import verified_payload
+from shared.jose.jwks import KeySource
+from shared.jose.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.networks import Bounds
-from shared.routes import Kind, RouteReader
-from shared.signed_table import TableVerifier
+from shared.route_table.routes import Kind, RouteReader
+from shared.route_table.signed_table import TableVerifier
 from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6

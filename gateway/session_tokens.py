@@ -19,9 +19,9 @@ from gateway.core.access.opening import (
 )
 from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
-from shared.jwks import KeySource
-from shared.jws import VerificationKey
-from shared.routes import RouteTable
+from shared.jose.jwks import KeySource
+from shared.jose.jws import VerificationKey
+from shared.route_table.routes import RouteTable
 from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
 
 _REMEMBERED: Final = 4096

@@ -19,10 +19,10 @@ from gateway.relay.dial import make_trust
 from gateway.tls import make_tls_context
 from shared.bus import check_url
 from shared.errors import BadKeySet
-from shared.jwks import key_source
-from shared.jws import KeySet, read_key_set
-from shared.log import LogSettings, read_log_settings
+from shared.jose.jwks import key_source
+from shared.jose.jws import KeySet, read_key_set
 from shared.networks import Network
+from shared.runtime.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     count,

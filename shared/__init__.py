@@ -2,16 +2,15 @@
 
 Pure, no I/O:
 
-- ``routes``: Route, Target and the RouteTable that a gateway serves from.
-- ``events``: ProxyEvents, the change notices of that table.
-- ``jws``, ``tokens``: signatures and keys; session tokens and service tokens. Keys and the time are
-  arguments.
-- ``signed_table``, ``signing_keys``: one signature over a whole table, and the keys for it.
+- ``route_table``: routes, and the events that change them.
+- ``tokens``: session tokens and service tokens. Keys and the time are arguments.
 - ``link``: what controller, hub and gateways prove or hide from each other with the link key.
+- ``reports``: what gateways report of themselves and of sessions. ``audit``: who did what.
+- ``networks``, ``numbers``, ``record_quota``, ``errors``, ``version``.
 
 I/O:
 
 - ``bus``: Redis, where the table lives and the events travel.
-- ``jwks``: where the orchestrator's public keys come from.
-- ``settings``, ``log``, ``metrics``: how both processes are configured, heard and watched.
+- ``jose``: signatures, and where public keys come from.
+- ``settings``: how both processes are configured. ``runtime``: how they are run.
 """

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shared.errors import SealRefused, TokenRefused
-from shared.jws import decode_base64url, encode_base64url, strict_json_object
+from shared.jose.jws import decode_base64url, encode_base64url, strict_json_object
 from shared.tokens import Mode
 
 HUB_AUDIENCE = "fumarole-hub"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from shared.errors import TokenRefused
-from shared.jws import (
+from shared.jose.jws import (
     KeySet,
     Unverified,
     VerificationKey,
@@ -23,7 +23,7 @@ from shared.jws import (
     strict_json_object,
     verify_signature,
 )
-from shared.routes import Kind
+from shared.route_table.routes import Kind
 
 SESSION_AUDIENCE = "fumarole-gateway"
 SERVICE_AUDIENCE = "fumarole-controller"

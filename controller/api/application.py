@@ -44,7 +44,7 @@ from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.news import UpdateNews
-from shared.jwks import KeySource
+from shared.jose.jwks import KeySource
 from shared.tokens import LONGEST_SERVICE_SECONDS
 from shared.version import VERSION
 

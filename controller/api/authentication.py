@@ -9,8 +9,8 @@ from aiohttp.typedefs import Middleware
 
 from controller.api.error_responses import ApiError, Handler
 from shared.errors import TokenRefused
-from shared.jwks import KeySource
-from shared.jws import read_unverified
+from shared.jose.jwks import KeySource
+from shared.jose.jws import read_unverified
 from shared.tokens import verify_service_token
 
 CALLER = web.RequestKey("caller", str)

@@ -13,7 +13,7 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.spec.problems import Problem
 from controller.store.errors import StoreUnavailable
 from controller.volcano.names import is_tool
-from shared.serving import refusal
+from shared.runtime.serving import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from controller.api.error_responses import ApiError, invalid
 from controller.jobs.spec.problems import problems_of
-from shared.jws import strict_json_object
+from shared.jose.jws import strict_json_object
 
 MAX_BODY_BYTES: Final = 4 << 20
 MOST_ITEMS: Final = 1000

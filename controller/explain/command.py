@@ -13,7 +13,7 @@ from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.jobs.between_jobs.public_links import job_of_link
 from shared.bus import BusInspector, Keys, connect
-from shared.jwks import KeySource
+from shared.jose.jwks import KeySource
 
 _SID = re.compile(r"[a-z2-7]{26}", re.ASCII)
 _MARKS = {True: "ok", False: "FAILS", None: "?"}

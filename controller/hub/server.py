@@ -29,7 +29,7 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from shared.errors import TokenRefused
 from shared.link import Attach
-from shared.serving import listening
+from shared.runtime.serving import listening
 
 Address = tuple[str, int]
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from controller.plain import plain_text
 from shared.numbers import whole_number
-from shared.plain import plain_text
 
 LONGEST_ASKED_SECONDS: Final = 120.0
 """A server that asks for more is asked sooner: nobody would look at its jobs for hours."""

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 
 from shared.bus import Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
-from shared.events import GrantRevoked
-from shared.signed_table import TableSigner
+from shared.route_table.events import GrantRevoked
+from shared.route_table.signed_table import TableSigner
 
 PATIENCE_SECONDS: Final = 2.0
 """For how long a call that revokes is held up where Redis does not answer."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from controller.plain import plain_tail, plain_text
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
     ATTEMPT_ANNOTATION,
@@ -27,7 +28,6 @@ from controller.volcano.names import (
     TOOL_ANNOTATION,
 )
 from shared.numbers import whole_number
-from shared.plain import plain_tail, plain_text
 
 _KEPT_ANNOTATIONS: Final = (
     SPEC_ANNOTATION,

@@ -21,7 +21,7 @@ from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
 from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.relay.meters import Meters
-from shared.serving import hide_versions
+from shared.runtime.serving import hide_versions
 
 log = logging.getLogger(__name__)
 

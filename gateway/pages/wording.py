@@ -13,8 +13,8 @@ from gateway.core.access.answers import Refusal, Subject, subject_of, without_co
 
 if TYPE_CHECKING:
     from gateway.pages.texts import Texts
-    from shared.routes import Route
-    from shared.statuses import Status
+    from shared.route_table.routes import Route
+    from shared.route_table.statuses import Status
 
 
 class Told(NamedTuple):

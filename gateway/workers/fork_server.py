@@ -23,7 +23,7 @@ from typing import Final, NoReturn, TypeAlias
 
 import msgspec
 
-from shared.process import EXIT_FAILED
+from shared.runtime.process import EXIT_FAILED
 
 Work: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
 """What a worker does, given its number, its feed and the listening sockets; then it ends."""

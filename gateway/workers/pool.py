@@ -25,7 +25,7 @@ from gateway.workers.accepting import Shares
 from gateway.workers.channel import Channel
 from gateway.workers.fork_server import Ended, ForkServer, Started
 from gateway.workers.sums import Sums
-from shared.process import EXIT_FAILED
+from shared.runtime.process import EXIT_FAILED
 
 LOOK_SECONDS: Final = 0.5
 STALLED_LOOKS: Final = 20

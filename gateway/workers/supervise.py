@@ -21,10 +21,10 @@ from gateway.workers.fork_server import ForkServer, start_fork_server
 from gateway.workers.meters import PoolMeters, ProcessMeters, TableOfWorkers, make_debug_workers
 from gateway.workers.pool import WorkerPool
 from gateway.workers.run import make_work
-from shared.listening import listen
-from shared.metrics import make_ops_app
-from shared.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
-from shared.serving import listening
+from shared.runtime.listening import listen
+from shared.runtime.metrics import make_ops_app
+from shared.runtime.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
+from shared.runtime.serving import listening
 
 _GRACE_SECONDS: Final = 2.0
 """What workers are given beyond the drain before they are killed."""

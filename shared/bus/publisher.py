@@ -18,7 +18,8 @@ from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
 from shared.bus.translation import translated
 from shared.errors import PublishRefused
-from shared.events import (
+from shared.numbers import whole_number
+from shared.route_table.events import (
     GrantRevoked,
     Head,
     Heartbeat,
@@ -26,9 +27,8 @@ from shared.events import (
     RouteUpserted,
     event_time,
 )
-from shared.numbers import whole_number
-from shared.signed_table import TableDigest, TableSigner
-from shared.statuses import Status
+from shared.route_table.signed_table import TableDigest, TableSigner
+from shared.route_table.statuses import Status
 
 _encode: Final = msgspec.json.Encoder().encode
 _PIECE: Final = 1000

@@ -14,7 +14,14 @@ from shared.bus.connection import is_sharded, look_around
 from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys
 from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
-from shared.events import Event, GrantRevoked, Head, RouteRemoved, RouteUpserted, decode_event
+from shared.route_table.events import (
+    Event,
+    GrantRevoked,
+    Head,
+    RouteRemoved,
+    RouteUpserted,
+    decode_event,
+)
 
 LOG_PART: Final = 250
 """The most events that are read from the log at once."""

@@ -286,7 +286,7 @@ class Routes:
 
 
 def _unwrapped(raw: bytes) -> dict[str, Any]:
-    """Return the route, also one that restricts something: see ``shared.routes.encode_route``."""
+    """Return the route, also one that restricts something."""
     written: dict[str, Any] = json.loads(raw)
     route: dict[str, Any] = written.get("route", written)
     return route

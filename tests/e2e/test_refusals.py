@@ -20,7 +20,7 @@ from deploy.local.orchestrator.keys import SigningKey, ensure_key
 from deploy.local.smoke.gateway import Link, client, open_link
 from deploy.local.smoke.orchestrator import User
 from deploy.local.system import LocalSystem
-from shared.jws import encode_base64url
+from shared.jose.jws import encode_base64url
 from tests.e2e.sessions import PATIENCE_SECONDS, open_session, signed_in
 from tests.shared.samples import Signer
 

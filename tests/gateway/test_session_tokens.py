@@ -16,8 +16,8 @@ from gateway.checking import Checks
 from gateway.core.access.opening import OpeningRefused
 from gateway.session_tokens import Bearers, SessionTokens
 from shared.bus import BusReader, Publisher
-from shared.jwks import KeySource
-from shared.jws import read_key_set
+from shared.jose.jwks import KeySource
+from shared.jose.jws import read_key_set
 from shared.tokens import SessionClaims
 from tests.gateway.bus.following import KEYS, Following, following, make_route, published, sid_of
 from tests.gateway.signing import ISSUER, Signer

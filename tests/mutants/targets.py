@@ -68,11 +68,11 @@ TARGETS: Final = (
         ),
     ),
     Target(
-        "shared/routes.py",
+        "shared/route_table/routes.py",
         (
-            "tests/shared/test_routes.py",
-            "tests/shared/test_route_bounds.py",
-            "tests/shared/test_statuses.py",
+            "tests/shared/route_table/test_routes.py",
+            "tests/shared/route_table/test_route_bounds.py",
+            "tests/shared/route_table/test_statuses.py",
         ),
     ),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),

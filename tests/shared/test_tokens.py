@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import TokenRefused
-from shared.jws import encode_base64url, read_key_set
+from shared.jose.jws import encode_base64url, read_key_set
 from shared.tokens import (
     SessionClaims,
     names_audience,

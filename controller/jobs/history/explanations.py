@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from controller.plain import plain_text
 from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
 from controller.volcano.reasons.causes import cause_of_missing, image_error, scheduling_details
 from controller.volcano.reasons.room import NO_NODE_FITS
 from controller.volcano.reasons.waiting import QUEUED, Explanation
-from shared.plain import plain_text
 
 LONGEST: Final = 2000
 """Of a message, in characters."""

@@ -10,11 +10,11 @@ from controller.jobs.history.states import Outcome
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.accepted import lacks_secrets, read_spec
 from controller.jobs.spec.model import Job
+from controller.plain import without_secrets
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
 from controller.store.vault import Vault, VaultClosed
 from controller.volcano.observed import ObservedPod
-from shared.plain import without_secrets
 
 
 class JobRecords:

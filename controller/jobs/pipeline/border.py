@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeVar
 
+from controller.plain import without_secrets
 from controller.site.hook_limits import HookSeconds
 from shared.errors import FumaroleError
-from shared.plain import without_secrets
 
 GRACE_SECONDS: Final = 1.0
 """How long a hook may take to end once it was cancelled."""

@@ -10,9 +10,9 @@ from controller.jobs.pipeline.border import BadResult
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.companion_kinds import CompanionKind, complete_companions
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
+from controller.plain import plain_text
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, volcano_job_name
-from shared.plain import plain_text
 
 T = TypeVar("T")
 

@@ -57,7 +57,7 @@ from controller.volcano.names import (
 )
 from controller.volcano.observed import ObservedJob
 from shared.errors import FumaroleError
-from shared.jws import strict_json_object
+from shared.jose.jws import strict_json_object
 
 RETRY_SECONDS: Final = 5.0
 _KEY: Final = "identity"

@@ -28,6 +28,7 @@ from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.tools.shape import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
+from controller.plain import plain_text
 from controller.store.database import Transaction
 from controller.store.jobs.between_jobs.mount_points import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
@@ -43,7 +44,6 @@ from controller.store.sessions.session_rows import sids_made_with
 from controller.store.vault import VaultClosed
 from controller.volcano.observed import ObservedJob
 from controller.volcano.reasons.denials import findings_of
-from shared.plain import plain_text
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0

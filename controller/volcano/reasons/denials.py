@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from shared.plain import plain_text
+from controller.plain import plain_text
 
 Finding = tuple[str, str]
 

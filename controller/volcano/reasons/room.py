@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from controller.plain import plain_text
 from controller.volcano.quantity import parse_quantity
 from controller.volcano.reasons.waiting import Explanation
-from shared.plain import plain_text
 
 NO_NODE_FITS: Final = "no_node_fits"
 """The cause of a request that no node could meet now."""

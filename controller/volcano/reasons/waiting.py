@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from controller.plain import plain_text
 from controller.volcano.observed import read_time
 from controller.volcano.reasons.causes import (
     cause_of_missing,
@@ -23,7 +24,6 @@ from controller.volcano.reasons.causes import (
     scheduling_details,
 )
 from controller.volcano.reasons.denials import sentence_of
-from shared.plain import plain_text
 
 _PODS_REFUSED: Final = ("FailedCreate",)
 _REFUSED: Final = (*_PODS_REFUSED, "PluginError", "PVCError", "PodGroupError")

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from shared.ended_sessions import Ended
-    from shared.routes import Route
-    from shared.statuses import Status
+    from shared.route_table.ended_sessions import Ended
+    from shared.route_table.routes import Route
+    from shared.route_table.statuses import Status
 
 RETRY_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5

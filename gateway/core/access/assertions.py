@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 )
 from jwt.algorithms import ECAlgorithm
 
-from shared.signing_keys import named_jwks, read_private_keys
+from shared.jose.signing_keys import named_jwks, read_private_keys
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight

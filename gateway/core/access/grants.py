@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from shared.jws import decode_base64url, encode_base64url
+from shared.jose.jws import decode_base64url, encode_base64url
 
 HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
 HTTP_COOKIE_NAME: Final = b"fumarole"

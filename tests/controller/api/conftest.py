@@ -37,7 +37,7 @@ from controller.store.instance import ensure_position
 from controller.store.news import UpdateNews
 from controller.store.vault import Vault
 from shared.bus import BusInspector, Keys, connect
-from shared.jwks import KeySource
+from shared.jose.jwks import KeySource
 from shared.settings import Environment
 from shared.version import VERSION
 from tests.controller.api.described import Described

@@ -16,7 +16,7 @@ from controller.sessions.routes import (
 )
 from controller.store.sessions.hubs import Hub
 from controller.store.sessions.session_rows import Session
-from shared.routes import Target
+from shared.route_table.routes import Target
 from tests.controller.samples import UID, make_job, make_pod, make_record, make_service
 from tests.shared.samples import SID, make_sid
 

@@ -12,7 +12,7 @@ from gateway.pages.assets import load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.parts import Inside
 from gateway.pages.texts import LANGUAGES, Texts
-from shared.statuses import Status
+from shared.route_table.statuses import Status
 
 HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 HOME = "https://orchestrator.example.org"

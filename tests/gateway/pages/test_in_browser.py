@@ -14,7 +14,7 @@ from playwright.async_api import Browser, async_playwright, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from websockets.asyncio.server import ServerConnection
 
-from shared.statuses import Status
+from shared.route_table.statuses import Status
 from tests.conftest import chromium
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import FLAGS, Person

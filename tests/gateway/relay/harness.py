@@ -30,9 +30,9 @@ from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
 from gateway.relay.world import BearerGate
-from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
-from shared.listening import listen
-from shared.routes import Kind, RouteReader, RouteTable
+from shared.route_table.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
+from shared.route_table.routes import Kind, RouteReader, RouteTable
+from shared.runtime.listening import listen
 from shared.tokens import SessionClaims
 
 SID = "a" * 26

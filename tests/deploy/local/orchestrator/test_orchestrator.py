@@ -25,7 +25,7 @@ from deploy.local.orchestrator.handlers import Handlers
 from deploy.local.orchestrator.keys import SigningKey, ensure_key
 from deploy.local.orchestrator.sessions import Sessions
 from deploy.local.orchestrator.tokens import Tokens
-from shared.jws import read_key_set
+from shared.jose.jws import read_key_set
 from shared.settings import web_url
 from shared.tokens import verify_service_token, verify_session_token
 from tests.shared.samples import SID

@@ -27,7 +27,7 @@ from gateway.core.access.assertions import (
     read_assertion_keys,
 )
 from gateway.core.access.grants import Grant
-from shared.jws import read_key_set
+from shared.jose.jws import read_key_set
 from tests.gateway.relay.harness import SID, route, table_of
 
 NOW = 1_900_000_000.75

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.limits.values import Limits
 from gateway.relay.listening import Listener
 from gateway.relay.states import State
-from shared.listening import listen
+from shared.runtime.listening import listen
 from tests.gateway.relay.bodies import (
     BODY,
     HEAD,

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from shared.serving import listening
+from shared.runtime.serving import listening
 
 
 async def test_no_answer_says_what_serves_it() -> None:

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from shared.listening import listen
+from shared.runtime.listening import listen
 
 _SERVER: Final = "fumarole"
 _BACKLOG: Final = 128

@@ -15,7 +15,7 @@ from typing import Final
 import aiohttp
 
 from shared.errors import BadKeySet
-from shared.jws import KeySet, read_key_set
+from shared.jose.jws import KeySet, read_key_set
 from shared.settings import web_url
 
 REFRESH_SECONDS: Final = 300.0

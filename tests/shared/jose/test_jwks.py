@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from shared.jwks import MAX_BYTES, REFRESH_SECONDS, UNKNOWN_KID_SECONDS, KeySource, key_source
+from shared.jose.jwks import MAX_BYTES, REFRESH_SECONDS, UNKNOWN_KID_SECONDS, KeySource, key_source
 from tests.shared.samples import SIGNERS, Signer, key_set_of
 
 OLD, NEW = SIGNERS["EdDSA"], SIGNERS["ES256"]

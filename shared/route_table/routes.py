@@ -1,8 +1,9 @@
 """The table that a gateway serves from: routes by session and host, and what was revoked.
 
 The table is level-triggered state. It changes in two ways only: it is loaded whole from a
-snapshot, or the next event in order is applied to it (see :mod:`shared.events`). Whatever is not
-the next event asks for a repair and changes nothing. docs/proxy-events.md is its contract.
+snapshot, or the next event in order is applied to it (see :mod:`shared.route_table.events`).
+Whatever is not the next event asks for a repair and changes nothing. docs/proxy-events.md is its
+contract.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Annotated, Literal, assert_never
 
 import msgspec
 
-from shared.ended_sessions import Ended, EndedSessions
 from shared.errors import SnapshotRefused, TokenRefused, UnreadableRoute
-from shared.events import (
+from shared.jose.jws import unverified_payload
+from shared.route_table.ended_sessions import Ended, EndedSessions
+from shared.route_table.events import (
     Event,
     GrantRevoked,
     Head,
@@ -30,9 +32,8 @@ from shared.events import (
     UnknownEvent,
     revoked_at,
 )
-from shared.jws import unverified_payload
-from shared.signed_table import TableDigest
-from shared.statuses import Status, read_status, without_status
+from shared.route_table.signed_table import TableDigest
+from shared.route_table.statuses import Status, read_status, without_status
 
 Kind = Literal["web", "vnc", "terminal"]
 Scheme = Literal["http", "https", "tcp", "ws", "wss"]

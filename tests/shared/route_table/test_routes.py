@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SnapshotRefused, UnreadableRoute
-from shared.events import (
+from shared.jose.jws import read_key_set, verified_payload
+from shared.route_table.events import (
     GrantRevoked,
     Head,
     Heartbeat,
@@ -21,8 +22,14 @@ from shared.events import (
     UnknownEvent,
     event_time,
 )
-from shared.jws import read_key_set, verified_payload
-from shared.routes import Outcome, RouteReader, RouteTable, Standing, digest, encode_route
+from shared.route_table.routes import (
+    Outcome,
+    RouteReader,
+    RouteTable,
+    Standing,
+    digest,
+    encode_route,
+)
 from tests.shared.samples import (
     SID,
     SIGNERS,

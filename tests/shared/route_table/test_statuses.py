@@ -7,10 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.ended_sessions import MOST_ENDED, Ended
-from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
-from shared.routes import RouteReader, RouteTable, encode_route
-from shared.statuses import MOST_APP, MOST_BYTES, MOST_DETAIL, MOST_NAME, Status, read_status
+from shared.route_table.ended_sessions import MOST_ENDED, Ended
+from shared.route_table.events import Head, RouteRemoved, RouteUpserted, decode_event
+from shared.route_table.routes import RouteReader, RouteTable, encode_route
+from shared.route_table.statuses import (
+    MOST_APP,
+    MOST_BYTES,
+    MOST_DETAIL,
+    MOST_NAME,
+    Status,
+    read_status,
+)
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 STARTING = {"phase": "starting", "since": 5.0, "app": "Lab", "times": [["queued", 1.0]]}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from aiohttp import web
 
-from shared.log import (
+from shared.runtime.log import (
     MAX_FIELD_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     Format,
@@ -21,7 +21,7 @@ from shared.log import (
     configure,
     read_log_settings,
 )
-from shared.serving import listening
+from shared.runtime.serving import listening
 from shared.settings import Environment
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from shared.statuses import Status
+from shared.route_table.statuses import Status
 
 MOST_ENDED: Final = 2048
 """Sessions that are remembered, 4 KiB each at most; of others it is known only that they ended."""

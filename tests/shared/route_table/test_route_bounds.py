@@ -10,10 +10,18 @@ import msgspec
 import pytest
 
 from shared.errors import SnapshotRefused, UnreadableRoute
-from shared.events import GrantRevoked, Head, RouteRemoved, event_time
-from shared.routes import Entry, Found, Outcome, Route, RouteReader, RouteTable, Standing
+from shared.route_table.events import GrantRevoked, Head, RouteRemoved, event_time
+from shared.route_table.routes import (
+    Entry,
+    Found,
+    Outcome,
+    Route,
+    RouteReader,
+    RouteTable,
+    Standing,
+)
+from tests.shared.route_table.test_routes import make_table, signed, upserted
 from tests.shared.samples import SID, encode, make_route, make_sid
-from tests.shared.test_routes import make_table, signed, upserted
 
 HOST = f"{SID}.apps.example.com"
 TARGET = {"scheme": "http", "host": "h", "port": 1, "id": "p"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
 
 from shared.errors import BadKeySet, TokenRefused
-from shared.jws import (
+from shared.jose.jws import (
     MAX_TOKEN_BYTES,
     decode_base64url,
     encode_base64url,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.process import join_address, write_address_file
+from shared.runtime.process import join_address, write_address_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 STUBBORN = """
 import asyncio
-from shared.process import stop_on_signals
+from shared.runtime.process import stop_on_signals
 
 async def main():
     stop = asyncio.Event()
@@ -32,7 +32,7 @@ print("ended", flush=True)
 
 LIMITS = """
 import resource
-from shared.process import raise_descriptor_limit
+from shared.runtime.process import raise_descriptor_limit
 
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, 200))
 print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -89,7 +89,7 @@ def test_no_address_file_is_written_unasked(tmp_path: Path) -> None:
 
 CALM = """
 import gc
-from shared.process import COLLECTOR_THRESHOLDS, calm_collector
+from shared.runtime.process import COLLECTOR_THRESHOLDS, calm_collector
 calm_collector()
 print(gc.get_threshold() == COLLECTOR_THRESHOLDS, gc.get_freeze_count() > 0, gc.isenabled())
 """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.command_line import settings_from_command
+from shared.runtime.command_line import settings_from_command
 from shared.version import VERSION
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAMS = ("gateway", "controller")
 
 

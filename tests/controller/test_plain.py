@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.plain import plain_tail, plain_text, without_secrets
+from controller.plain import plain_tail, plain_text, without_secrets
 
 
 @pytest.mark.parametrize(
