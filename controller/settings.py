@@ -38,6 +38,7 @@ from shared.settings import (
     seconds,
     text,
     web_url,
+    yes_or_no,
 )
 from shared.tokens import LONGEST_SERVICE_SECONDS
 
@@ -293,7 +294,7 @@ def _plugin_choice(environment: Environment) -> PluginChoice:
 
 def _job_defaults(environment: Environment) -> JobDefaults:
     read = environment.value
-    non_root = read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", _yes_or_no, True)
+    non_root = read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", yes_or_no, True)
     pods = read_pod_settings(environment)
     restricted = (
         non_root
@@ -327,7 +328,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             (("app.kubernetes.io/name", "fumarole-gateway"),),
         ),
         gateway_networks=read("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", _networks, ()),
-        rank_services=read("FUMAROLE_CONTROLLER_RANK_SERVICES", _yes_or_no, False),
+        rank_services=read("FUMAROLE_CONTROLLER_RANK_SERVICES", yes_or_no, False),
         dns=_dns(environment),
         egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
         egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
@@ -475,12 +476,6 @@ def _absolute_path(raw: str) -> str:
     if not raw.startswith("/") or ".." in raw.split("/"):
         raise ValueError("not an absolute path")
     return raw
-
-
-def _yes_or_no(raw: str) -> bool:
-    if raw.lower() not in ("yes", "no", "true", "false", "1", "0"):
-        raise ValueError("neither yes nor no")
-    return raw.lower() in ("yes", "true", "1")
 
 
 def _folder(raw: str) -> Path:

@@ -36,6 +36,7 @@ from shared.settings import (
     seconds,
     text,
     web_url,
+    yes_or_no,
 )
 
 Address = tuple[str, int]
@@ -142,19 +143,13 @@ def _site(env: Environment) -> Site:
 
 
 def _warn_of_siblings(env: Environment, site: Site) -> None:
-    listed = env.value("FUMAROLE_GATEWAY_PUBLIC_SUFFIX", _yes_or_no, False)
+    listed = env.value("FUMAROLE_GATEWAY_PUBLIC_SUFFIX", yes_or_no, False)
     if site.scheme == "https" and not listed:
         env.warning(
             "FUMAROLE_GATEWAY_PUBLIC_SUFFIX",
             f"is not yes: unless {site.base} is on the Public Suffix List, the apps of one session "
             "can set cookies for all others",
         )
-
-
-def _yes_or_no(raw: str) -> bool:
-    if raw.lower() not in ("yes", "no"):
-        raise ValueError("neither yes nor no")
-    return raw.lower() == "yes"
 
 
 def _refused_networks(env: Environment) -> tuple[Network, ...]:

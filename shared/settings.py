@@ -176,6 +176,20 @@ def one_of(*values: str) -> Callable[[str], str]:
     return parse
 
 
+def yes_or_no(raw: str) -> bool:
+    """Return whether *raw* is ``yes``, ``true`` or ``1``, and not ``no``, ``false`` or ``0``."""
+    if raw.lower() not in ("yes", "no", "true", "false", "1", "0"):
+        raise ValueError("neither yes nor no")
+    return raw.lower() in ("yes", "true", "1")
+
+
+def on_or_off(raw: str) -> bool:
+    """Return whether *raw* is ``on``, in upper or lower case, and not ``off``."""
+    if raw.lower() not in ("on", "off"):
+        raise ValueError("neither on nor off")
+    return raw.lower() == "on"
+
+
 def listen_address(raw: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
     host, _, port = raw.rpartition(":")

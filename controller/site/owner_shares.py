@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from controller.jobs.spec.owners import LONGEST_PREFIX
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import problems_of
-from shared.settings import Environment
+from shared.settings import Environment, on_or_off
 
 _PREFIX: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
@@ -101,7 +101,7 @@ def read_fair_share(environment: Environment, *, restricted: bool) -> FairShare 
 
     *restricted* says whether all pods that are made fit that Pod Security Standard.
     """
-    wanted = environment.value("FUMAROLE_CONTROLLER_FAIR_SHARE", _on_or_off, True)
+    wanted = environment.value("FUMAROLE_CONTROLLER_FAIR_SHARE", on_or_off, True)
     # What every job may do, its namespace must allow: see the miscellaneous plugin.
     least: PodSecurity = "restricted" if restricted else "baseline"
     file = environment.optional("FUMAROLE_CONTROLLER_OWNERS_FILE", _owners_file)
@@ -118,12 +118,6 @@ def read_fair_share(environment: Environment, *, restricted: bool) -> FairShare 
             "lists no queues: a job may name any queue, another owner's too",
         )
     return share if wanted else None
-
-
-def _on_or_off(raw: str) -> bool:
-    if raw.lower() not in ("on", "off"):
-        raise ValueError("neither on nor off")
-    return raw.lower() == "on"
 
 
 def _prefix(raw: str) -> str:

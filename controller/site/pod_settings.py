@@ -11,7 +11,7 @@ from controller.jobs.spec.storage.volumes import VolumeSource, loose_patterns, p
 from controller.site.product_list import Catalogue, read_catalogue
 from controller.site.tool_list import ToolList, read_tools
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
-from shared.settings import Environment, count
+from shared.settings import Environment, count, on_or_off, yes_or_no
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -101,17 +101,17 @@ def read_pod_settings(environment: Environment) -> PodSettings:
         kata=_kata(environment),
         ssh_folder=read("FUMAROLE_CONTROLLER_SSH_FOLDER", _folder, "/root/.ssh"),
         ssh_port=read("FUMAROLE_CONTROLLER_SSH_PORT", count(1, 65535), 22),
-        minikube=read("FUMAROLE_CONTROLLER_MINIKUBE", _on_or_off, False),
+        minikube=read("FUMAROLE_CONTROLLER_MINIKUBE", on_or_off, False),
         allow_privilege_escalation=read(
-            "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", _yes_or_no, False
+            "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", yes_or_no, False
         ),
-        keep_capabilities=read("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", _yes_or_no, False),
-        seccomp=read("FUMAROLE_CONTROLLER_SECCOMP", _yes_or_no, True),
-        service_account_token=read("FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", _yes_or_no, False),
+        keep_capabilities=read("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False),
+        seccomp=read("FUMAROLE_CONTROLLER_SECCOMP", yes_or_no, True),
+        service_account_token=read("FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", yes_or_no, False),
         change_working_directory=read(
-            "FUMAROLE_CONTROLLER_CHANGE_WORKING_DIRECTORY", _yes_or_no, True
+            "FUMAROLE_CONTROLLER_CHANGE_WORKING_DIRECTORY", yes_or_no, True
         ),
-        remove_mount_points=read("FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS", _yes_or_no, True),
+        remove_mount_points=read("FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS", yes_or_no, True),
     )
 
 
@@ -149,15 +149,3 @@ def _folder(raw: str) -> str:
     if not raw.startswith("/") or raw == "/" or ".." in parts or ":" in raw:
         raise ValueError("not an absolute path of a folder")
     return raw.rstrip("/")
-
-
-def _yes_or_no(raw: str) -> bool:
-    if raw.lower() not in ("yes", "no"):
-        raise ValueError("neither yes nor no")
-    return raw.lower() == "yes"
-
-
-def _on_or_off(raw: str) -> bool:
-    if raw.lower() not in ("on", "off"):
-        raise ValueError("neither on nor off")
-    return raw.lower() == "on"
