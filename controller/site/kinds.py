@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from controller.jobs.spec.model import FrameworkName, Job, Name, ParameterName, SiteName
 from controller.jobs.spec.parameters import Parameter, Strict, Text
-from controller.jobs.spec.problems import Problem, make_path, problems_of
+from controller.jobs.spec.problems import Problem, make_path
+from controller.site.yaml_file import read_yaml, validated
 
 BUILT_IN: Final = Path(__file__).with_name("kinds.yaml")
 MOST_KINDS: Final = 256
@@ -189,19 +189,9 @@ def read_kinds(raw: str) -> Kinds:
 
 
 def _read(file: Path, known: Mapping[str, Kind]) -> Kinds:
-    try:
-        given = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"is no YAML: {error}") from None
-    given = {} if given is None else given
+    given = read_yaml(file)
     named = given.get("kinds", {}) if isinstance(given, dict) else None
     if isinstance(named, dict):
         kinds = {**known, **named}
         given = given | {"kinds": {name: one for name, one in kinds.items() if one is not None}}
-    try:
-        return Kinds.model_validate(given)
-    except ValidationError as error:
-        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
-        raise ValueError(found) from None
+    return validated(given, Kinds)

@@ -10,14 +10,13 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from controller.jobs.spec.owners import LONGEST_PREFIX
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.spec.problems import problems_of
+from controller.site.yaml_file import read_declared
 from shared.settings import Environment, on_or_off
 
 _PREFIX: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -144,17 +143,7 @@ def _grant(raw: str) -> RoleGrant:
 
 def _owners_file(raw: str) -> tuple[OwnersFile, dict[str, str]]:
     path = Path(raw)
-    try:
-        given: Any = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"is no YAML: {error}") from None
-    try:
-        owners = OwnersFile.model_validate({} if given is None else given)
-    except ValidationError as error:
-        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
-        raise ValueError(found) from None
+    owners = read_declared(path, OwnersFile)
     secrets = {
         one.name: _docker_configuration(path.parent / one.file) for one in owners.pull_credentials
     }

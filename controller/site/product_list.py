@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self
 
-import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from controller.jobs.spec.amounts import Cpu, Memory
 from controller.jobs.spec.model import Name, NetworkLimits, SiteName
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.spec.problems import problems_of
+from controller.site.yaml_file import read_declared
 
 _QUALIFIED: Final = (
     r"^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
@@ -158,32 +157,10 @@ class Catalogue(Strict):
         return product is None or bool(getattr(product.features, feature))
 
 
-Declared = TypeVar("Declared", bound=BaseModel)
-
-
 def read_catalogue(raw: str) -> Catalogue:
     """Return the catalogue that is in the file *raw*.
 
     Raises:
         ValueError: With everything that is wrong with it.
     """
-    return read_yaml(raw, Catalogue)
-
-
-def read_yaml(raw: str, model: type[Declared]) -> Declared:
-    """Return the *model* that is in the file *raw*.
-
-    Raises:
-        ValueError: With everything that is wrong with it.
-    """
-    try:
-        given = yaml.safe_load(Path(raw).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"is no YAML: {error}") from None
-    try:
-        return model.model_validate({} if given is None else given)
-    except ValidationError as error:
-        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
-        raise ValueError(found) from None
+    return read_declared(Path(raw), Catalogue)

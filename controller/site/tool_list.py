@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -18,7 +19,7 @@ from controller.jobs.spec.model import (
     VariableName,
 )
 from controller.jobs.spec.parameters import Strict, Text
-from controller.site.product_list import read_yaml
+from controller.site.yaml_file import read_declared
 
 VolumeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
 
@@ -71,4 +72,4 @@ def read_tools(raw: str) -> ToolList:
     Raises:
         ValueError: With everything that is wrong with it.
     """
-    return read_yaml(raw, ToolList)
+    return read_declared(Path(raw), ToolList)

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from controller.jobs.spec.model import SiteName
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.spec.problems import problems_of
+from controller.site.yaml_file import read_declared
 from shared.networks import Network
 from shared.settings import web_url
 
@@ -84,19 +83,8 @@ def read_receivers(raw: str) -> tuple[Receiver, ...]:
         ValueError: With everything that is wrong with it.
     """
     path = Path(raw)
-    try:
-        given: Any = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        # Its own text quotes the file, in which somebody may have written a secret.
-        mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"is no YAML: line {mark.line + 1}" if mark else "is no YAML") from None
-    try:
-        rows = ReceiversFile.model_validate({} if given is None else given).receivers
-    except ValidationError as error:
-        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
-        raise ValueError(found) from None
+    # Somebody may have written a secret into it.
+    rows = read_declared(path, ReceiversFile, quoted=False).receivers
     problems: list[str] = []
     receivers = []
     for number, row in enumerate(rows):

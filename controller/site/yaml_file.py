@@ -1,0 +1,49 @@
+"""Reads a file that operators write in YAML or JSON; every mistake in it is told with its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from controller.jobs.spec.problems import problems_of
+
+Declared = TypeVar("Declared", bound=BaseModel)
+
+
+def read_declared(path: Path, model: type[Declared], *, quoted: bool = True) -> Declared:
+    """Return the *model* that is in the file at *path*; raises as the two below do."""
+    return validated(read_yaml(path, quoted=quoted), model)
+
+
+def read_yaml(path: Path, *, quoted: bool = True) -> Any:
+    """Return what is in the file at *path*; an empty one says nothing.
+
+    Raises:
+        ValueError: If it cannot be read, or is no YAML; *quoted*, with what stands at the mistake.
+    """
+    try:
+        given = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        if quoted:
+            raise ValueError(f"is no YAML: {error}") from None
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"is no YAML: line {mark.line + 1}" if mark else "is no YAML") from None
+    return {} if given is None else given
+
+
+def validated(given: Any, model: type[Declared]) -> Declared:
+    """Return the *model* that is *given*.
+
+    Raises:
+        ValueError: With everything that is wrong with it.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        found = "; ".join(f"{one.path}: {one.message}" for one in problems_of(error))
+        raise ValueError(found) from None
