@@ -40,7 +40,7 @@ Limit = Annotated[int, Field(ge=1, le=MOST_LIMIT), WHOLE]
 
 # Told, and not checked: NUL is refused with 400, and a name that is unknown finds nothing.
 Word = Annotated[str, Field(json_schema_extra={"pattern": r"^[^\x00]*$"})]
-Place = Annotated[
+PageCursor = Annotated[
     str,
     Field(json_schema_extra={"pattern": r"^([0-9]+(\.[0-9]+)?(e[-+]?[0-9]{1,2})?_[^\x00]*)?$"}),
 ]

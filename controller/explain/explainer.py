@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.explain.findings import Explained, Finding, conclude
 from controller.explain.judgements import (
-    Place,
+    RankEvidence,
     judge_gateways,
     judge_grant,
     judge_job,
@@ -301,7 +301,7 @@ class Explainer:
         return Finding(step="port", ok=False, cause="hub_gone", seen=seen, at=self._clock())
 
     async def _probe(
-        self, session: Session, record: JobRecord, place: Place, target: Target | None
+        self, session: Session, record: JobRecord, place: RankEvidence, target: Target | None
     ) -> Probed | None:
         """Dial the route's target, if it is where the API server says that the pod is.
 
@@ -369,10 +369,10 @@ class Explainer:
 
 def _place(
     job: Job, facts: _Facts, pods: Sequence[ObservedPod], rank: int, port: int | None
-) -> Place:
+) -> RankEvidence:
     task = next((one for one in job.effective_tasks if one.name == job.task_of(rank)), None)
     pod = pod_at(rank, job=job, record=facts.record, pods=pods)
     uid = pod.uid if pod is not None else None
     earlier = [one for one in facts.runs if one.rank == rank and one.pod_uid != uid]
     image = task.image if task is not None else ""
-    return Place(rank=rank, image=image or "", pod=pod, earlier=earlier, port=port)
+    return RankEvidence(rank=rank, image=image or "", pod=pod, earlier=earlier, port=port)

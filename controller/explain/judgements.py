@@ -41,7 +41,7 @@ _BLOCKED: Final = frozenset({"app_timeout", "target_forbidden"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankEvidence:
     """The rank at which a session is, or that is looked at: its last pods, and its image."""
 
     rank: int
@@ -137,7 +137,7 @@ def judge_gateways(
     return Finding(step="gateways", ok=True, seen=seen, at=now)
 
 
-def judge_pod(record: JobRecord, place: Place, *, terminal: bool, now: float) -> Finding:
+def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: float) -> Finding:
     """Return whether the program at the rank runs; a terminal needs no port that answers."""
     pod = place.pod
 
@@ -175,7 +175,7 @@ def _amounts(record: JobRecord) -> str:
 
 def judge_port(
     probed: Probed | None,
-    place: Place,
+    place: RankEvidence,
     failures: Collection[tuple[str, Failure]],
     *,
     now: float,

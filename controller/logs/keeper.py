@@ -16,7 +16,7 @@ from typing import Final
 from controller.jobs.containment import Containment
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import may_restart
-from controller.jobs.reconcile.reconciler import Logs
+from controller.jobs.reconcile.reconciler import LogObserver
 from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from controller.logs.live import PodLogs, PodName
 from controller.logs.storage import LogStorage, StorageUnavailable
@@ -83,7 +83,7 @@ class _Kept:
             self.ended.set()
 
 
-class LogKeeper(Logs):
+class LogKeeper(LogObserver):
     """Keeps logs, as the leader of *term*.
 
     Args:

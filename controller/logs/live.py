@@ -14,7 +14,7 @@ import aiohttp
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound, Unavailable
 from controller.kube.kinds import PODS
-from controller.logs.records import Counter, Cutter, Mark, Resumer
+from controller.logs.records import Counter, Cutter, LogMark, Resumer
 from controller.volcano.names import JOB_CONTAINER
 from controller.volcano.observed import ObservedPod, read_pod
 
@@ -102,7 +102,7 @@ class PodLogs:
     async def records(
         self,
         pod: PodName,
-        mark: Mark | None,
+        mark: LogMark | None,
         *,
         follow: bool,
         tail: int | None = None,

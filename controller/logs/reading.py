@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.kube.errors import KubeError, NotFound
 from controller.logs.live import PIECE, PodLogs, PodName
-from controller.logs.records import Counter, Mark, Resumer, records_of, text_of
+from controller.logs.records import Counter, LogMark, Resumer, records_of, text_of
 from controller.logs.storage import LogStorage, Missing
 from controller.logs.writer import SEGMENT
 from controller.store.database import Store
@@ -81,7 +81,7 @@ class LogReader:
             yield LogText(_with_first(first, pieces), frozenset(stored.lost))
 
     async def records(
-        self, pod: PodName, mark: Mark | None, *, tail: int | None = None
+        self, pod: PodName, mark: LogMark | None, *, tail: int | None = None
     ) -> AsyncGenerator[bytes | frozenset[str], None]:
         """Yield what comes behind *mark* in the log of *pod*, until that has ended.
 
@@ -139,7 +139,7 @@ class LogReader:
         return found if found.state == "whole" else ended(found, "store_away")
 
     async def _stored_records(
-        self, stored: StoredLog, mark: Mark | None, *, tail: int | None
+        self, stored: StoredLog, mark: LogMark | None, *, tail: int | None
     ) -> AsyncGenerator[bytes, None]:
         segments = list(stored.segments)
         if mark is not None:

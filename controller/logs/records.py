@@ -30,7 +30,7 @@ _NO_STAMP: Final = b"1970-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LogMark:
     """A place in a log: behind the record number ``count`` of those with the time ``at``.
 
     ``at`` counts nanoseconds since 1970. Many lines may have the same time.
@@ -44,7 +44,7 @@ class Mark:
         return f"{self.at:x}.{self.count:x}"
 
 
-def read_mark(text: str) -> Mark:
+def read_mark(text: str) -> LogMark:
     """Return the mark that *text* is.
 
     Raises:
@@ -53,7 +53,7 @@ def read_mark(text: str) -> Mark:
     found = re.fullmatch(r"([0-9a-f]{1,16})\.([0-9a-f]{1,8})", text)
     if found is None:
         raise ValueError("not a place in a log")
-    return Mark(int(found[1], 16), int(found[2], 16))
+    return LogMark(int(found[1], 16), int(found[2], 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _divided(line: bytes) -> tuple[bytes, bytes]:
 class Counter:
     """Knows the mark behind everything that it was shown."""
 
-    def __init__(self, mark: Mark | None = None) -> None:
+    def __init__(self, mark: LogMark | None = None) -> None:
         self.mark = mark
 
     def see(self, block: bytes) -> None:
@@ -167,13 +167,13 @@ class Counter:
         count = sum(block.count(b"\n%b%b" % (head, mark)) for mark in (b" ", b"\t"))
         count += block.startswith((head + b" ", head + b"\t"))
         before = self.mark.count if self.mark is not None and self.mark.at == at else 0
-        self.mark = Mark(at, before + count)
+        self.mark = LogMark(at, before + count)
 
 
 class Resumer:
     """Leaves out of a log what comes before a mark."""
 
-    def __init__(self, mark: Mark | None) -> None:
+    def __init__(self, mark: LogMark | None) -> None:
         self._mark = mark
         self._seen = 0
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.logs.records import LEAST_PIECE, Counter, Mark, records_of, text_of
+from controller.logs.records import LEAST_PIECE, Counter, LogMark, records_of, text_of
 from controller.logs.storage import LogStorage, StorageUnavailable
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.progress.stored_logs import Lost, Segment, StoredLog
@@ -86,7 +86,7 @@ class LogWriter:
         self._waiting = waiting
         self._clock = clock
         last = stored.segments[-1] if stored.segments else None
-        self._counter = Counter(Mark(last.at, last.count) if last and last.at else None)
+        self._counter = Counter(LogMark(last.at, last.count) if last and last.at else None)
         self._number = 0
         self._records = bytearray()
         self._partial: Segment | None = None
@@ -98,7 +98,7 @@ class LogWriter:
         self._lock = asyncio.Lock()
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> LogMark | None:
         """Behind what was added last."""
         return self._counter.mark
 

@@ -21,7 +21,7 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.storage.files import files_of
 from controller.jobs.spec.storage.paths import VolumePath, place_of
-from controller.jobs.spec.storage.volumes import Place, find_place
+from controller.jobs.spec.storage.volumes import ClaimPath, find_place
 from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
 from controller.volcano.names import CLEANING_CONTAINER, FILES_CONTAINER
@@ -100,7 +100,7 @@ class _File:
 
     path: str
     source: VolumePath
-    place: Place
+    place: ClaimPath
     at: str
     kind: Literal["file", "directory"]
     read_only: bool
@@ -214,7 +214,7 @@ class FileMountPlugin(JobPlugin):
         )
 
 
-def _unmountable(at: str, path: str, place: Place) -> Iterator[str]:
+def _unmountable(at: str, path: str, place: ClaimPath) -> Iterator[str]:
     if at == "/":
         yield "the working directory is /, where nothing can be mounted"
     if ":" in at:

@@ -26,7 +26,7 @@ from controller.sessions.statuses import status_of
 from controller.store.database import Store
 from controller.store.errors import StoreError
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.tools import Place, runs_of, tools_at
+from controller.store.jobs.tools import ToolKey, runs_of, tools_at
 from controller.store.sessions.hubs import Hub
 from controller.store.sessions.session_rows import Session, assign_shell
 from controller.store.vault import Vault
@@ -123,7 +123,7 @@ class DesiredRoutes:
                     desired[session.sid] = made
         return desired
 
-    async def _runs(self, sessions: Sequence[Session]) -> dict[Place, JobRecord]:
+    async def _runs(self, sessions: Sequence[Session]) -> dict[ToolKey, JobRecord]:
         """Return the last run of each tool to which one of the sessions leads."""
         places = {_tool_of(one) for one in sessions if tool_at(one.endpoint) is not None}
         if not places:
@@ -282,6 +282,6 @@ class DesiredRoutes:
             return None
 
 
-def _tool_of(session: Session) -> Place:
+def _tool_of(session: Session) -> ToolKey:
     """Return by what the tool is known to which the session leads, if it does."""
     return session.job_id, tool_at(session.endpoint) or "", session.rank

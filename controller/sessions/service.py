@@ -21,7 +21,7 @@ from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_leadership
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
-from controller.store.jobs.tools import AttachedTool, Place, tools_at
+from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_lists import (
@@ -276,7 +276,7 @@ class SessionService:
         self,
         wanted: Sequence[Wanted],
         records: Mapping[str, JobRecord],
-        tools: Mapping[Place, AttachedTool],
+        tools: Mapping[ToolKey, AttachedTool],
     ) -> list[Session]:
         sessions: list[Session] = []
         problems: list[Problem] = []
@@ -393,7 +393,7 @@ class _Wrong(Exception):
         self.message = message
 
 
-def _place_of(wanted: Wanted) -> Place:
+def _place_of(wanted: Wanted) -> ToolKey:
     """Return by what the tool is known to which the session is to lead."""
     return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
 

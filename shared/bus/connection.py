@@ -21,7 +21,7 @@ from shared.bus.keys import CALL_SECONDS
 from shared.bus.sentinels import SentinelRedis, Sentinels
 from shared.bus.tls import SentinelTlsConnection, TlsConnection
 from shared.bus.translation import NotServed, reason_of
-from shared.bus.urls import Node, Place, parse_url
+from shared.bus.urls import Node, RedisAddress, parse_url
 
 
 def connect(url: str) -> Redis:
@@ -84,7 +84,7 @@ def _settings(*, attempts: int = 1) -> dict[str, Any]:
     }
 
 
-def _by_tls(place: Place, plain: type, secured: type) -> tuple[type, dict[str, Any]]:
+def _by_tls(place: RedisAddress, plain: type, secured: type) -> tuple[type, dict[str, Any]]:
     """Return which kind of connection, and what it is made with besides."""
     return (plain, {}) if place.trust is None else (secured, {"trust": place.trust})
 
@@ -93,13 +93,13 @@ def _client(kind: type, **options: Any) -> Redis:
     return Redis.from_pool(ConnectionPool(connection_class=kind, **options))
 
 
-def _client_of(place: Place, node: Node, options: dict[str, Any]) -> Redis:
+def _client_of(place: RedisAddress, node: Node, options: dict[str, Any]) -> Redis:
     kind, trust = _by_tls(place, Connection, TlsConnection)
     host, port = node
     return _client(kind, host=host, port=port, **_settings(), **trust, **options)
 
 
-def _sentinels_master(place: Place) -> Redis:
+def _sentinels_master(place: RedisAddress) -> Redis:
     sentinels = Sentinels([_client_of(place, one, place.sentinel_options) for one in place.nodes])
     kind, trust = _by_tls(place, SentinelManagedConnection, SentinelTlsConnection)
     client: SentinelRedis = sentinels.master_for(

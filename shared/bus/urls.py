@@ -29,7 +29,7 @@ _SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RedisAddress:
     """What a URL says. Its ``repr`` tells no secret.
 
     ``options`` are those of redis' connections, ``trust`` those of TLS (None: without it).
@@ -43,7 +43,7 @@ class Place:
     trust: dict[str, str] | None
 
     def __repr__(self) -> str:
-        return f"Place({self.kind}, {self.nodes})"
+        return f"RedisAddress({self.kind}, {self.nodes})"
 
 
 def check_url(raw: str) -> str:
@@ -56,7 +56,7 @@ def check_url(raw: str) -> str:
     return raw
 
 
-def parse_url(raw: str) -> Place:
+def parse_url(raw: str) -> RedisAddress:
     """Return what the URL says.
 
     Raises:
@@ -82,13 +82,15 @@ def parse_url(raw: str) -> Place:
     service, database = _path(kind, url.path)
     if database is not None:
         options["db"] = database
-    return Place(kind, nodes, service, options, sentinel, trust if scheme == "rediss" else None)
+    return RedisAddress(
+        kind, nodes, service, options, sentinel, trust if scheme == "rediss" else None
+    )
 
 
-def _socket(url: SplitResult, host: str, options: dict[str, Any]) -> Place:
+def _socket(url: SplitResult, host: str, options: dict[str, Any]) -> RedisAddress:
     if host or not url.path:
         raise ValueError("the URL names no path: unix://user:password@/path/of.sock")
-    return Place("unix", (), "", options | {"path": unquote(url.path)}, {}, None)
+    return RedisAddress("unix", (), "", options | {"path": unquote(url.path)}, {}, None)
 
 
 def _path(kind: Kind, path: str) -> tuple[str, int | None]:

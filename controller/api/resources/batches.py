@@ -16,7 +16,7 @@ from controller.api.query_parameters import (
     WHOLE,
     Limit,
     Number,
-    Place,
+    PageCursor,
     Query,
     Word,
     read_place,
@@ -62,7 +62,7 @@ class BatchesQuery(Query):
 
     user: Word | None = None
     project: Word | None = None
-    after: Place = Field(default="", description="`next` of the page before.")
+    after: PageCursor = Field(default="", description="`next` of the page before.")
     limit: Annotated[int, Field(ge=1, le=MOST_BATCHES), WHOLE] = MOST_BATCHES
 
 

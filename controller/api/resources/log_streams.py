@@ -13,7 +13,7 @@ from controller.kube.errors import KubeError
 from controller.kube.loop_turn import LoopTurn
 from controller.logs.live import PodName
 from controller.logs.reading import LogReader
-from controller.logs.records import LEAST_PIECE, Counter, Mark, Record, read_mark, records_of
+from controller.logs.records import LEAST_PIECE, Counter, LogMark, Record, read_mark, records_of
 from controller.logs.storage import StorageUnavailable
 from controller.store.errors import StoreUnavailable
 
@@ -25,19 +25,19 @@ PLACE: Final = r"[0-9a-f]{1,8}\.[0-9a-f]{1,8}\.[0-9a-f]{1,16}\.[0-9a-f]{1,8}"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogCursor:
     """A place in the log of a rank's pod, which is that of its *ordinal* in the rank's history."""
 
     rank: int
     ordinal: int
-    mark: Mark | None
+    mark: LogMark | None
 
     def text(self) -> str:
         """Return it as part of an event's id."""
         return f"{self.rank:x}.{self.ordinal:x}.{self.mark.text() if self.mark else ''}"
 
 
-def read_places(raw: str, *, most: int) -> list[Place]:
+def read_places(raw: str, *, most: int) -> list[LogCursor]:
     """Return the places that an event's id names, none of an empty one.
 
     Raises:
@@ -46,7 +46,7 @@ def read_places(raw: str, *, most: int) -> list[Place]:
     places = []
     for part in raw.split("_") if raw else []:
         rank, ordinal, mark = part.split(".", 2)
-        places.append(Place(_number(rank), _number(ordinal), read_mark(mark)))
+        places.append(LogCursor(_number(rank), _number(ordinal), read_mark(mark)))
     if len(places) > most:
         raise ValueError("more places than there can be")
     return places
@@ -63,7 +63,7 @@ class Chosen:
     """A pod whose log is sent, from a place on."""
 
     pod: PodName
-    place: Place
+    place: LogCursor
 
 
 _Block: TypeAlias = bytes | frozenset[str] | Exception | None
@@ -191,13 +191,13 @@ class LogStream:
         if record.at is not None:
             before = counter.mark
             same = before is not None and before.at == record.at
-            counter.mark = Mark(record.at, before.count + 1 if before and same else 1)
+            counter.mark = LogMark(record.at, before.count + 1 if before and same else 1)
             if before is not None and not same:
                 self._exact.add(rank)
         if rank not in self._exact or counter.mark is None:
             return None
         return "_".join(
-            Place(one, self._chosen[one].place.ordinal, at).text()
+            LogCursor(one, self._chosen[one].place.ordinal, at).text()
             for one, counted in self._counters.items()
             if one in self._exact and (at := counted.mark) is not None
         )

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import EVENTS, TEXT, Operation
 from controller.api.query_parameters import WHOLE, Query, read_query
-from controller.api.resources.log_streams import PLACE, Chosen, LogStream, Place, read_places
+from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogStream, read_places
 from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import ToolName
@@ -119,7 +119,9 @@ class Logs:
                 raise error
             return await self._streams.run(request, EVENTS, stream.send)
 
-    async def _find(self, job_id: str, wanted: LogsQuery, places: Sequence[Place]) -> list[Chosen]:
+    async def _find(
+        self, job_id: str, wanted: LogsQuery, places: Sequence[LogCursor]
+    ) -> list[Chosen]:
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
@@ -150,7 +152,7 @@ class Logs:
                 await stream.write(b"%b(no log: %b)\n" % (prefix, why.encode()))
 
 
-def _places(request: web.Request) -> Sequence[Place]:
+def _places(request: web.Request) -> Sequence[LogCursor]:
     raw = request.headers.get("Last-Event-ID", "").strip()
     try:
         return read_places(raw, most=MOST_FOLLOWED)
@@ -177,7 +179,7 @@ async def _run_of_tool(transaction: Transaction, job_id: str, wanted: LogsQuery)
 
 
 def _chosen(
-    record: JobRecord, runs: Sequence[PodRecord], wanted: LogsQuery, places: dict[int, Place]
+    record: JobRecord, runs: Sequence[PodRecord], wanted: LogsQuery, places: dict[int, LogCursor]
 ) -> list[Chosen]:
     """Return the pod of each rank whose log is read: the last one that fits."""
     if wanted.pod is not None and all(run.pod_uid != wanted.pod for run in runs):
@@ -198,7 +200,7 @@ def _chosen(
         fitting = [run for run in every if run.started_at is not None and _fits(run, wanted)]
         if fitting:
             last = max(fitting, key=lambda run: (run.attempt, run.seen_at, run.started_at or 0.0))
-            found.append(_choose(record, last, Place(rank, every.index(last), None)))
+            found.append(_choose(record, last, LogCursor(rank, every.index(last), None)))
     return found
 
 
@@ -206,7 +208,7 @@ def _fits(run: PodRecord, wanted: LogsQuery) -> bool:
     return wanted.attempt in (None, run.attempt) and wanted.pod in (None, run.pod_uid)
 
 
-def _choose(record: JobRecord, run: PodRecord, place: Place) -> Chosen:
+def _choose(record: JobRecord, run: PodRecord, place: LogCursor) -> Chosen:
     return Chosen(PodName(record.namespace, run.pod, run.pod_uid, record.id), place)
 
 

@@ -14,7 +14,7 @@ from controller.api.operations import Operation
 from controller.api.query_parameters import (
     DEFAULT_LIMIT,
     Limit,
-    Place,
+    PageCursor,
     Query,
     Word,
     read_place,
@@ -90,7 +90,7 @@ class SessionsQuery(Query):
     job: Word | None = None
     user: Word | None = Field(default=None, description="The owner of the job.")
     state: list[Literal["starting", "ready", "ended"]] = Field(default_factory=list)
-    after: Place = Field(default="", description="`next` of the page before.")
+    after: PageCursor = Field(default="", description="`next` of the page before.")
     limit: Limit = DEFAULT_LIMIT
 
     def filter(self) -> SessionFilter:

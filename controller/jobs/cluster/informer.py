@@ -210,7 +210,7 @@ class WatchGap:
         self._again_at = None
 
 
-class Reader(Generic[T]):
+class KindReader(Generic[T]):
     """Reads objects of one kind: of each the fields in *shape*, and nothing else."""
 
     def __init__(
@@ -233,9 +233,9 @@ class Reader(Generic[T]):
             return None
 
 
-JOBS_READ: Final = Reader(VCJOBS, fields.VolcanoJob, read_job)
-PODS_READ: Final = Reader(PODS, fields.Pod, read_pod)
-SERVICES_READ: Final = Reader(SERVICES, fields.Service, read_service)
+JOBS_READ: Final = KindReader(VCJOBS, fields.VolcanoJob, read_job)
+PODS_READ: Final = KindReader(PODS, fields.Pod, read_pod)
+SERVICES_READ: Final = KindReader(SERVICES, fields.Service, read_service)
 
 
 class _Followed:
@@ -347,7 +347,7 @@ class InformerCache:
         since = self._pods_gap.unseen_since(listed=listed)
         return pod if since is None else replace(pod, unseen_since=since)
 
-    async def _follow(self, reader: Reader[T], indexer: Indexer[T]) -> None:
+    async def _follow(self, reader: KindReader[T], indexer: Indexer[T]) -> None:
         kind = reader.kind
         followed = self._followed[kind.plural]
 
@@ -381,7 +381,7 @@ def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
     return replace(pod, had_time=True) if before.had_time and not pod.had_time else pod
 
 
-def applied(event: WatchEvent, indexer: Indexer[T], reader: Reader[T]) -> Iterator[None]:
+def applied(event: WatchEvent, indexer: Indexer[T], reader: KindReader[T]) -> Iterator[None]:
     """Bring *indexer* to what *event* says, in steps of one object each."""
     match event:
         case Listed(objects):

@@ -76,7 +76,7 @@ class StepMetrics(Protocol):
         ...
 
 
-class Logs:
+class LogObserver:
     """Reads the logs of pods before these are gone; by itself, none."""
 
     def observe(
@@ -137,7 +137,7 @@ class Reconciler:
         queue: WorkQueue,
         told: Callable[[str], None],
         metrics: StepMetrics,
-        logs: Logs | None = None,
+        logs: LogObserver | None = None,
         clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
         resync_per_second: float | None = None,
@@ -152,7 +152,7 @@ class Reconciler:
         self._told = told
         self._metrics = metrics
         self._clock = clock
-        self._logs = logs or Logs()
+        self._logs = logs or LogObserver()
         self._beside = tuple(beside)
         self._contained = Containment("not looked at", metrics.step_failed)
         self._news = asyncio.Event()

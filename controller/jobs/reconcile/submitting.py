@@ -20,7 +20,7 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.plans import Plans
+from controller.jobs.reconcile.plan_cache import PlanCache
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.endpoints import with_url
@@ -70,7 +70,7 @@ class SubmitActions:
         self._pipeline = pipeline
         self._cluster = cluster
         self._prerequisites = prerequisites
-        self._plans = Plans(clock=time.monotonic)
+        self._plans = PlanCache(clock=time.monotonic)
 
     async def submit(self, record: JobRecord) -> None:
         """Make the VolcanoJob of the current attempt, or find that it was made."""

@@ -24,7 +24,7 @@ from controller.jobs.submission.batches import (
     keep_batch,
     refuse_known,
 )
-from controller.jobs.submission.completion import Completion, Predecessor, artefacts_named
+from controller.jobs.submission.completion import Completion, PredecessorJob, artefacts_named
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.jobs.submission.results import Mode, Submitted
@@ -225,8 +225,8 @@ class Submissions:
         self, jobs: Sequence[Job | JobRejected], stored: Mapping[str, JobRecord]
     ) -> Completion:
         """Return what jobs are completed with: of those of this call too, but what is stored."""
-        found = {job.id: Predecessor.of(job) for job in jobs if isinstance(job, Job)}
-        found |= {id_: Predecessor.recorded(record) for id_, record in stored.items()}
+        found = {job.id: PredecessorJob.of(job) for job in jobs if isinstance(job, Job)}
+        found |= {id_: PredecessorJob.recorded(record) for id_, record in stored.items()}
         return Completion(self._defaults.kinds, found)
 
     async def _check_all(

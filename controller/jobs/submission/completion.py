@@ -22,19 +22,19 @@ ARTEFACTS: Final = "artefacts"
 
 
 @dataclass(frozen=True, slots=True)
-class Predecessor:
+class PredecessorJob:
     """A job that others may follow: whose it is, and its output."""
 
     owner: OwnerKey
     output: str | None
 
     @classmethod
-    def of(cls, job: Job) -> Predecessor:
+    def of(cls, job: Job) -> PredecessorJob:
         """Return what matters of *job*."""
         return cls(owner_key(job.owner), job.output)
 
     @classmethod
-    def recorded(cls, record: JobRecord) -> Predecessor:
+    def recorded(cls, record: JobRecord) -> PredecessorJob:
         """Return what matters of a job in the store."""
         owner = Owner(user=record.owner_user, project=record.owner_project)
         # One that a newer version has accepted may be kept as anything.
@@ -56,7 +56,7 @@ class Completion:
         predecessors: The jobs whose artefacts may be read, by id.
     """
 
-    def __init__(self, kinds: Kinds, predecessors: Mapping[str, Predecessor]) -> None:
+    def __init__(self, kinds: Kinds, predecessors: Mapping[str, PredecessorJob]) -> None:
         self._kinds = kinds
         self._predecessors = predecessors
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.jobs.history.unreadable import read_known
-from controller.jobs.usage.amounts import Used, usage_due
 from controller.jobs.usage.demand import replica_resources
+from controller.jobs.usage.periods import Used, usage_due
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job

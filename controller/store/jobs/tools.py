@@ -13,7 +13,7 @@ from controller.store.database import Transaction, insert_if_absent
 from controller.store.jobs.job_rows import JobRecord, batched, find_jobs
 
 _table: Final = tables.tools
-Place = tuple[str, str, int]
+ToolKey = tuple[str, str, int]
 """A job, the name of a tool, and the rank that it looks at."""
 
 
@@ -37,7 +37,7 @@ class AttachedTool:
     run: str | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ToolKey:
         """By what it is known."""
         return self.job_id, self.name, self.rank
 
@@ -62,7 +62,7 @@ async def tools_of(transaction: Transaction, job_id: str) -> list[AttachedTool]:
     return [_tool(row) for row in rows]
 
 
-async def find_tool(transaction: Transaction, place: Place) -> AttachedTool | None:
+async def find_tool(transaction: Transaction, place: ToolKey) -> AttachedTool | None:
     """Return the tool, if it is attached."""
     row = (await transaction.execute(sa.select(_table).where(_is_at(place)))).first()
     return None if row is None else _tool(row)
@@ -77,10 +77,10 @@ async def runs_of(
 
 
 async def tools_at(
-    transaction: Transaction, places: Collection[Place]
-) -> dict[Place, AttachedTool]:
+    transaction: Transaction, places: Collection[ToolKey]
+) -> dict[ToolKey, AttachedTool]:
     """Return those of the tools that are attached."""
-    found = dict[Place, AttachedTool]()
+    found = dict[ToolKey, AttachedTool]()
     for some in batched({job_id for job_id, _, _ in places}):
         rows = await transaction.execute(sa.select(_table).where(_table.c.job_id.in_(some)))
         found |= {one.place: one for one in map(_tool, rows)}
@@ -106,6 +106,6 @@ async def detach_tool(transaction: Transaction, tool: AttachedTool) -> None:
     await transaction.execute(sa.delete(_table).where(_is_at(tool.place)))
 
 
-def _is_at(place: Place) -> sa.ColumnElement[bool]:
+def _is_at(place: ToolKey) -> sa.ColumnElement[bool]:
     job_id, name, rank = place
     return sa.and_(_table.c.job_id == job_id, _table.c.name == name, _table.c.rank == rank)

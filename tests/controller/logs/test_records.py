@@ -10,7 +10,7 @@ from controller.logs.records import (
     MOST_PIECE,
     Counter,
     Cutter,
-    Mark,
+    LogMark,
     Resumer,
     read_mark,
     records_of,
@@ -93,14 +93,14 @@ def test_a_mark_that_has_gone_is_passed_by_its_time() -> None:
     at = time_of(b"2026-11-22T14:38:42.5Z ")
     assert at is not None
     later = b"2026-11-22T14:38:43Z b\n"
-    assert Resumer(Mark(at, 3)).pass_on(later) == later
+    assert Resumer(LogMark(at, 3)).pass_on(later) == later
     # A clock that is set back later on loses nothing.
     line = b"2026-11-22T14:38:42.5Z a\n"
-    assert Resumer(Mark(at, 1)).pass_on(line + b"2025-01-01T00:00:00Z c\n").endswith(b" c\n")
+    assert Resumer(LogMark(at, 1)).pass_on(line + b"2025-01-01T00:00:00Z c\n").endswith(b" c\n")
 
 
 def test_marks_are_read_back_and_nothing_else_is() -> None:
-    assert read_mark(Mark(17, 2).text()) == Mark(17, 2)
+    assert read_mark(LogMark(17, 2).text()) == LogMark(17, 2)
     for text in ("", "1", "1.", "x.1", "1.1.1", "-1.1", "1" * 17 + ".1"):
         with pytest.raises(ValueError, match="place"):
             read_mark(text)

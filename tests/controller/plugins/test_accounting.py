@@ -11,7 +11,7 @@ from controller.store.jobs.progress.attempts import record_attempt
 from controller.store.jobs.progress.pods import upsert_pod_records
 from controller.store.outbox.usage_entries import usage_after
 from tests.controller.conftest import Clock
-from tests.controller.jobs.usage.test_amounts import run
+from tests.controller.jobs.usage.test_periods import run
 from tests.controller.samples import NoLedger, make_context, make_defaults, make_job, make_record
 
 SEEN = JobFromServer(

@@ -33,7 +33,7 @@ class VolumeSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ClaimPath:
     """Where a path's file is: ``sub_path`` is empty for the whole claim.
 
     All that the owner has of the volume is in ``folder``, with which ``sub_path`` begins.
@@ -47,7 +47,7 @@ class Place:
     holder: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
-def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSource]) -> Place:
+def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSource]) -> ClaimPath:
     """Return where the owner's *path* is.
 
     Raises:
@@ -63,7 +63,7 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
     folders = [_folder(part, owner) for part in parts]
     if any(_hides(parts, folders, other) for other in volumes.values() if other.claim == claim):
         raise ValueError("the owner's name is that of a folder of another volume")
-    return Place(
+    return ClaimPath(
         claim=claim,
         folder="/".join(folders),
         sub_path="/".join([*folders, *path.rest]),

@@ -25,7 +25,7 @@ class Segment:
     """An object, and what is in it.
 
     ``text`` counts the bytes of the log, ``raw`` those of its records; ``at`` and ``count`` are
-    where it ends (see ``Mark``), 0 where its lines have no time.
+    where it ends (see ``LogMark``), 0 where its lines have no time.
     """
 
     name: str

@@ -4,7 +4,7 @@ import pytest
 
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.storage.paths import parse_path
-from controller.jobs.spec.storage.volumes import Place, find_place, parse_volumes
+from controller.jobs.spec.storage.volumes import ClaimPath, find_place, parse_volumes
 
 ADA = Owner(user="ada", project="sun")
 RAW = "home=home-{user}, sets=datasets/public:ro, team=cephfs/projects/{project}"
@@ -13,21 +13,21 @@ RAW = "home=home-{user}, sets=datasets/public:ro, team=cephfs/projects/{project}
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("/home", Place(claim="home-ada", folder="", sub_path="", read_only=False)),
-        ("/home/x/y", Place(claim="home-ada", folder="", sub_path="x/y", read_only=False)),
+        ("/home", ClaimPath(claim="home-ada", folder="", sub_path="", read_only=False)),
+        ("/home/x/y", ClaimPath(claim="home-ada", folder="", sub_path="x/y", read_only=False)),
         (
             "/sets/mnist",
-            Place(claim="datasets", folder="public", sub_path="public/mnist", read_only=True),
+            ClaimPath(claim="datasets", folder="public", sub_path="public/mnist", read_only=True),
         ),
         (
             "/team/a",
-            Place(
+            ClaimPath(
                 claim="cephfs", folder="projects/sun", sub_path="projects/sun/a", read_only=False
             ),
         ),
     ],
 )
-def test_a_path_is_a_place_in_its_owners_claim(path: str, place: Place) -> None:
+def test_a_path_is_a_place_in_its_owners_claim(path: str, place: ClaimPath) -> None:
     assert find_place(parse_path(path), ADA, parse_volumes(RAW)) == place
 
 

@@ -9,8 +9,8 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.reconcile import plans as module
-from controller.jobs.reconcile.plans import KEPT_SECONDS, Plans
+from controller.jobs.reconcile import plan_cache as module
+from controller.jobs.reconcile.plan_cache import KEPT_SECONDS, PlanCache
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
@@ -30,12 +30,12 @@ from tests.controller.samples import (
 
 
 @pytest.fixture
-def plans(clock: Clock) -> Plans:
-    return Plans(clock=clock)
+def plans(clock: Clock) -> PlanCache:
+    return PlanCache(clock=clock)
 
 
 async def test_a_plan_is_found_for_what_it_was_made_of_and_for_a_while(
-    plans: Plans, clock: Clock
+    plans: PlanCache, clock: Clock
 ) -> None:
     plan = await make_pipeline().plan(make_job())
     plans.keep("j1", plan, 1, "digest")
@@ -46,7 +46,7 @@ async def test_a_plan_is_found_for_what_it_was_made_of_and_for_a_while(
     assert plans.find("j1", 1, "digest") is None
 
 
-async def test_one_that_waits_is_made_again_and_replaces_what_was_kept(plans: Plans) -> None:
+async def test_one_that_waits_is_made_again_and_replaces_what_was_kept(plans: PlanCache) -> None:
     plan = await make_pipeline().plan(make_job())
     plans.keep("j1", plan, 1)
     plans.keep("j1", replace(plan, waiting=("a licence",)), 1)
@@ -54,7 +54,7 @@ async def test_one_that_waits_is_made_again_and_replaces_what_was_kept(plans: Pl
 
 
 async def test_never_more_are_kept_than_so_many_nor_longer(
-    plans: Plans, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    plans: PlanCache, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_PLANS", 2)
     plan = await make_pipeline().plan(make_job())

@@ -25,7 +25,7 @@ class _Kept:
     until: float
 
 
-class Plans:
+class PlanCache:
     """Keeps plans for a while, and never more than so many.
 
     Args:
