@@ -8,14 +8,7 @@ special-purpose addresses (RFC 6890), and the metadata services of clouds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address

@@ -15,15 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.hub.clipboard import ClipboardGuard
-from controller.hub.protocol import (
-    DEFAULT_SIZE,
-    ENDED,
-    REPLACED,
-    REVOKED,
-    CloseCode,
-    Resume,
-    Size,
-)
+from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Resume, Size
 from controller.hub.revoked import Holder
 from controller.hub.scrollback import REPLAY_BYTES
 from controller.hub.scrollbacks import Scrollbacks

@@ -18,23 +18,9 @@ from typing import Any, Final, Literal, Self
 import aiohttp
 
 from controller.kube.credentials import Credentials
-from controller.kube.decoding import (
-    METADATA,
-    WHOLE,
-    FieldTransform,
-    Object,
-    Objects,
-    decode_object,
-)
+from controller.kube.decoding import METADATA, WHOLE, FieldTransform, Object, Objects, decode_object
 from controller.kube.environment import read_environment_once
-from controller.kube.errors import (
-    Expired,
-    KubeError,
-    NotFound,
-    Throttled,
-    Unavailable,
-    error_from,
-)
+from controller.kube.errors import Expired, KubeError, NotFound, Throttled, Unavailable, error_from
 from controller.kube.kinds import Kind
 from controller.kube.library import ApiClient, Configuration, RESTClientObject
 from controller.kube.listing import Part, read_list

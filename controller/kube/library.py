@@ -62,11 +62,7 @@ from kubernetes_asyncio.client.configuration import Configuration  # noqa: E402
 vars(kubernetes_asyncio.client).update(ApiClient=ApiClient, Configuration=Configuration)
 RESTClientObject = kubernetes_asyncio.client.rest.RESTClientObject
 
-from kubernetes_asyncio.config import (  # noqa: E402
-    ConfigException,
-    load_incluster_config,
-    load_kube_config,
-)
+from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config  # noqa: E402
 
 __all__ = [
     "ApiClient",

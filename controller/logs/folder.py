@@ -10,13 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from controller.logs.storage import (
-    CALL_SECONDS,
-    Missing,
-    StorageUnavailable,
-    check_key,
-    check_name,
-)
+from controller.logs.storage import CALL_SECONDS, Missing, StorageUnavailable, check_key, check_name
 
 T = TypeVar("T")
 

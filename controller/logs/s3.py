@@ -12,13 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.logs.storage import (
-    CALL_SECONDS,
-    Missing,
-    StorageUnavailable,
-    check_key,
-    check_name,
-)
+from controller.logs.storage import CALL_SECONDS, Missing, StorageUnavailable, check_key, check_name
 from controller.site.log_place import Bucket
 
 if TYPE_CHECKING:

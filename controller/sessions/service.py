@@ -24,11 +24,7 @@ from controller.store.jobs.job_rows import JobRecord, hold_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
-from controller.store.sessions.session_lists import (
-    SessionFilter,
-    newest_sessions,
-    sessions_among,
-)
+from controller.store.sessions.session_lists import SessionFilter, newest_sessions, sessions_among
 from controller.store.sessions.session_rows import (
     Session,
     end_session,

@@ -24,13 +24,7 @@ from controller.store.instance import (
     read_store_metadata,
 )
 from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
-from controller.store.outbox.counters import (
-    MOST_TOLD,
-    Forgotten,
-    Series,
-    read_counter,
-    take_number,
-)
+from controller.store.outbox.counters import MOST_TOLD, Forgotten, Series, read_counter, take_number
 from controller.store.outbox.update_rows import updates_after
 from controller.store.outbox.usage_entries import usage_after
 from controller.store.sessions.revocations import StoredRevocation, add_revocation

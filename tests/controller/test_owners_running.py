@@ -14,15 +14,7 @@ from redis.asyncio import Redis
 
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
-from controller.kube.kinds import (
-    NAMESPACES,
-    NETWORK_POLICIES,
-    PODS,
-    QUEUES,
-    SERVICES,
-    VCJOBS,
-    Kind,
-)
+from controller.kube.kinds import NAMESPACES, NETWORK_POLICIES, PODS, QUEUES, SERVICES, VCJOBS, Kind
 from controller.store.database import Store
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect

@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from controller.jobs.pipeline.border import (
-    BadResult,
-    Call,
-    HookName,
-    PluginBorder,
-    PluginFailed,
-)
+from controller.jobs.pipeline.border import BadResult, Call, HookName, PluginBorder, PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder, NestedMounts, SharedObject
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.jobs.pipeline.hook_results import (

@@ -30,12 +30,7 @@ from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import read_store_metadata
-from controller.store.jobs.job_rows import (
-    JobRecord,
-    changed_jobs,
-    settled_jobs,
-    unfinished_jobs,
-)
+from controller.store.jobs.job_rows import JobRecord, changed_jobs, settled_jobs, unfinished_jobs
 from controller.volcano.observed import ObservedPod
 
 WORKERS: Final = 8

@@ -18,12 +18,7 @@ from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.spec.accepted import is_as_asked, public_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.submission.batches import (
-    NewBatch,
-    is_same_body,
-    keep_batch,
-    refuse_known,
-)
+from controller.jobs.submission.batches import NewBatch, is_same_body, keep_batch, refuse_known
 from controller.jobs.submission.completion import Completion, PredecessorJob, artefacts_named
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims

@@ -9,12 +9,7 @@ from controller.jobs.history.unreadable import read_known
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.tools.shape import (
-    is_bound_to_node,
-    make_tool_job,
-    tool_spec,
-    unshared_folders,
-)
+from controller.jobs.tools.shape import is_bound_to_node, make_tool_job, tool_spec, unshared_folders
 from controller.jobs.usage.demand import charged_by
 from controller.settings import JobDefaults
 from controller.store.jobs.job_rows import JobRecord

@@ -35,12 +35,7 @@ from controller.store.instance import (
 )
 from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
 from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
-from controller.store.sessions.session_rows import (
-    Session,
-    find_session,
-    insert_session,
-    make_sid,
-)
+from controller.store.sessions.session_rows import Session, find_session, insert_session, make_sid
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.errors import BusUnavailable

@@ -2,13 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.volcano.policies import (
-    Rule,
-    deciding,
-    problems_of,
-    retries,
-    volcano_max_retry,
-)
+from controller.volcano.policies import Rule, deciding, problems_of, retries, volcano_max_retry
 
 FAILED = Rule(action="RestartJob", event="PodFailed")
 ANY = Rule(action="TerminateJob", event="*")

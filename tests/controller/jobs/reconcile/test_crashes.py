@@ -45,12 +45,7 @@ from controller.plugins import PLUGINS
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
-from controller.store.jobs.job_rows import (
-    FINAL_STATES,
-    JobRecord,
-    forget_these_jobs,
-    known_jobs,
-)
+from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, forget_these_jobs, known_jobs
 from controller.store.jobs.progress.attempts import attempts_of, companions_of
 from controller.store.jobs.progress.pods import pod_records_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of

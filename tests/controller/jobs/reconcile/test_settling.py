@@ -21,24 +21,13 @@ from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.between_jobs.connections import callers_of
-from controller.store.jobs.job_rows import (
-    JobRecord,
-    find_job,
-    forget_these_jobs,
-    insert_job,
-)
+from controller.store.jobs.job_rows import JobRecord, find_job, forget_these_jobs, insert_job
 from controller.store.jobs.progress.attempts import attempts_of, companions_of
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
 from tests.controller.jobs.reconcile.test_adoption import RUN, make_tools_job
-from tests.controller.samples import (
-    UID,
-    make_defaults,
-    make_observed,
-    make_pod,
-    make_record,
-)
+from tests.controller.samples import UID, make_defaults, make_observed, make_pod, make_record
 
 SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
 

@@ -12,12 +12,7 @@ from pydantic import ValidationError
 
 from controller.jobs.spec.problems import JobRejected, problems_of
 from controller.jobs.submission import batch_template
-from controller.jobs.submission.batch_template import (
-    BatchRequest,
-    Template,
-    TooLarge,
-    items_in,
-)
+from controller.jobs.submission.batch_template import BatchRequest, Template, TooLarge, items_in
 
 
 def make_jobs(template: dict[str, Any], **variables: Any) -> list[dict[str, Any]]:
