@@ -43,7 +43,7 @@ class SessionsSnapshot:
 
 
 class SnapshotReader:
-    """Reads what is new since the last world that was dealt with, as the leader of *term*.
+    """Reads what is new since the last snapshot that was dealt with, as the leader of *term*.
 
     ``looks`` are the jobs that wait for their turn.
     """

@@ -81,7 +81,7 @@ class Actions:
         """Do *step*; return how the job is observed then, None where that takes another look.
 
         Raises:
-            Later: If it must wait for something that is not there yet.
+            RequeueAfter: If it must wait for something that is not there yet.
             LeadershipLost: If another one leads.
             KubeError, StoreUnavailable, PluginFailed: If it failed, and is to be tried again.
         """
@@ -125,8 +125,6 @@ class Actions:
                 await self._ending.remove(seen.record, shown, uid)
             case steps.RemovePods(pods):
                 await self._ending.remove_pods(seen.record, pods)
-                # The watch tells when it is gone; looking again is for when it does not.
-                raise RequeueAfter(5.0)
             case steps.Finish():
                 await self._ending.finish(seen.record)
             case steps.Park(why):

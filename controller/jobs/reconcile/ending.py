@@ -201,7 +201,11 @@ class EndActions:
                 await move_attempt(transaction, record.id, record.attempt, ended_at=now, **over)
 
     async def remove_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
-        """Delete pods whose VolcanoJob is gone; each has its own grace period to end."""
+        """Delete pods whose VolcanoJob is gone; each has its own grace period to end.
+
+        Raises:
+            RequeueAfter: Always: whether they are gone is seen later.
+        """
         try:
             await self._cluster.remove_pods(record.namespace, pods)
         except Forbidden as error:

@@ -107,7 +107,7 @@ class SubmitActions:
         """End the job, or have it wait and say why, as the table says.
 
         Raises:
-            Later: If it waits for somebody, or for what is catching up.
+            RequeueAfter: If it waits for somebody, or for what is catching up.
             KubeError: If it is tried again.
         """
         row = row_of(error)
