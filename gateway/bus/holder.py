@@ -111,7 +111,7 @@ class RouteTableHolder(Feed):
             self._arrived.append(event)
         if self.table is None:
             return
-        if event.epoch == self.table.epoch and not is_proven(self.table):
+        if event.epoch == self.table.epoch:
             self._clock.heard(self._monotonic())
         self._revoke(event, self.table)
         if self.advance_by(event, self.table) is Outcome.REPAIR:
@@ -215,7 +215,7 @@ class RouteTableHolder(Feed):
             table.inherit(old)
         self.note("snapshot")
         moved = old is None or (old.epoch, old.seq) != (table.epoch, table.seq)
-        if moved and not is_proven(table):
+        if moved:
             self._clock.heard(self._monotonic())
         while self._signed_out:
             self._sign_out(*self._signed_out.popleft(), table)

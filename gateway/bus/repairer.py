@@ -70,8 +70,6 @@ class Repairer:
         holder, catch_up = self._holder, self._catch_up
         while True:
             await catch_up.repair_requested()
-            if not holder.is_behind:
-                continue
             # Events under way get their time.
             await catch_up.reached_within(SETTLE_SECONDS)
             if not holder.is_behind or await self._read_log():
@@ -102,7 +100,7 @@ class Repairer:
                     part = await self._reader.log_after(table.seq, most=self._part())
             except (BusUnavailable, TimeoutError):
                 return False
-            if holder.table is not table or not self._apply_log(part.events, table):
+            if not self._apply_log(part.events, table):
                 return False
             await asyncio.sleep(0)
         return catch_up.wanted is None

@@ -1,0 +1,458 @@
+"""The table in use: changed by the next event, exchanged for a better one; without a Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
+from gateway.bus.holder import RouteTableHolder
+from gateway.bus.loading import load_table
+from gateway.core.bus_state import Bus, BusClock
+from shared.errors import SnapshotRefused
+from shared.route_table.routes import RouteReader, RouteTable
+from tests.gateway.bus.following import ONE, TWO, sid_of
+from tests.gateway.bus.leading import KEY, NOW, Leader, verifier
+
+THREE = sid_of(3)
+DAY = 86400.0
+
+
+class Holder(RouteTableHolder):
+    """A holder with nothing around it that would read Redis."""
+
+    async def repair(self, seconds: float | None = None) -> None:
+        raise AssertionError("nobody asks for it")
+
+    async def run(self) -> None:
+        raise AssertionError("nobody runs it")
+
+
+class Holding:
+    """A holder, the clocks that it goes by, and what it said.
+
+    Args:
+        signs: It believes only what the controller has signed.
+    """
+
+    def __init__(self, *, signs: bool = False) -> None:
+        self.wall, self.uptime = NOW, 50.0
+        self.changes: list[tuple[str, ...] | None] = []
+        self.closed = 0
+        self.clock = BusClock(bus_grace_seconds=60, controller_grace_seconds=60)
+        policy = HeadPolicy(
+            verifier(KEY),
+            wall=lambda: self.wall,
+            monotonic=lambda: self.uptime,
+            fresh_seconds=300.0,
+        )
+        self.holder = Holder(
+            clock=self.clock,
+            monotonic=lambda: self.uptime,
+            wall=lambda: self.wall,
+            on_change=self._changed,
+            on_closed=self._closed,
+            policy=policy if signs else None,
+        )
+        self.clock.subscribed(self.uptime)
+
+    def _changed(self, sids: Iterable[str] | None) -> None:
+        self.changes.append(None if sids is None else tuple(sids))
+
+    def _closed(self) -> None:
+        self.closed += 1
+
+    @property
+    def table(self) -> RouteTable:
+        assert self.holder.table is not None
+        return self.holder.table
+
+    def is_behind(self) -> bool:
+        return self.holder.is_behind
+
+    def dialling(self) -> bool:
+        return self.holder.dialling
+
+    def doubt(self) -> str | None:
+        return self.holder.doubt
+
+    async def load(self, leader: Leader) -> RouteTable:
+        """Return the table that *leader* has published by now, read and checked."""
+        policy = self.holder.policy
+        said = policy.believe(leader.head, self.holder.table)
+        return await load_table(leader.snapshot, policy.reader_of(said, RouteReader()), said)
+
+    async def adopt(self, leader: Leader) -> None:
+        """Have that in use, read right now."""
+        self.holder.adopt(await self.load(leader), read_at=self.uptime)
+
+    def hear(self, *events: Any) -> None:
+        """Be told of *events*."""
+        for event in events:
+            self.holder.take(event if isinstance(event, bytes) else event.encode())
+
+    async def asks_for_a_look(self) -> bool:
+        """Say whether the head is to be read, and read it as far as that goes."""
+        waits = asyncio.create_task(self.holder.catch_up.look_requested_within(60))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        asked = waits.done()
+        waits.cancel()
+        self.holder.catch_up.begin_look()
+        return asked
+
+
+async def holding(leader: Leader, *, signs: bool = False) -> Holding:
+    """Return a holder that has the table of *leader* in use."""
+    h = Holding(signs=signs)
+    await h.adopt(leader)
+    h.changes.clear()
+    return h
+
+
+# Events
+
+
+async def test_the_next_events_are_applied_and_whom_they_concern_is_told() -> None:
+    leader = await Leader().begin(ONE)
+    h = await holding(leader)
+    assert h.holder.lag_seconds == 0.0
+    h.wall = NOW + 2.5
+    h.hear(leader.upsert(TWO))
+    assert h.holder.lag_seconds == 2.5
+    h.hear(leader.remove(ONE), leader.revoke(sid=TWO, sub="ada"), leader.revoke(kid="k1"))
+    assert h.changes == [(TWO,), (ONE,), (TWO,), None]
+    assert set(h.table) == {TWO}
+    assert set(h.table.revocations) == set(leader.revoked)
+    assert h.holder.noted == {"applied": 4, "snapshot": 1}
+    # A publisher's clock that is ahead does not make it negative.
+    h.hear(leader.upsert(ONE, at=NOW + 60))
+    assert h.holder.lag_seconds == 0.0
+    h.wall = NOW + 63
+    h.hear(leader.upsert(ONE, at=None))
+    assert h.holder.lag_seconds == 0.0
+    assert not await h.asks_for_a_look()
+
+
+async def test_a_gap_has_the_head_looked_at_and_changes_nothing() -> None:
+    leader = await Leader().begin(ONE)
+    h = await holding(leader)
+    leader.upsert(TWO)
+    h.hear(leader.upsert(THREE))
+    assert h.changes == []
+    assert set(h.table) == {ONE}
+    assert h.holder.noted["gap"] == 1
+    assert await h.asks_for_a_look()
+
+
+async def test_what_is_no_event_has_the_head_looked_at_also_before_there_is_a_table() -> None:
+    h = Holding()
+    h.hear(b"{")
+    assert h.holder.noted == {"malformed": 1}
+    assert await h.asks_for_a_look()
+    h.hear((await Leader().begin()).upsert(ONE))
+    assert h.holder.noted == {"malformed": 1}
+    assert not await h.asks_for_a_look()
+
+
+async def test_who_waits_for_a_head_goes_on_with_the_event_that_leads_to_it() -> None:
+    leader = await Leader().begin(ONE)
+    h = await holding(leader)
+    event = leader.upsert(TWO)
+    catch_up = h.holder.catch_up
+    waits = catch_up.ask()
+    catch_up.aim_at(leader.head, read_at=52.0, waiting=catch_up.begin_look())
+    assert h.is_behind()
+    h.hear(event)
+    assert waits.done()
+    assert not h.is_behind()
+    # That head was read at that time, and then the bus was good.
+    h.uptime = 57.0
+    assert h.holder.bus is Bus.FOLLOWING
+
+
+async def test_a_revocation_counts_wherever_in_the_order_it_stands() -> None:
+    leader = await Leader().begin(ONE)
+    h = await holding(leader)
+    leader.upsert(TWO)
+    of_one, of_key = leader.revoke(sid=ONE), leader.revoke(kid="k1")
+    h.hear(of_one, of_key)
+    assert h.changes == [(ONE,), None]
+    assert set(h.table.revocations) == set(leader.revoked)
+    # Once more is no news, and another epoch's says nothing here.
+    h.hear(of_one, msgspec.structs.replace(of_key, epoch="e0", kid="k2"))
+    assert len(h.changes) == 2
+    assert set(h.table.revocations) == set(leader.revoked)
+    assert h.holder.noted["early"] == 2
+    # In its place it is an event as any other: told, and not early.
+    second = await holding(await Leader().begin(ONE))
+    second.hear((await Leader().begin(ONE)).revoke(sid=ONE))
+    assert second.changes == [(ONE,)]
+    assert (second.holder.noted["early"], second.holder.noted["applied"]) == (0, 1)
+
+
+async def test_under_signed_heads_it_needs_a_proof_of_its_own() -> None:
+    leader = await Leader(KEY).begin(ONE)
+    h = await holding(leader, signs=True)
+    leader.upsert(TWO)
+    event = leader.revoke(sid=ONE)
+    h.hear(msgspec.structs.replace(event, proof=None))
+    assert h.changes == []
+    assert not h.table.revocations
+    assert h.holder.noted["unproven"] == 1
+    h.hear(event)
+    assert h.changes == [(ONE,)]
+    assert h.holder.noted["early"] == 1
+
+
+async def test_an_event_that_is_not_what_was_signed_has_the_head_looked_at() -> None:
+    leader = await Leader(KEY).begin(ONE)
+    h = await holding(leader, signs=True)
+    event = leader.upsert(TWO)
+    h.hear(msgspec.structs.replace(event, head="a.b.c"))
+    assert set(h.table) == {ONE}
+    assert h.holder.noted == {"snapshot": 1, "unproven": 1, "gap": 1}
+    assert await h.asks_for_a_look()
+    # What is read from the log is checked all the same, and at once.
+    h.holder.advance_by(event, h.table, asked=True)
+    assert set(h.table) == {ONE, TWO}
+
+
+@pytest.mark.parametrize("signs", [False, True])
+async def test_told_events_are_a_sign_of_life_unless_the_controller_gives_a_signed_one(
+    signs: bool,
+) -> None:
+    leader = await Leader(KEY if signs else None).begin(ONE)
+    h = await holding(leader, signs=signs)
+    h.uptime += 60
+    assert h.dialling()
+    stranger = await Leader().begin(ONE)
+    stranger.epoch = "e0"
+    h.hear(stranger.beat())
+    h.uptime += 1
+    assert not h.dialling()
+    h.hear(msgspec.structs.replace(leader.beat(), head=msgspec.UNSET))
+    assert h.dialling() is not signs
+    h.uptime, h.wall = h.uptime + 1, NOW + 62
+    h.hear(leader.beat(at=NOW + 61))
+    assert h.dialling()
+
+
+async def test_an_event_that_is_not_known_has_the_table_read_anew_twice_a_minute_at_most(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leader = await Leader().begin(ONE)
+    h = await holding(leader)
+    catch_up = h.holder.catch_up
+
+    def pass_one() -> bool:
+        """Hear of one; say whether the table is to be read whole."""
+        seq = h.table.seq + 1
+        strange = {"v": 2, "epoch": "e1", "seq": seq, "type": "RouteNarrowed"}
+        h.hear(msgspec.json.encode(strange))
+        assert h.table.seq == seq
+        whole = catch_up.is_whole_wanted
+        assert h.is_behind() is whole
+        catch_up.begin_whole()
+        return whole
+
+    assert pass_one()
+    async with asyncio.timeout(5):
+        await catch_up.repair_requested()
+    h.uptime = 79.9
+    assert not pass_one()
+    h.uptime = 80.0
+    assert pass_one()
+    assert not pass_one()
+    assert h.holder.noted["unknown"] == h.holder.noted["applied"] == 4
+    assert h.changes == []
+    said = [one for one in caplog.records if "not known" in one.message]
+    assert [vars(one)["type"] for one in said] == ["RouteNarrowed"] * 2
+
+
+# Sign-outs
+
+
+async def test_a_sign_out_counts_once() -> None:
+    h = await holding(await Leader().begin(ONE))
+    for _ in range(2):
+        h.holder.end_grant(ONE, "t1")
+    assert h.changes == [(ONE,)]
+    assert h.table.revocations == {"jti:t1": NOW + DAY}
+    assert h.holder.noted["signed_out"] == 1
+
+
+async def test_so_many_sign_outs_before_there_is_a_table_are_kept() -> None:
+    h, leader = Holding(), await Leader().begin(ONE)
+    for number in range(1001):
+        h.holder.end_grant(ONE, f"t{number}")
+    assert h.changes == []
+    await h.adopt(leader)
+    assert len(h.table.revocations) == h.holder.noted["signed_out"] == 1000
+    assert "jti:t1000" in h.table.revocations
+
+
+# Another table
+
+
+async def test_an_older_table_is_refused_and_another_takes_no_grant_back() -> None:
+    leader = await Leader().begin(ONE, TWO)
+    h = await holding(leader)
+    old = await h.load(leader)
+    h.hear(leader.revoke(sid=ONE))
+    with pytest.raises(SnapshotRefused, match="the snapshot is at 0, the table at 1"):
+        h.holder.adopt(old, read_at=h.uptime)
+    h.changes.clear()
+    await h.adopt(await Leader(epoch="e2", term=2).begin(TWO))
+    assert h.changes == [None]
+    assert set(h.table) == {TWO}
+    assert h.table.revocations == {f"all:{ONE}": NOW + DAY}
+    assert h.holder.noted["snapshot"] == 2
+
+
+async def test_what_was_signed_takes_the_place_of_what_was_not_whatever_that_says() -> None:
+    h = Holding(signs=True)
+    plain = await Leader(epoch="e9", term=9).begin(ONE, revoked={"kid:k1": NOW + DAY})
+    await h.adopt(plain)
+    await h.adopt(await Leader(KEY).begin(TWO))
+    assert set(h.table) == {TWO}
+    assert not h.table.revocations
+    # Of two that were signed the later one counts.
+    older = await h.load(await Leader(KEY, epoch="e0", term=0).begin(ONE))
+    with pytest.raises(SnapshotRefused):
+        h.holder.adopt(older, read_at=50.0)
+    await h.adopt(await Leader(KEY, epoch="e2", term=2).begin(ONE))
+    assert set(h.table) == {ONE}
+
+
+async def test_a_table_that_has_moved_is_a_sign_of_life() -> None:
+    h, leader = Holding(), await Leader().begin(ONE)
+    h.uptime += 61
+    assert not h.dialling()
+    await h.adopt(leader)
+    assert h.dialling()
+    h.uptime += 61
+    await h.adopt(leader)
+    assert not h.dialling()
+    leader.upsert(TWO)
+    await h.adopt(leader)
+    assert h.dialling()
+
+
+async def test_a_table_is_as_good_as_when_it_was_read() -> None:
+    h = Holding()
+    h.uptime = 52.0
+    h.holder.adopt(await h.load(await Leader().begin(ONE)), read_at=51.0)
+    for now, bus in ((56.0, Bus.FOLLOWING), (56.1, Bus.LOST), (116.0, Bus.LOST), (117, Bus.CLOSED)):
+        h.uptime = now
+        assert h.holder.bus is bus
+
+
+async def test_a_table_that_is_behind_the_head_by_now_has_it_looked_at_once_more() -> None:
+    h, leader = Holding(), await Leader().begin(ONE)
+    table = await h.load(leader)
+    leader.upsert(TWO)
+    h.holder.catch_up.aim_at(leader.head, read_at=50.0)
+    h.holder.adopt(table, read_at=50.0)
+    assert await h.asks_for_a_look()
+    other = await holding(leader)
+    other.holder.catch_up.aim_at(leader.head, read_at=50.0)
+    await other.adopt(leader)
+    assert not await other.asks_for_a_look()
+
+
+async def test_events_that_arrive_while_a_table_is_read_are_applied_to_it() -> None:
+    h, leader = Holding(), await Leader().begin(ONE)
+    with h.holder.arriving():
+        leader.upsert(TWO)
+        table = await h.load(leader)
+        h.hear(leader.upsert(THREE), leader.remove(ONE))
+        stranger = await Leader().begin()
+        stranger.epoch, stranger.seq = "e0", leader.seq
+        h.hear(stranger.upsert(ONE))
+        h.holder.adopt(table, read_at=50.0)
+    assert (set(h.table), h.table.seq) == ({TWO, THREE}, 3)
+    # Those that come afterwards are for the table in use alone.
+    third = await h.load(leader)
+    h.hear(leader.upsert(ONE))
+    with pytest.raises(SnapshotRefused):
+        h.holder.adopt(third, read_at=50.0)
+    assert set(h.table) == {ONE, TWO, THREE}
+
+
+async def test_of_signed_events_that_arrive_only_so_many_are_checked_at_once() -> None:
+    for signs, applied in ((False, 100), (True, 64)):
+        leader = await Leader(KEY if signs else None).begin(ONE)
+        h = Holding(signs=signs)
+        table = await h.load(leader)
+        with h.holder.arriving():
+            h.hear(*(leader.upsert(sid_of(number)) for number in range(100, 200)))
+            h.holder.adopt(table, read_at=50.0)
+        assert h.table.seq == applied
+
+
+async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
+    leader = await Leader(KEY).begin(ONE)
+    h = await holding(leader, signs=True)
+    table = await h.load(leader)
+    beat, first, second = leader.beat(), leader.upsert(TWO), leader.upsert(THREE)
+    # For a moment nothing is checked that is told; but these are for a table that is asked for.
+    h.hear(msgspec.structs.replace(first, head="a.b.c"))
+    with h.holder.arriving():
+        h.hear(msgspec.structs.replace(beat, head="a.b.c"), first)
+        h.hear(msgspec.structs.replace(second, route=msgspec.Raw(b"{}")), second)
+        h.holder.adopt(table, read_at=50.0)
+    assert (set(h.table), h.table.seq) == ({ONE, TWO}, 1)
+
+
+# What is told of it
+
+
+async def test_routes_that_cannot_be_read_are_doubted_where_only_signed_ones_count() -> None:
+    h = Holding(signs=True)
+    assert h.doubt() is None
+    good = await Leader().begin(ONE)
+    await h.adopt(good)
+    assert h.doubt() is None
+    bad = await Leader(epoch="e2", term=2).begin(ONE, kind="later")
+    await h.adopt(bad)
+    assert h.doubt() == NOT_SIGNED
+    await h.adopt(await Leader(KEY, epoch="e3", term=3).begin(ONE, kind="later"))
+    assert h.table.unreadable == 1
+    assert h.doubt() is None
+    believing = await holding(bad)
+    assert believing.doubt() is None
+
+
+async def test_the_state_of_the_bus_is_told_once_each_time_it_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    h = Holding()
+    assert h.holder.closing_at(50.0) == float("inf")
+    h.holder.note_state()
+    await h.adopt(await Leader().begin(ONE))
+    assert h.holder.closing_at(50.0) == 115.0
+    assert h.holder.closing_at(120.0) == 120.0
+    for now in (50.0, 56.0, 57.0, 116.0, 117.0):
+        h.uptime = now
+        h.holder.note_state()
+    assert h.closed == 1
+    assert h.holder.closing_at(118.0) == float("inf")
+    h.clock.good(118.0)
+    h.uptime = 118.0
+    h.holder.note_state()
+    assert h.holder.closing_at(118.0) == 183.0
+    said = [(one.levelname, one.message) for one in caplog.records if "the bus" in one.message]
+    assert said == [
+        ("INFO", "the bus is now following, was starting"),
+        ("WARNING", "the bus is now lost, was following"),
+        ("WARNING", "the bus is now closed, was lost"),
+        ("INFO", "the bus is now following, was closed"),
+    ]
+    assert h.closed == 1
