@@ -105,7 +105,6 @@ class Admission:
         hand = self._access.asset(ask)
         if hand is None:
             return False
-        connection.drop_decision()
         self._hand(connection, ask, hand, self._client(connection, ask))
         return True
 

@@ -16,7 +16,10 @@ from tests.gateway.relay.harness import (
     request,
     rig,
     status_of,
+    table_of,
 )
+from tests.gateway.relay.http.test_admission import claims
+from tests.gateway.relay.http.test_page_connection import STATIC, with_pages
 
 PUBLIC = {"hosts": [f"{'a' * 26}.{BASE}", "demo.example.org"], "public": True}
 LINK = request(host=f"demo.example.org:{PORT}", credential=None)
@@ -60,6 +63,27 @@ async def test_new_connections_without_a_credential_are_turned_away_first(step: 
         await app.head()
         app.send(answer())
         assert status_of((await browser.answer())[0]) == 200
+
+
+async def test_who_may_yet_prove_who_they_are_is_not_turned_away() -> None:
+    async with with_pages() as (r, pages):
+        at(r, Step.UNAUTHENTICATED)
+        r.gate.tokens["good"] = claims()
+        await served(r, request(credential="Fumarole-Token: good"))
+        # A good grant for a session that is not known yet: it is looked for.
+        known, r.world.table = r.world.table, table_of()
+
+        def found() -> None:
+            r.world.table = known
+
+        r.world.repaired = found
+        await served(r, request())
+        assert r.world.repairs == 1
+        # Of pages, those of people who are known; their looks are the same for everybody.
+        await overloaded(r, request("/.fumarole/", credential=None))
+        assert pages.asked == []
+        assert (await r.ask(request("/.fumarole/")))[0] == 200
+        assert (await r.ask(request(STATIC, credential=None)))[0] == 200
 
 
 async def test_at_the_last_step_no_request_is_taken_and_open_tunnels_go_on() -> None:

@@ -9,6 +9,7 @@ from websockets.server import ServerProtocol
 from gateway.core.access.access_right import Ending
 from gateway.core.frames import close_frame
 from gateway.relay.bridge import Bridge, UpgradeRequest
+from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     HOST,
     ORIGIN,
@@ -18,6 +19,7 @@ from tests.gateway.relay.harness import (
     status_of,
     upgrade,
 )
+from tests.gateway.relay.http.test_admission import claims
 
 
 class Echo(Bridge):
@@ -99,6 +101,41 @@ async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
         assert await browser.rest() == close_frame(4401, "grant revoked")
         assert len(r.live) == 0
         assert r.app.count == 0
+
+
+async def test_a_bridge_gets_only_protocols_that_have_a_name() -> None:
+    made: list[UpgradeRequest] = []
+
+    def factory(request: UpgradeRequest) -> Bridge:
+        made.append(request)
+        return Echo(request)
+
+    async with rig(bridges={"vnc": factory}, route_changes=DESKTOP) as r:
+        for fields in ((), ("Sec-WebSocket-Protocol: binary ,, other, ",)):
+            browser = await r.browser()
+            browser.send(upgrade("/.fumarole/connect", *fields))
+            assert status_of(await browser.head()) == 101
+        assert [one.protocols for one in made] == [(), ("binary", "other")]
+
+
+async def test_a_bridge_gets_all_frames_that_came_while_its_token_was_proven() -> None:
+    async with rig(bridges={"vnc": Echo}, route_changes=DESKTOP) as r:
+        r.gate.tokens["good"] = claims(kind="vnc")
+        proven, verify = asyncio.Event(), r.gate.verify
+
+        async def slow(token: str, *, address: str) -> SessionClaims:
+            await proven.wait()
+            return await verify(token, address=address)
+
+        r.gate.verify = slow  # type: ignore[method-assign]  # only slower
+        browser = await r.browser()
+        raw = upgrade("/.fumarole/connect", credential="Fumarole-Token: good", origin=None)
+        # More than is kept: the connection is not read any more.
+        browser.send(raw + MASKED * 20_000)
+        await asyncio.sleep(0.05)
+        proven.set()
+        assert status_of(await browser.head()) == 101
+        assert await browser.exactly(5 * 20_000) == b"\x82\x03abc" * 20_000
 
 
 async def test_no_bridge_is_made_for_a_request_that_is_not_allowed() -> None:

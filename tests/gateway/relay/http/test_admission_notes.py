@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -187,6 +188,60 @@ async def test_a_connection_that_waited_for_a_look_can_wait_for_another() -> Non
             assert code_of((await browser.answer())[1]) == "session_ended"
             assert r.world.repairs == repairs
         assert [one.task for one in r.connections] == [None]
+
+
+async def test_a_connection_whose_request_was_refused_holds_no_right_any_more() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        assert len(r.live) == 1
+        browser.send(request(credential=f"Cookie: {cookie(mode='view')}"))
+        assert code_of((await browser.answer())[1]) == "view_only"
+        assert len(r.live) == 0
+        # Nor while it waits for a look.
+        browser.send(request())
+        await app.head()
+        app.send(answer())
+        await browser.answer()
+        r.world.stale, rights = True, list[int]()
+
+        def looked() -> None:
+            rights.append(len(r.live))
+            r.world.stale = False
+
+        r.world.repaired = looked
+        browser.send(request())
+        await app.head()
+        assert (rights, len(r.live)) == ([0], 1)
+
+
+@pytest.mark.parametrize("step", ["verify", "mark"])
+async def test_for_a_client_that_leaves_no_token_is_used_and_no_app_is_called(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async with rig() as r:
+        r.gate.tokens["good"] = claims()
+        going_on, called = asyncio.Event(), asyncio.Event()
+        work = getattr(r.gate, step)
+
+        async def slow(*given: Any, **named: Any) -> Any:
+            called.set()
+            await going_on.wait()
+            return await work(*given, **named)
+
+        monkeypatch.setattr(r.gate, step, slow)
+        browser = await r.browser()
+        browser.send(request(credential="Fumarole-Token: good"))
+        await called.wait()
+        browser.reset()
+        async with asyncio.timeout(10):
+            while r.connections:
+                await asyncio.sleep(0.001)
+        going_on.set()
+        await asyncio.sleep(0.02)
+        assert len(r.path.parts.background_tasks) == 0
+        assert (r.gate.marks, r.app.count) == ([], 0)
 
 
 # Who is remembered

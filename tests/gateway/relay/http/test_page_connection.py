@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from aiohttp import web
 
 from gateway.core.http.framing import NoBody
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
+from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     BASE,
     COOKIE,
@@ -28,8 +30,11 @@ from tests.gateway.relay.harness import (
     status_of,
     upgrade,
 )
+from tests.gateway.relay.http.test_admission import claims
 
 LARGE = bytes(range(250)) * 4000
+STATIC = "/.fumarole/static/page.css"
+TOKEN = "Fumarole-Token: good"
 
 
 class Pages:
@@ -172,6 +177,61 @@ async def test_without_a_credential_a_page_is_told_why() -> None:
             assert handed.grant is None
             assert handed.refusal is not None
             assert (handed.refusal.code, handed.holder) == (code, holder)
+
+
+@pytest.mark.parametrize("known", ["all", "nothing", "nothing lately", "no such session"])
+async def test_what_pages_are_made_of_is_there_for_everybody_whatever_is_known(known: str) -> None:
+    async with with_pages() as (r, pages):
+        match known:
+            case "nothing":
+                r.world.table = None
+            case "nothing lately":
+                r.world.serving = False
+            case "no such session":
+                r.world.remove()
+        browser = await r.browser()
+        browser.send(request(STATIC, credential=None))
+        assert (await browser.rest()).startswith(b"HTTP/1.1 200 ")
+        (handed,) = pages.asked
+        assert (handed.client_address, handed.sid, handed.route) == ("127.0.0.1", SID, None)
+        assert handed.grant is None
+        if known.startswith("nothing"):
+            assert (await r.ask(request("/.fumarole/")))[0] == 503
+        assert r.app.count == 0
+
+
+async def test_a_sign_out_is_answered_though_it_ends_its_own_right() -> None:
+    async with with_pages() as (r, pages):
+        for target, is_member in (("/.fumarole/sign-out", False), ("/.fumarole/other", True)):
+            browser = await r.browser()
+            body = "Content-Length: 3"
+            browser.send(request(target, f"Origin: {ORIGIN}", body, method="POST"))
+            async with asyncio.timeout(10):
+                while len(pages.asked) == len(pages.bodies):
+                    await asyncio.sleep(0.001)
+            assert len(r.live) == is_member
+            browser.send(b"end")
+            assert (await browser.rest()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_page_behind_a_token_gets_the_whole_body_that_came_while_it_was_proven() -> None:
+    async with with_pages() as (r, pages):
+        r.gate.tokens["good"] = claims()
+        proven, verify = asyncio.Event(), r.gate.verify
+
+        async def slow(token: str, *, address: str) -> SessionClaims:
+            await proven.wait()
+            return await verify(token, address=address)
+
+        r.gate.verify = slow  # type: ignore[method-assign]  # only slower
+        browser = await r.browser()
+        body = b"x" * 16_000
+        raw = request("/.fumarole/state", method="POST", body=body, credential=TOKEN)
+        browser.send(raw + b"y" * 200_000)  # More than is kept: it is not read any more.
+        await asyncio.sleep(0.05)
+        proven.set()
+        assert (await browser.rest()).endswith(b"POST /.fumarole/state 16000")
+        assert pages.bodies == [body]
 
 
 async def test_two_cookies_are_refused_before_any_page() -> None:
