@@ -162,7 +162,7 @@ class RoutePublisher:
             try:
                 if not self._built:
                     await self._rebuild(data_lost=lost)
-                    lost, self._trouble = False, ""
+                    self._trouble = ""
                 await self._settle()
                 await self._round()
             except PublishRefused as error:

@@ -38,7 +38,7 @@ from shared.route_table.routes import Route
 from shared.runtime.metrics import make_registry
 from shared.settings import Environment
 from tests.controller.running import Controller, eventually
-from tests.controller.samples import make_job
+from tests.controller.samples import make_job, make_observed
 from tests.shared.samples import make_sid
 
 NOT_READ = "the cluster has not been read yet"
@@ -351,7 +351,22 @@ async def test_rights_are_asked_for_where_jobs_run(
 ) -> None:
     async with leading(FUMAROLE_CONTROLLER_FAIR_SHARE=fair_share) as w:
         await w.lead()
-        assert w.leader._term.rights._namespace() == namespace
+        rights = w.leader._term.rights
+        assert rights._namespace() == namespace
+        # Owners have namespaces of their own: any of them does, once there is one.
+        w.leader._standby.informer.jobs.put(make_observed(namespace="team"))
+        assert rights._namespace() == (namespace or "team")
+
+
+async def test_a_job_whose_logs_are_kept_is_looked_at_once_more(
+    leading: Lead, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    async with leading(FUMAROLE_CONTROLLER_LOGS_FOLDER=str(tmp_path / "logs")) as w:
+        await w.lead()
+        w.leader._term.reconciler._logs._done("j1")
+        assert w.metric("enqueued_total", reason="waits") == 1
+        assert list(w.leader._term.queue._ready) == ["j1"]
 
 
 async def test_with_sqlite_there_is_nobody_else_and_with_postgresql_a_lease_decides(

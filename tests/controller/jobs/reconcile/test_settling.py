@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,7 @@ from controller.store.instance import raise_term
 from controller.store.jobs.between_jobs.connections import callers_of
 from controller.store.jobs.job_rows import JobRecord, find_job, forget_these_jobs, insert_job
 from controller.store.jobs.progress.attempts import attempts_of, companions_of
+from controller.store.jobs.tools import tools_of
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
@@ -406,3 +408,21 @@ async def test_the_job_of_a_tool_is_adopted_before_the_tool(world: World) -> Non
     assert job is not None
     assert run is not None
     assert job.tools == 1
+
+
+async def test_the_tools_that_an_adopted_job_asked_for_are_attached_as_they_are_declared(
+    world: World, tmp_path: Path
+) -> None:
+    declared = {"board": {"image": "board:1", "port": 6006, "resources": {"cpu": 0.5}}}
+    (tmp_path / "tools.json").write_text(json.dumps({"tools": declared}))
+    file = str(tmp_path / "tools.json")
+    world.adoption._defaults = make_defaults(FUMAROLE_CONTROLLER_TOOLS_FILE=file)
+    world.show(accepted(tools=["board", "no-more"]))
+    await world.adoption.look_at("j1")
+    record = await world.record()
+    assert record is not None
+    async with world.store.read() as transaction:
+        (tool,) = await tools_of(transaction, "j1")
+    assert record.tools == 1
+    assert (tool.name, tool.rank, tool.run, tool.asked_at) == ("board", 0, None, world.clock.now)
+    assert (tool.spec["image"], tool.charged["cpu"]) == ("board:1", 0.5)

@@ -1,0 +1,213 @@
+"""Each round of an election: what is asked of the store and of the Lease, and what follows."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Any, cast
+
+import pytest
+
+from controller.kube.client import Kube
+from controller.kube.errors import NotFound, Unavailable
+from controller.kube.lease import Lease
+from controller.leader import election
+from controller.leader.election import ByLease, NoElection
+from controller.store.errors import LeadershipLost
+from tests.controller.conftest import Clock
+from tests.controller.leader.test_election_store import Leases
+
+
+class Cluster(Leases):
+    """Has no namespace yet, and may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.namespaces: list[dict[str, Any]] = []
+        self.fails = 0
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> dict[str, Any]:
+        if kind.kind == "Namespace":
+            if not self.namespaces:
+                raise NotFound("no Namespace")
+            return self.namespaces[0]
+        if self.fails:
+            self.fails -= 1
+            raise Unavailable("away")
+        return await super().get(kind, name, namespace)
+
+    async def create(self, kind: Any, body: dict[str, Any], namespace: str = "") -> None:
+        if kind.kind == "Namespace":
+            self.namespaces.append(body)
+            return
+        assert self.namespaces
+        await super().create(kind, body, namespace)
+
+
+class OverError(Exception):
+    """The test is over."""
+
+
+class Silences:
+    """A store that says, round by round, for how long it could not be written to.
+
+    ``holders`` says who held the Lease as each round began.
+    """
+
+    def __init__(self, cluster: Leases, *seconds: float) -> None:
+        self._cluster = cluster
+        self.seconds = list(seconds)
+        self.holders: list[str] = []
+        self.probes = 0
+        self.hangs = asyncio.Event()
+        self.hangs.set()
+
+    @property
+    def silent_seconds(self) -> float:
+        self.holders.append(self._cluster.holder)
+        if not self.seconds:
+            raise OverError
+        return self.seconds.pop(0)
+
+    async def probe(self) -> None:
+        self.probes += 1
+        await self.hangs.wait()
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "RENEW_SECONDS", 0.01)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def stand(
+    cluster: Leases, clock: Clock, store: Silences | None = None, name: str = "one"
+) -> ByLease:
+    kube = cast(Kube, cluster)  # the part of it that is used
+    lease = Lease(
+        kube, name="l", namespace="n", instance="test", holder=name, clock=clock, now=clock
+    )
+    return ByLease(kube, lease, namespace="n", instance="test", store=store)
+
+
+@pytest.mark.parametrize(
+    ("silences", "rounds"),
+    [([0.0], 1), ([4.9], 1), ([5.0], 5), ([6.0, 0.0, 6.0], 7), ([inf, inf], 3)],
+)
+async def test_who_stands_has_written_lately_and_for_some_rounds_after_the_store_was_away(
+    cluster: Cluster, clock: Clock, silences: list[float], rounds: int
+) -> None:
+    store = Silences(cluster, *silences, *([0.0] * 9))
+    async with asyncio.timeout(5):
+        await stand(cluster, clock, store).acquire()
+    assert store.holders == [""] * rounds
+    assert cluster.holder == "one"
+    # Each round has it probed, or nobody would know that it is back.
+    await asyncio.sleep(0)
+    assert store.probes == rounds
+
+
+async def test_the_namespace_of_the_lease_is_made_and_a_cluster_that_is_away_is_asked_again(
+    cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.fails = 2
+    async with asyncio.timeout(5):
+        await stand(cluster, clock).acquire()
+    assert cluster.holder == "one"
+    (made,) = cluster.namespaces
+    assert made["metadata"]["name"] == "n"
+    assert made["metadata"]["labels"]["fumarole.dev/instance"] == "test"
+    assert caplog.text.count("the Lease cannot be taken") == 2
+
+
+async def test_a_lease_is_freed_after_fifteen_seconds_and_taken_again_by_who_has_just_written(
+    cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Silences(cluster, 0.0)
+    one = stand(cluster, clock, store)
+    await one.acquire()
+    store.seconds = [0.0, 14.9, 15.0, 14.9, 5.0, 4.9, 14.9]
+    store.holders.clear()
+    async with asyncio.timeout(5):
+        with pytest.raises(OverError):
+            await one.renew()
+    assert store.holders == ["one", "one", "one", "", "", "", "one", "one"]
+    assert caplog.text.count("the Lease is free for who reaches it") == 1
+    assert store.probes >= 7
+
+
+async def test_a_lease_that_cannot_be_renewed_for_a_while_is_still_held(
+    cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = stand(cluster, clock)
+    await one.acquire()
+    cluster.fails, before = 3, cluster.version
+    renewing = asyncio.create_task(one.renew())
+    async with asyncio.timeout(5):
+        while cluster.version < before + 2:
+            await asyncio.sleep(0.005)
+    assert caplog.text.count("the Lease cannot be renewed") == 3
+    renewing.cancel()
+    await asyncio.wait([renewing])
+
+
+async def test_who_has_lost_a_lease_that_was_free_begins_as_anybody_does(
+    cluster: Cluster, clock: Clock
+) -> None:
+    store = Silences(cluster, 0.0, 15.0, 15.0)
+    one, other = stand(cluster, clock, store), stand(cluster, clock, name="other")
+    await one.acquire()
+    renewing = asyncio.create_task(one.renew())
+    async with asyncio.timeout(5):
+        while cluster.holder:
+            await asyncio.sleep(0)
+        await other.acquire()
+        with pytest.raises(LeadershipLost, match="another controller's"):
+            await renewing
+        await other.release()
+        store.seconds = [0.0, 14.9, 14.9]
+        await one.acquire()
+        store.holders.clear()
+        with pytest.raises(OverError):
+            await one.renew()
+    assert store.holders == ["one"] * 3
+
+
+async def test_a_store_that_hangs_is_probed_once_and_not_waited_for(
+    cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Silences(cluster, *([0.0] * 5))
+    store.hangs.clear()
+    one = stand(cluster, clock, store)
+    await one.acquire()
+    with pytest.raises(OverError):
+        await one.renew()
+    assert store.probes == 1
+    # Who gives the Lease up waits for it no longer.
+    await one.release()
+    assert cluster.holder == ""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == 1
+    # A probe that takes too long is given up, and the store is asked again.
+    monkeypatch.setattr(election, "PROBE_SECONDS", 0.01)
+    store.seconds = [0.0] * 20
+    await one.acquire()
+    with pytest.raises(OverError):
+        await one.renew()
+    assert store.probes > 2
+    await one.release()
+
+
+async def test_the_only_controller_leads_at_once_and_until_the_store_says_otherwise() -> None:
+    only = NoElection()
+    await only.acquire()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(only.renew(), 0.05)
+    await only.release()
+    # Who has lost it stands for it once more only where there are others.
+    assert (only.again, ByLease.again) == (False, True)
