@@ -76,24 +76,16 @@ TARGETS: Final = (
         ),
     ),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
-    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", f"{_BUS}signed_tables.py")),
-    Target(
-        "gateway/bus/holder.py",
-        (
-            f"{_BUS}follower.py",
-            f"{_BUS}repairer.py",
-            f"{_BUS}loading.py",
-            f"{_BUS}signed_tables.py",
-        ),
-    ),
-    Target("gateway/bus/repairer.py", (f"{_BUS}repairer.py", f"{_BUS}follower.py")),
+    Target("gateway/bus/head_policy.py", (f"{_BUS}what_is_believed.py",)),
+    Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repairs.py")),
+    Target("gateway/bus/repairer.py", (f"{_BUS}repairs.py", f"{_BUS}repairer.py")),
     Target(
         "controller/sessions/routes.py",
-        (f"{_SESSIONS}routes.py", f"{_SESSIONS}publisher.py", f"{_SESSIONS}snapshot.py"),
+        (f"{_SESSIONS}routes.py",),
     ),
     Target(
         "controller/sessions/publisher.py",
-        (f"{_SESSIONS}publisher.py", f"{_SESSIONS}snapshot.py", f"{_SESSIONS}published.py"),
+        (f"{_SESSIONS}publisher.py", f"{_SESSIONS}publishing.py"),
     ),
     *(
         Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
@@ -114,8 +106,8 @@ TARGETS: Final = (
     Target(
         "controller/leader/election.py",
         (
-            "tests/controller/leader/test_election.py",
             "tests/controller/leader/test_election_store.py",
+            "tests/controller/leader/test_whose_turn.py",
         ),
     ),
 )
