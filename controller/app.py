@@ -348,7 +348,9 @@ def _gpus(jobs: JobDefaults) -> frozenset[str]:
 
 async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> None:
     settings = process.settings
-    connecting = PodExec.connect(kube.configuration, renew=kube.renew_credentials)
+    connecting = PodExec.connect(
+        kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
+    )
     hub = await stack.enter_async_context(
         serving_hub(
             store=process.store,

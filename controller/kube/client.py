@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -19,7 +20,7 @@ import aiohttp
 
 from controller.kube.credentials import Credentials
 from controller.kube.decoding import METADATA, WHOLE, FieldTransform, Object, Objects, decode_object
-from controller.kube.environment import read_environment_once
+from controller.kube.environment import read_environment_once, tls_of
 from controller.kube.errors import Expired, KubeError, NotFound, Throttled, Unavailable, error_from
 from controller.kube.kinds import Kind
 from controller.kube.library import ApiClient, Configuration, RESTClientObject
@@ -44,6 +45,9 @@ LONGEST_PAUSE_SECONDS: Final = 2.0
 SENT_AGAIN: Final = frozenset({"POST", "PATCH", "DELETE"})
 """What callers may find done already: by its name, its UID, or because it was the same before.
 Lists and watches wait by themselves, and whoever replaces an object has to read it first."""
+
+OLD_CONNECTIONS: Final = 8
+"""Connections that were opened with a certificate which has ended: so many are tried at most."""
 
 JSON: Final = "application/json"
 METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
@@ -76,6 +80,7 @@ class Kube:
             streams = RESTClientObject(configuration, maxsize=0)
             for rest in (api.rest_client, streams):
                 read_environment_once(rest, configuration.host or "")
+                credentials.follow(tls_of(rest))
             try:
                 yield cls(api, credentials, streams)
             finally:
@@ -85,6 +90,10 @@ class Kube:
     def configuration(self) -> Configuration:
         """The client library's configuration, for what does not speak HTTP."""
         return self._credentials.configuration
+
+    def follow_certificates(self, context: ssl.SSLContext) -> None:
+        """Have connections that *context* opens trust and show what is read from now on."""
+        self._credentials.follow(context)
 
     async def renew_credentials(self) -> None:
         """Read the credentials again: the server refused them.
@@ -361,17 +370,26 @@ class Kube:
         """Return the answer; to credentials that are refused, that to those read again."""
         generation = self._credentials.generation
         answer = await self._send(rest, call, timeout)
-        if answer.status != 401:
-            return answer
-        answer.close()
-        await self._credentials.renew(generation)
-        return await self._send(rest, call, timeout)
+        for _ in range(OLD_CONNECTIONS if self._credentials.has_certificate else 1):
+            if answer.status != 401:
+                break
+            answer.close()
+            await self._credentials.renew(generation)
+            answer = await self._send(rest, call, timeout, last=True)
+        return answer
 
     async def _send(
-        self, rest: RESTClientObject, call: _Call, timeout: aiohttp.ClientTimeout
+        self,
+        rest: RESTClientObject,
+        call: _Call,
+        timeout: aiohttp.ClientTimeout,
+        *,
+        last: bool = False,
     ) -> aiohttp.ClientResponse:
+        """Return the answer; with *last*, nothing is sent over the same connection after it."""
         own = {"Accept": call.accept, "Content-Type": call.content_type}
-        headers = {**self._api.default_headers, **own}
+        headers = {**self._api.default_headers, **own} | ({"Connection": "close"} if last else {})
+        await self._credentials.refresh()
         with _translated():
             # Not call_api: it copies what is sent three times, looking for models of its own.
             await self._api.update_params_for_auth(headers, [], ["BearerToken"])

@@ -7,6 +7,7 @@ executor: that is dear, and hooks of plugins that hang may hold all of these thr
 
 from __future__ import annotations
 
+import ssl
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -27,6 +28,12 @@ def read_environment_once(rest: Any, host: str) -> None:
     rest.pool_manager.detach()
     rest.pool_manager = aiohttp.ClientSession(connector=connector, read_bufsize=READ_BUFFER)
     rest.proxy = rest.proxy or proxy_for(host)
+
+
+def tls_of(rest: Any) -> ssl.SSLContext:
+    """Return the context by which *rest*, the library's client, opens connections."""
+    context: ssl.SSLContext = rest.pool_manager.connector._ssl
+    return context
 
 
 def proxy_for(url: str) -> str | None:

@@ -10,6 +10,7 @@ which a terminal does not need), so both are the same here.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 import aiohttp
 import msgspec
 
-from controller.kube.environment import read_environment_once
+from controller.kube.environment import read_environment_once, tls_of
 from controller.kube.errors import Unavailable
 from controller.kube.library import Configuration, RESTClientObject
 from shared.errors import FumaroleError
@@ -108,17 +109,25 @@ class PodExec:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, configuration: Configuration, *, renew: Renew) -> AsyncIterator[Self]:
+    async def connect(
+        cls,
+        configuration: Configuration,
+        *,
+        renew: Renew,
+        follow: Callable[[ssl.SSLContext], None] = lambda _: None,
+    ) -> AsyncIterator[Self]:
         """Give an executor; nothing is sent yet.
 
         Args:
             configuration: The API server and the credentials for it.
             renew: Reads the credentials again, when the API server refuses them.
+            follow: Has connections trust and show certificates that are read later.
         """
         # Connections of its own, as many as there are shells: in a pool that is shared with other
         # calls a hundred shells would leave no connection for those.
         rest = RESTClientObject(configuration, maxsize=0)
         read_environment_once(rest, configuration.host or "")
+        follow(tls_of(rest))
         try:
             yield cls(configuration, rest, renew)
         finally:

@@ -155,3 +155,91 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
         with pytest.raises(Unavailable, match="no usable Kubernetes configuration"):
             await kube.get(PODS, "a", "ns")
         await plugin.until_ended(2)
+
+
+WHOLE = """\
+apiVersion: v1
+kind: Config
+current-context: c
+clusters:
+- name: c
+  cluster:
+    server: https://127.0.0.1:6443
+    certificate-authority-data: Zm9v
+contexts:
+- name: c
+  context:
+    cluster: c
+    user: u
+users:
+- name: u
+  user:
+    exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: [answer]}
+"""
+ANSWERS = ("", "x", "null", "[]", '"x"', "{}", '{"status":null}', '{"status":{"token":1}}',
+           '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":7}',
+           '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}',
+           '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",'
+           '"status":{"token":"t","expirationTimestamp":"soon"}}')  # fmt: skip
+
+
+async def test_a_kubeconfig_that_is_half_written_is_no_more_than_not_usable(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "kubeconfig"
+    ends = [end for end, letter in enumerate(WHOLE) if letter in " \n:-"]
+    for text in (*(WHOLE[:end] for end in ends), "- a", "7", "clusters: 7", "users: [7]"):
+        path.write_text(text)
+        with pytest.raises(Unavailable):
+            await credentials.Credentials(path).load()
+
+
+@pytest.mark.parametrize("said", ANSWERS)
+async def test_a_program_that_says_anything_gives_no_more_than_no_credentials(
+    tmp_path: Path, said: str
+) -> None:
+    (tmp_path / "answer").write_text(said)
+    path = tmp_path / "kubeconfig"
+    path.write_text(WHOLE.replace("answer", str(tmp_path / "answer")))
+    with pytest.raises(Unavailable):
+        await credentials.Credentials(path).load()
+
+
+async def test_an_authority_that_is_none_is_no_usable_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(WHOLE.partition("users:")[0] + "users: [{name: u, user: {token: t}}]\n")
+    with pytest.raises(Unavailable, match="certificates cannot be used"):
+        async with Kube.connect(path):
+            pass
+
+
+async def test_a_file_with_a_token_may_end_with_a_line_break(tmp_path: Path) -> None:
+    server = Server(says(thing("a", "1")))
+    server.good = "from-a-file"
+    async with serving(server, tmp_path):
+        (tmp_path / "token").write_text("from-a-file\n")
+        path = tmp_path / "kubeconfig"
+        content = json.loads(path.read_text())
+        content["users"][0]["user"] = {"tokenFile": "token"}
+        path.write_text(json.dumps(content))
+        async with Kube.connect(path) as kube:
+            await kube.get(PODS, "a", "ns")
+
+
+async def test_a_program_that_gives_nothing_any_more_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 0.0)
+    server, answer = Server(says(thing("a", "1"))), tmp_path / "answer"
+    said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    answer.write_text(json.dumps(said | {"status": {"token": "token-1"}}))
+    async with serving(server, tmp_path):
+        path = tmp_path / "kubeconfig"
+        content = json.loads(path.read_text())
+        program = {"apiVersion": said["apiVersion"], "command": "cat", "args": [str(answer)]}
+        content["users"][0]["user"] = {"exec": program}
+        path.write_text(json.dumps(content))
+        async with Kube.connect(path) as kube:
+            await kube.get(PODS, "a", "ns")
+            answer.write_text(json.dumps(said | {"status": {}}))
+            await kube.get(PODS, "a", "ns")

@@ -1,0 +1,187 @@
+"""Certificates of the API server and of the client that are rotated under a running process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from controller.kube import credentials
+from controller.kube.client import Kube
+from controller.kube.errors import Forbidden, Unavailable
+from controller.kube.exec import ExecFailed, ExecTarget, PodExec
+from controller.kube.kinds import PODS
+from tests.controller.kube.api_server import thing
+from tests.gateway.relay.authorities import Authority
+
+HERE = "127.0.0.1"
+
+
+class Server:
+    """An API server behind TLS, which takes the client certificates of *good* subjects."""
+
+    def __init__(self, clients: Authority) -> None:
+        self.clients = clients
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+        self.good = "first"
+
+    async def start(self, certificate: Path) -> None:
+        """Listen, with another certificate than before perhaps, at the same port."""
+        await self.stop()
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0)
+        await self._runner.setup()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        context.load_verify_locations(self.clients.path)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        site = web.TCPSite(self._runner, HERE, self.port, ssl_context=context)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.02)  # so that calls together take connections of their own
+        assert request.transport is not None
+        shown = request.transport.get_extra_info("peercert") or {}
+        names = [value for pairs in shown.get("subject", ()) for _, value in pairs]
+        if self.good not in names:
+            return web.json_response({"kind": "Status", "reason": "Unauthorized"}, status=401)
+        return web.json_response(thing("a", "1"))
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    server = Server(Authority(tmp_path, "clients"))
+    yield server
+    await server.stop()
+
+
+@pytest.fixture(autouse=True)
+def read_with_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 0.0)
+
+
+class Site:
+    """The files of a kubeconfig, and who vouches for what they hold."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.folder = folder
+        self._server = server
+        self.kubeconfig = folder / "kubeconfig"
+        self.authority = folder / "ca.crt"
+
+    async def serve_with_new_authority(self, name: str) -> None:
+        """Have another authority vouch for the server; the file of authorities says so."""
+        made = Authority(self.folder, name)
+        await self._server.start(made.vouch(HERE))
+        self.authority.write_bytes(made.path.read_bytes())
+
+    def show(self, subject: str) -> None:
+        """Have the client's files hold a certificate of *subject*."""
+        made = self._server.clients.vouch(subject).read_bytes()
+        (self.folder / "client.crt").write_bytes(made)
+        (self.folder / "client.key").write_bytes(made)
+
+    def write(self) -> None:
+        """Write the kubeconfig."""
+        server = f"https://{HERE}:{self._server.port}"
+        cluster = {"server": server, "certificate-authority": "ca.crt"}
+        user = {"client-certificate": "client.crt", "client-key": "client.key"}
+        content = {
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }
+        self.kubeconfig.write_text(json.dumps(content))
+
+
+@asynccontextmanager
+async def connected(tmp_path: Path, server: Server) -> AsyncIterator[tuple[Kube, Site]]:
+    site = Site(tmp_path, server)
+    await site.serve_with_new_authority("one")
+    site.show("first")
+    site.write()
+    async with Kube.connect(site.kubeconfig) as kube:
+        await kube.get(PODS, "a", "ns")
+        yield kube, site
+
+
+async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(
+    tmp_path: Path, server: Server
+) -> None:
+    async with connected(tmp_path, server) as (kube, site):
+        await site.serve_with_new_authority("two")
+        assert (await kube.get(PODS, "a", "ns"))["metadata"]["name"] == "a"
+        await kube.list(PODS)  # by another connection
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_trusted(
+    tmp_path: Path, server: Server
+) -> None:
+    async with connected(tmp_path, server) as (kube, _site):
+        await server.start(Authority(tmp_path, "foreign").vouch(HERE))
+        with pytest.raises(Unavailable):
+            await kube.get(PODS, "a", "ns")
+
+
+async def test_a_client_certificate_that_is_rotated_is_shown_by_all_connections(
+    tmp_path: Path, server: Server
+) -> None:
+    async with connected(tmp_path, server) as (kube, site):
+        await asyncio.gather(*(kube.get(PODS, "a", "ns") for _ in range(5)))
+        server.good = "second"
+        site.show("second")
+        for _ in range(6):
+            await kube.get(PODS, "a", "ns")
+
+
+async def test_a_certificate_whose_key_is_not_written_yet_changes_nothing(
+    tmp_path: Path, server: Server
+) -> None:
+    async with connected(tmp_path, server) as (kube, site):
+        old = (site.folder / "client.key").read_bytes()
+        site.show("second")
+        whole = (site.folder / "client.key").read_bytes()
+        (site.folder / "client.key").write_bytes(old)
+        await server.stop()  # what comes is a new connection
+        await server.start(Authority(tmp_path, "three").vouch(HERE))
+        site.authority.write_bytes((tmp_path / "three.pem").read_bytes())
+        with pytest.raises(Unavailable):
+            await kube.get(PODS, "a", "ns")
+        (site.folder / "client.key").write_bytes(whole)
+        server.good = "second"
+        await kube.get(PODS, "a", "ns")
+
+
+async def test_shells_trust_the_new_authority_too(tmp_path: Path, server: Server) -> None:
+    async with connected(tmp_path, server) as (kube, site):
+        opening = PodExec.connect(
+            kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
+        )
+        async with opening as executor:
+            await site.serve_with_new_authority("two")
+            await kube.get(PODS, "a", "ns")
+            # It is no WebSocket server; that it answers at all is what TLS had to let through.
+            with pytest.raises(ExecFailed, match="refused with 200"):
+                await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+
+
+async def test_a_certificate_that_is_never_good_is_refused(tmp_path: Path, server: Server) -> None:
+    async with connected(tmp_path, server) as (kube, _site):
+        server.good = "nobody"
+        with pytest.raises(Forbidden):
+            await kube.get(PODS, "a", "ns")
