@@ -8,6 +8,8 @@ executor: that is dear, and hooks of plugins that hang may hold all of these thr
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -37,8 +39,27 @@ def tls_of(rest: Any) -> ssl.SSLContext:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy for *url* by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``."""
-    server = urlsplit(url)
+    """Return the proxy for *url* by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``.
+
+    As ``kubectl`` and all of Kubernetes read them (Go's ``httpproxy``): ``NO_PROXY`` may name
+    networks, and this machine is reached without a proxy.
+    """
+    server, proxies = urlsplit(url), getproxies()
     if server.hostname is None or proxy_bypass(server.netloc.rpartition("@")[2]):
         return None
-    return getproxies().get(server.scheme)
+    if server.hostname == "localhost" or _is_within(server.hostname, proxies.get("no", "")):
+        return None
+    return proxies.get(server.scheme)
+
+
+def _is_within(host: str, exempt: str) -> bool:
+    """Say whether *host* is an address of this machine, or in a network of the list *exempt*."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    for one in exempt.split(","):
+        with suppress(ValueError):  # a name
+            if address in ip_network(one.strip(), strict=False):
+                return True
+    return address.is_loopback

@@ -69,6 +69,15 @@ async def test_a_proxy_of_the_environment_is_used(
         ("https://10.0.0.1:6443", "10.0.0.1", None),
         ("http://api.example.com", "", None),
         ("", "", None),
+        # What Python's own reading of NO_PROXY lacks, and clusters' settings are full of.
+        ("https://10.96.0.1:443", ".svc,.cluster.local, 10.0.0.0/8", None),
+        ("https://10.96.0.1:443", "10.96.0.0/33,192.168.0.0/16", "http://p:3128"),
+        ("https://10.96.0.1:443", "10.96.5.5/16", None),
+        ("https://[fd00::1]:6443", "fd00::/8", None),
+        ("https://[fe80::1]:6443", "10.0.0.0/8,fd00::/8", "http://p:3128"),
+        ("https://127.0.0.1:6443", "", None),
+        ("https://[::1]:6443", "", None),
+        ("https://localhost:6443", "", None),
     ],
 )
 def test_which_proxy_leads_to_the_server(
