@@ -49,6 +49,12 @@ Lists and watches wait by themselves, and whoever replaces an object has to read
 OLD_CONNECTIONS: Final = 8
 """Connections that were opened with a certificate which has ended: so many are tried at most."""
 
+ABOUT_OBJECTS: Final = frozenset({400, 403, 404, 409, 422})
+"""Statuses that decide about objects: only an API server's own are believed, never a page of a
+proxy's that is before it."""
+NOT_SERVED: Final = b"404 page not found"
+"""What an API server says of a group that it does not serve."""
+
 JSON: Final = "application/json"
 METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 MERGE: Final = "application/merge-patch+json"
@@ -436,8 +442,12 @@ async def _refusal(answer: aiohttp.ClientResponse) -> KubeError:
     with _translated():
         text = await answer.read()
     body: Object = {}
-    with suppress(Unavailable):  # a proxy's page in place of a Status
+    try:
         body = decode_object(text)
+    except Unavailable:
+        if answer.status in ABOUT_OBJECTS and text.strip() != NOT_SERVED:
+            said = f"something before the API server answered {answer.status}"
+            return Unavailable(said, status=answer.status)
     return error_from(answer.status, body, answer.headers.get("Retry-After"))
 
 

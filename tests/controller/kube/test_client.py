@@ -24,6 +24,7 @@ from controller.kube.errors import (
 )
 from controller.kube.kinds import CONFIG_MAPS, PODS, QUEUES, VCJOBS
 from tests.controller.kube.api_server import (
+    Answer,
     Script,
     listing,
     says,
@@ -75,6 +76,35 @@ async def test_a_list_that_became_too_old_between_pages_begins_again(tmp_path: P
     async with serving(script, tmp_path) as kube:
         objects, version = await kube.list_at(PODS)
     assert ([one["metadata"]["name"] for one in objects], version) == (["c"], "9")
+
+
+PAGE = "<html><body>default backend</body></html>"
+
+
+def shows(text: str, status: int) -> Answer:
+    """Answer with what is no JSON."""
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
+async def test_a_page_of_a_proxy_says_nothing_about_an_object(tmp_path: Path, status: int) -> None:
+    async with serving(Script(shows(PAGE, status)), tmp_path) as kube:
+        with pytest.raises(Unavailable, match="before the API server"):
+            await kube.get(VCJOBS, "a", "ns")
+        with pytest.raises(Unavailable, match="before the API server"):
+            await kube.delete(VCJOBS, "a", "ns", uid="u")
+        with pytest.raises(Unavailable, match="before the API server"):
+            await kube.create(VCJOBS, {"metadata": {"name": "a"}}, "ns")
+
+
+async def test_a_group_that_is_not_served_has_no_objects(tmp_path: Path) -> None:
+    async with serving(Script(shows("404 page not found\n", 404)), tmp_path) as kube:
+        with pytest.raises(NotFound):
+            await kube.get(VCJOBS, "a", "ns")
 
 
 async def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
