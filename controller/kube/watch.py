@@ -1,9 +1,9 @@
 """A stream of a kind's objects that never ends.
 
 It begins with all of them, in parts, and then says what changed. It begins again, with all of
-them, only when the server has forgotten what was last seen (410 Gone); a stream that the server
-ended, or a connection that was cut, goes on where it was. (Kubernetes API concepts, "Efficient
-detection of changes".)
+them, only when the server has forgotten what was last seen (410 Gone) or nothing follows it any
+more; a stream that the server ended, or a connection that was cut, goes on where it was.
+(Kubernetes API concepts, "Efficient detection of changes".)
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ SHORT_SECONDS: Final = 5.0
 """A stream that ends sooner was not ended by its own timeout: the next one waits a little."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 30.0
+MOST_FRUITLESS: Final = 3
+"""Streams in a row that fail by themselves without one event: then everything is listed anew. The
+server may have an event that it cannot send, or a store that was restored and is behind."""
 MAX_LINE: Final = 16 << 20
 
 log = logging.getLogger(__name__)
@@ -192,6 +195,7 @@ class _Stream:
         self._backoff = Backoff()
         self._version: str | None = None
         self._expired_lists = 0
+        self._fruitless = 0
         self._opened = inf
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
@@ -211,6 +215,8 @@ class _Stream:
                 # The first says only that it is open: nothing may happen for long.
                 self._opened = min(self._opened, self._clock())
                 self._told(None)
+                if change is not None or seen != self._version:
+                    self._fruitless = 0
                 if seen != self._version:
                     self._backoff.reset()
                     self._version = seen
@@ -221,10 +227,15 @@ class _Stream:
         """Have all objects listed, since *error* came; return how many seconds to wait."""
         self._expired_lists += self._version is None
         self._version = None
-        return self.pause_after(error)
+        return self._backoff.after(error, lived=self._clock() - self._opened)
 
     def pause_after(self, error: KubeError) -> float:
-        """Return how many seconds to wait after *error*."""
+        """Return how many seconds to wait after *error*; too many in vain, and it begins again."""
+        if self._opened < inf and not _was_cut(error):
+            self._fruitless += 1
+        if self._fruitless >= MOST_FRUITLESS:
+            log.info("watch of %s begins again: nothing follows what was last seen", self._path)
+            self._version, self._fruitless = None, 0
         return self._backoff.after(error, lived=self._clock() - self._opened)
 
     def pause_after_end(self) -> float:
@@ -278,6 +289,12 @@ def _read(text: bytes, transform: FieldTransform) -> tuple[WatchEvent | None, st
             return Deleted(thing), version
         case _:
             return None, version  # BOOKMARK, and what may come later
+
+
+def _was_cut(error: KubeError) -> bool:
+    """Say whether *error* is of a connection that was whole until it broke: it was not silent."""
+    cause = error.__cause__
+    return isinstance(cause, aiohttp.ClientError | OSError) and not isinstance(cause, TimeoutError)
 
 
 def _error(status: Object) -> KubeError:

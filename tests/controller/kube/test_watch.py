@@ -172,6 +172,45 @@ async def test_a_server_in_trouble_is_asked_again(tmp_path: Path) -> None:
     assert names(await events(script, tmp_path, 2)) == ["=", "+a"]
 
 
+async def test_a_version_that_nothing_follows_any_more_lists_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An API server whose etcd was restored from a backup keeps silent until it is as far again.
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
+    silent = streams(then="hang")
+    script = Script(
+        listing(thing("a", "105830"), version="105830"),
+        *[silent] * module.MOST_FRUITLESS,
+        listing(thing("b", "9"), version="10"),
+        streams(("ADDED", thing("c", "11")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 3)) == ["=a", "=b", "+c"]
+    assert script.requests[-1][2]["resourceVersion"] == "10"
+
+
+async def test_an_event_that_the_server_cannot_send_lists_again(tmp_path: Path) -> None:
+    # client-go lists after any ERROR; here a server in trouble for a moment makes nobody do so.
+    status = {"kind": "Status", "code": 500, "message": "unable to decode an object in the watch"}
+    script = Script(
+        listing(thing("a", "1"), version="5"),
+        *[streams(("ERROR", status))] * module.MOST_FRUITLESS,
+        listing(thing("b", "8"), version="9"),
+        streams(then="hang"),
+    )
+    assert names(await events(script, tmp_path, 2)) == ["=a", "=b"]
+
+
+async def test_a_quiet_stream_that_is_cut_again_and_again_lists_nothing_anew(
+    tmp_path: Path,
+) -> None:
+    script = Script(
+        listing(thing("a", "1"), version="5"),
+        *[streams(then="cut")] * 3 * module.MOST_FRUITLESS,
+        streams(("ADDED", thing("b", "6")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 2)) == ["=a", "+b"]
+
+
 async def test_an_event_in_many_pieces_is_one_event(tmp_path: Path) -> None:
     line = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"6"}}}\n'
     pieces = [line[index : index + 1] for index in range(len(line))]
