@@ -182,7 +182,9 @@ class Actions:
         if job is None:
             return
         # Before the command: whoever finds the VolcanoJob ended must know why.
-        await self._records.tell(record, ordered=step.action, ordered_why=step.why)
+        told = {"ordered": step.action, "ordered_why": step.why}
+        if await self._records.tell(record, **told) is None:
+            return  # somebody has asked for something else meanwhile
         await self._cluster.command(record.id, job, step.action)
         # Volcano loses a command that comes while it starts the job over.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)

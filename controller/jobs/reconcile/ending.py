@@ -74,7 +74,8 @@ class EndActions:
             return
         # Before the command: whoever finds the VolcanoJob aborted must know that it was us.
         values = {"stopping": True, "reason": "suspending", "message": "being suspended"}
-        await self._records.tell(record, **values)
+        if await self._records.tell(record, **values) is None:
+            return  # resumed, or ended, meanwhile: nobody would know why it is aborted
         await self._cluster.command(record.id, job, "AbortJob")
         # Volcano loses a command that comes while it starts the job over.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)

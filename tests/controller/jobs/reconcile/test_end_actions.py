@@ -13,8 +13,15 @@ import pytest
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.states import State
+from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.ending import EndActions
-from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude, Confirm, StartNextAttempt
+from controller.jobs.reconcile.lifecycle.steps import (
+    LOST,
+    Conclude,
+    Confirm,
+    Order,
+    StartNextAttempt,
+)
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Store
@@ -32,6 +39,7 @@ from controller.store.jobs.job_rows import (
     changed_jobs,
     find_job,
     insert_job,
+    tell_job,
 )
 from controller.store.jobs.progress.attempts import (
     Attempt,
@@ -111,6 +119,7 @@ class World:
     clock: Clock
     cluster: Cluster
     ends: EndActions
+    actions: Actions
 
     async def record(self) -> JobRecord:
         async with self.store.read() as transaction:
@@ -151,7 +160,15 @@ async def world(
             await upsert_pod_records(transaction, runs)
     cluster = Cluster()
     records = JobRecords(store, term=term, vault=Vault([b"x" * 32]), clock=clock)
-    yield World(store, clock, cluster, EndActions(records, cast(JobObjects, cluster)))
+    nothing: Any = None
+    actions = Actions(
+        records,
+        pipeline=nothing,
+        cluster=cast(JobObjects, cluster),
+        prerequisites=nothing,
+        recorder=nothing,
+    )
+    yield World(store, clock, cluster, EndActions(records, cast(JobObjects, cluster)), actions)
 
 
 def run(uid: str = "pod-0", **fields: Any) -> PodRecord:
@@ -185,6 +202,37 @@ async def test_one_that_is_suspended_is_noted_as_ours_and_aborted(
         after = await w.record()
         assert after.stopping
         assert (after.reason, after.message) == ("suspending", "being suspended")
+
+
+async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock) -> None:
+    # Volcano would abort it, and the job fail: nothing would say that it was us.
+    record = replace(RUNS, desired="suspended")
+    async with world(store, clock, record) as w:
+        async with store.write() as transaction:
+            await tell_job(transaction, record, now=clock.now, desired="run")
+        await w.ends.stop(make_seen(record, make_observed()))
+        assert (w.cluster.told, (await w.record()).stopping) == ([], False)
+
+
+async def test_what_a_policy_orders_is_noted_as_ours(store: Store, clock: Clock) -> None:
+    async with world(store, clock, RUNS) as w:
+        seen = make_seen(RUNS, make_observed())
+        order = Order("TerminateJob", "it took too long")
+        assert await seconds_of(w.actions.do(order, seen)) == 2.0
+        assert w.cluster.told == [("TerminateJob", "j1", UID)]
+        after = await w.record()
+        assert (after.ordered, after.ordered_why) == (order.action, order.why)
+
+
+async def test_a_policy_orders_nothing_once_something_else_is_asked_for(
+    store: Store, clock: Clock
+) -> None:
+    async with world(store, clock, RUNS) as w:
+        async with store.write() as transaction:
+            await tell_job(transaction, RUNS, now=clock.now, desired="suspended")
+        seen = make_seen(RUNS, make_observed())
+        await w.actions.do(Order("TerminateJob", "it took too long"), seen)
+        assert (w.cluster.told, (await w.record()).ordered) == ([], None)
 
 
 @pytest.mark.parametrize(
