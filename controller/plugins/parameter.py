@@ -35,6 +35,9 @@ RESERVED_PREFIXES: Final = ("FUMAROLE_", "VC_", "VK_")
 LONGEST_WORD: Final = 2**17 - 1
 """Of an argument, or of a variable with its name and ``=``, in bytes: Linux takes no longer one."""
 
+MOST_SECRET_BYTES: Final = 1 << 20
+"""Of all secret values together: an API server takes no larger Secret (``MaxSecretSize``)."""
+
 _COMPANION: Final = "parameters"
 
 
@@ -54,6 +57,7 @@ class ParameterPlugin(JobPlugin):
             for path, invocation in _invocations(job)
             for problem in written.problems(path, invocation)
         ]
+        found += _secret_problems(job)
         for path, message in found:
             builder.refuse(path, message)
         if found:
@@ -176,11 +180,19 @@ def _secret_name(job: Job) -> str:
     return companion_name(job.id, _COMPANION)
 
 
+def _secret_problems(job: Job) -> Iterator[tuple[str, str]]:
+    size = sum(len(value) for value in _secret_values(job).values())
+    if size > MOST_SECRET_BYTES:
+        yield "parameters", f"{size} bytes of secrets are more than {MOST_SECRET_BYTES}"
+
+
+def _secret_values(job: Job) -> dict[str, bytes]:
+    return {name: _secret_text(job.parameters[name]).encode() for name in job.secrets()}
+
+
 def _secret(job: Job) -> Companion:
-    data = {
-        name: base64.b64encode(_secret_text(job.parameters[name]).encode()).decode()
-        for name in job.secrets()
-    }
+    values = _secret_values(job).items()
+    data = {name: base64.b64encode(value).decode() for name, value in values}
     return Companion(
         kind="Secret",
         name=_secret_name(job),

@@ -96,6 +96,20 @@ async def test_a_secret_is_in_its_companion_and_nowhere_else() -> None:
     assert "." in companion.name, "no job's id makes this name"
 
 
+async def test_secrets_that_no_secret_can_hold_are_refused_at_once() -> None:
+    # A real server says so of the Secret alone, long after the job was accepted: "data: Too long:
+    # may not be more than 1048576 bytes". It counts what the values are, and not their base64.
+    def secrets(count: int, **last: Any) -> dict[str, Any]:
+        full = {"type": "secret", "value": "é" * 16384}
+        return {f"s{number}": full for number in range(count)} | last
+
+    assert (await plan_of(parameters=secrets(32))).companions
+    one = {"type": "secret", "value": "x"}
+    assert list(await problems_of(parameters=secrets(32, more=one))) == ["parameters"]
+    licence = {"type": "licence", "address": "10.0.0.5", "port": 1, "key": "k"}
+    assert list(await problems_of(parameters=secrets(32, more=licence))) == ["parameters"]
+
+
 async def test_without_a_secret_there_is_no_companion_for_one() -> None:
     plan = await plan_of(parameters=ALL)
     assert "Secret" not in [one.kind for one in plan.companions]
