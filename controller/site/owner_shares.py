@@ -24,6 +24,7 @@ _SUBDOMAIN: Final = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 _QUALIFIED: Final = (
     r"^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
 )
+_LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
 _QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?$"
 
 Amount = Annotated[str, Field(pattern=_QUANTITY)] | Annotated[int, Field(ge=0)]
@@ -68,7 +69,9 @@ class OwnersFile(Strict):
     """
 
     pod_security: PodSecurity = "restricted"
-    labels: dict[ResourceName, Annotated[str, Field(max_length=63)]] = Field(default_factory=dict)
+    labels: dict[ResourceName, Annotated[str, Field(pattern=_LABEL_VALUE)]] = Field(
+        default_factory=dict
+    )
     queue: QueueShare = QueueShare()
     quota: dict[ResourceName, Amount] = Field(default_factory=dict)
     claims: list[ClaimTemplate] = Field(default_factory=list, max_length=32)
