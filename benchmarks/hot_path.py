@@ -31,8 +31,8 @@ from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.upstream import UpstreamConnection as Upstream
 from shared.bus import Snapshot
-from shared.route_table.events import Head
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.events import Head
+from shared.routes import RouteReader, RouteTable
 
 ROUNDS: Final = 7
 TIMES: Final = 10_000

@@ -45,8 +45,8 @@ from controller.store.sessions.revocations import StoredRevocation, add_revocati
 from gateway.bus.follower import Follower
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader, Keys, connect
-from shared.route_table.events import GrantRevoked, event_time, revoked_at
-from shared.route_table.routes import Route, RouteReader
+from shared.events import GrantRevoked, event_time, revoked_at
+from shared.routes import Route, RouteReader
 
 ROOT: Final = Path(__file__).parents[1]
 SESSIONS: Final = 20

@@ -35,11 +35,11 @@ from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader, Keys, Publisher, connect
+from shared.events import Event, RouteUpserted, decode_event
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.events import Event, RouteUpserted, decode_event
-from shared.route_table.routes import Outcome, RouteReader, RouteTable
 from shared.route_table.signed_table import TableSigner, TableVerifier
+from shared.routes import Outcome, RouteReader, RouteTable
 
 SIZES: Final = (1, 1_000, 10_000, 100_000)
 KEYS: Final = Keys("bench")

@@ -70,7 +70,7 @@ from controller.store.vault import Vault
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jose.jwks import KeySource
-from shared.runtime.metrics import make_ops_app, make_registry
+from shared.metrics import make_ops_app, make_registry
 from shared.runtime.process import write_address_file
 from shared.runtime.serving import listening
 

@@ -25,9 +25,9 @@ from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
 from shared.jose.jwks import key_source
 from shared.jose.signing_keys import read_signing_keys
+from shared.log import LogSettings, read_log_settings
 from shared.networks import NOT_THE_WORLD, Network
 from shared.route_table.signed_table import TableSigner
-from shared.runtime.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     count,

@@ -16,7 +16,7 @@ from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
-    from shared.route_table.routes import RouteTable
+    from shared.routes import RouteTable
 
 _BATCH: Final = 500
 """Connections ended before the loop turns: about 10 ms."""

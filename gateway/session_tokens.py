@@ -21,7 +21,7 @@ from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
 from shared.jose.jwks import KeySource
 from shared.jose.jws import VerificationKey
-from shared.route_table.routes import RouteTable
+from shared.routes import RouteTable
 from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
 
 _REMEMBERED: Final = 4096

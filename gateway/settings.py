@@ -21,8 +21,8 @@ from shared.bus import check_url
 from shared.errors import BadKeySet
 from shared.jose.jwks import key_source
 from shared.jose.jws import KeySet, read_key_set
+from shared.log import LogSettings, read_log_settings
 from shared.networks import Network
-from shared.runtime.log import LogSettings, read_log_settings
 from shared.settings import (
     Environment,
     count,

@@ -2,7 +2,8 @@
 
 Pure, no I/O:
 
-- ``route_table``: routes, and the events that change them.
+- ``routes``: Route, Target and the RouteTable; ``route_table``: what stands in it beside.
+- ``events``: ProxyEvents, the change notices of the table.
 - ``tokens``: session tokens and service tokens. Keys and the time are arguments.
 - ``link``: what controller, hub and gateways prove or hide from each other with the link key.
 - ``reports``: what gateways report of themselves and of sessions. ``audit``: who did what.
@@ -13,4 +14,5 @@ I/O:
 - ``bus``: Redis, where the table lives and the events travel.
 - ``jose``: signatures, and where public keys come from.
 - ``settings``: how both processes are configured. ``runtime``: how they are run.
+- ``log``, ``metrics``: what operators read.
 """

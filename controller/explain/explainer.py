@@ -40,11 +40,11 @@ from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, rank_service_nam
 from controller.volcano.observed import ObservedPod, read_pod, read_service
 from shared.bus import BusInspector, BusStanding
 from shared.errors import BusUnavailable, TokenRefused, UnreadableRoute
+from shared.events import GrantRevoked
 from shared.jose.jwks import KeySource
 from shared.jose.jws import strict_json_object
 from shared.reports import REPORT_SECONDS, GatewayReport
-from shared.route_table.events import GrantRevoked
-from shared.route_table.routes import RouteReader, Target
+from shared.routes import RouteReader, Target
 from shared.tokens import SessionClaims, peek, verify_session_token
 
 READ_SECONDS: Final = 3.0

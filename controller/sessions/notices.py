@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from shared.bus import Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
-from shared.route_table.events import GrantRevoked
+from shared.events import GrantRevoked
 from shared.route_table.signed_table import TableSigner
 
 PATIENCE_SECONDS: Final = 2.0

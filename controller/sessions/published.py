@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from controller.sessions.publisher import RoutePublisher
 from shared.bus import BusReader
 from shared.errors import BusUnavailable, UnreadableRoute
-from shared.route_table.routes import RouteReader
+from shared.routes import RouteReader
 
 PATIENCE_SECONDS: Final = 1.0
 """The leader hears of a session at once and publishes it some hundredths of a second later."""

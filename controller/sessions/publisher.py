@@ -28,7 +28,7 @@ from controller.store.sessions.revocations import StoredRevocation
 from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal
-from shared.route_table.routes import Route, digest, encode_route
+from shared.routes import Route, digest, encode_route
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""

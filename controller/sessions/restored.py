@@ -26,7 +26,7 @@ from controller.store.sessions.revocations import (
 from controller.store.sessions.session_rows import end_session, live_sessions
 from shared.bus import Publisher
 from shared.bus.publisher import Recalled
-from shared.route_table.events import REVOCATION_KEPT_SECONDS, Head, revoked_at
+from shared.events import REVOCATION_KEPT_SECONDS, Head, revoked_at
 
 _AT_ONCE: Final = 500
 _LONGEST: Final = {"jti": 128, "sub": 255, "kid": 255}

@@ -33,9 +33,9 @@ from controller.store.sessions.session_rows import (
     make_sid,
 )
 from shared.errors import FumaroleError
+from shared.events import GrantRevoked, event_time, revoked_at
 from shared.reports import Activity
-from shared.route_table.events import GrantRevoked, event_time, revoked_at
-from shared.route_table.routes import Clipboard
+from shared.routes import Clipboard
 
 _WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
     {

@@ -23,7 +23,7 @@ from shared.audit import AuditRecord, write_audit
 from shared.bus import Ask, AskReader, place_of
 from shared.bus.asks import BEGINNING
 from shared.errors import BusUnavailable
-from shared.route_table.events import GrantRevoked, event_time, revoked_at
+from shared.events import GrantRevoked, event_time, revoked_at
 
 LOOK_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 1.0

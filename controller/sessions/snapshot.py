@@ -24,7 +24,7 @@ from controller.store.sessions.session_rows import (
     live_sessions,
     live_sessions_of,
 )
-from shared.route_table.events import Head
+from shared.events import Head
 
 AT_ONCE: Final = 500
 """How many jobs are looked at before it is seen what changed meanwhile."""

@@ -14,8 +14,8 @@ from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import ASKED, JobRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
-from shared.route_table.routes import Route
 from shared.route_table.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
+from shared.routes import Route
 
 _ENDS: Final = MappingProxyType(
     {"asked": "stopped", "expired": "expired", "out_of_funds": "out_of_funds", "evicted": "evicted"}

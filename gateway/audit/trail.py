@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
     from gateway.core.access.answers import Refusal
     from gateway.core.access.grants import Grant
-    from shared.route_table.routes import Route
+    from shared.routes import Route
     from shared.tokens import SessionClaims
 
 TICK_SECONDS: Final = 1.0

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from shared.route_table.events import Head
-    from shared.route_table.routes import RouteTable
+    from shared.events import Head
+    from shared.routes import RouteTable
 
 Waiter: TypeAlias = asyncio.Future[None]
 """A request that waits until the table is what Redis held."""

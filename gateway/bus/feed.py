@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from gateway.core.bus_state import Bus, BusClock
 
 if TYPE_CHECKING:
-    from shared.route_table.routes import RouteTable
+    from shared.routes import RouteTable
 
 REPAIR_SECONDS: Final = 0.5
 WAKE_SECONDS: Final = 3.0

@@ -16,7 +16,7 @@ from gateway.bus.repairer import Repairer
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable
-from shared.route_table.routes import RouteReader
+from shared.routes import RouteReader
 
 DEAF_SECONDS: Final = 10.0
 """Without any message for so long (heartbeats come every second) the subscription is made anew:

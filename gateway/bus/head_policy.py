@@ -17,7 +17,7 @@ from typing import Final, assert_never
 import msgspec
 
 from shared.errors import SnapshotRefused, TokenRefused, UnreadableRoute, Unsigned
-from shared.route_table.events import (
+from shared.events import (
     REVOCATION_KEPT_SECONDS,
     Event,
     GrantRevoked,
@@ -27,8 +27,8 @@ from shared.route_table.events import (
     RouteUpserted,
     UnknownEvent,
 )
-from shared.route_table.routes import Route, RouteReader, RouteTable
 from shared.route_table.signed_table import SignedHead, TableDigest, TableVerifier
+from shared.routes import Route, RouteReader, RouteTable
 
 ANOTHER_SERVER: Final = (
     "the route table was begun on another Redis process, and no controller has rebuilt it since"

@@ -15,7 +15,7 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.core.bus_state import Bus, BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable, SnapshotRefused, Unsigned
-from shared.route_table.events import Head
+from shared.events import Head
 from shared.route_table.signed_table import SignedHead
 
 HEAD_SECONDS: Final = 1.0

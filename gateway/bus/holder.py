@@ -17,7 +17,7 @@ from gateway.bus.feed import Changed, Feed, Noted
 from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, is_proven
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import MalformedEvent, SnapshotRefused
-from shared.route_table.events import (
+from shared.events import (
     Event,
     GrantRevoked,
     RouteRemoved,
@@ -26,7 +26,7 @@ from shared.route_table.events import (
     decode_event,
     event_time,
 )
-from shared.route_table.routes import Outcome, RouteTable
+from shared.routes import Outcome, RouteTable
 
 UNKNOWN_SECONDS: Final = 30.0
 """Between two snapshots for events that this version does not know."""

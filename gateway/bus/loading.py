@@ -7,8 +7,8 @@ from typing import Final
 
 from shared.bus import Snapshot
 from shared.errors import Unsigned
-from shared.route_table.routes import RouteReader, RouteTable
 from shared.route_table.signed_table import BUCKETS, SignedHead, TableDigest
+from shared.routes import RouteReader, RouteTable
 
 _ROUTES_AT_ONCE: Final = 50
 """Loaded before the loop turns: half a millisecond, and some six when all are signed one by one."""

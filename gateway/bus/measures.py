@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from gateway.core.access.explain import Conditions, explain
 from gateway.core.bus_state import Bus
-from shared.route_table.routes import State
+from shared.routes import State
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -19,7 +19,7 @@ from shared.bus import BusReader, Keys, Mark
 from shared.bus.connection import look_around, named_master
 from shared.bus.translation import translated
 from shared.errors import BusUnavailable
-from shared.route_table.events import Head
+from shared.events import Head
 
 _END_SECONDS: Final = 2.0
 

@@ -15,8 +15,8 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.bus.loading import load_table
 from shared.bus import LOG_PART, BusReader, Snapshot
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused, Unsigned
-from shared.route_table.events import Head, decode_event
-from shared.route_table.routes import Outcome, RouteReader, RouteTable
+from shared.events import Head, decode_event
+from shared.routes import Outcome, RouteReader, RouteTable
 
 LOG_SECONDS: Final = 2.0
 """For one part of the log."""

@@ -13,8 +13,8 @@ from gateway.core.access.answers import Refusal, Subject, subject_of, without_co
 
 if TYPE_CHECKING:
     from gateway.pages.texts import Texts
-    from shared.route_table.routes import Route
     from shared.route_table.statuses import Status
+    from shared.routes import Route
 
 
 class Told(NamedTuple):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.relay.dial import Dialler
     from gateway.relay.world import BearerGate, World
     from gateway.reports.failures import RecentFailures
-    from shared.route_table.routes import Kind
+    from shared.routes import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

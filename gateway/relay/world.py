@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from shared.route_table.routes import RouteTable
+    from shared.routes import RouteTable
     from shared.tokens import SessionClaims
 
 

@@ -27,7 +27,7 @@ from gateway.workers.accepting import Shares
 from gateway.workers.channel import Channel
 from gateway.workers.fork_server import Work
 from gateway.workers.sums import families_of
-from shared.runtime.log import handlers
+from shared.log import handlers
 from shared.runtime.process import EXIT_FAILED
 
 log = logging.getLogger(__name__)

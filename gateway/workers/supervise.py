@@ -21,8 +21,8 @@ from gateway.workers.fork_server import ForkServer, start_fork_server
 from gateway.workers.meters import PoolMeters, ProcessMeters, TableOfWorkers, make_debug_workers
 from gateway.workers.pool import WorkerPool
 from gateway.workers.run import make_work
+from shared.metrics import make_ops_app
 from shared.runtime.listening import listen
-from shared.runtime.metrics import make_ops_app
 from shared.runtime.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.runtime.serving import listening
 

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from shared.bus.keys import Keys
 from shared.bus.reader import parse_head
 from shared.bus.translation import translated
+from shared.events import Head
 from shared.reports import GatewayReport
-from shared.route_table.events import Head
 
 MOST_GATEWAYS: Final = 256
 MOST_REPORT_BYTES: Final = 1 << 20

@@ -18,8 +18,7 @@ from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
 from shared.bus.translation import translated
 from shared.errors import PublishRefused
-from shared.numbers import whole_number
-from shared.route_table.events import (
+from shared.events import (
     GrantRevoked,
     Head,
     Heartbeat,
@@ -27,6 +26,7 @@ from shared.route_table.events import (
     RouteUpserted,
     event_time,
 )
+from shared.numbers import whole_number
 from shared.route_table.signed_table import TableDigest, TableSigner
 from shared.route_table.statuses import Status
 

@@ -14,7 +14,7 @@ from shared.bus.connection import is_sharded, look_around
 from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys
 from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
-from shared.route_table.events import (
+from shared.events import (
     Event,
     GrantRevoked,
     Head,

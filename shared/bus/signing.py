@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from shared.errors import PublishRefused
-from shared.route_table.events import Head
+from shared.events import Head
 from shared.route_table.signed_table import BUCKETS, TableDigest, TableSigner
 
 _ENTRIES_AT_ONCE: Final = 1000

@@ -1,6 +1,5 @@
-"""The table that a gateway serves from, and how it changes. Pure, no I/O.
+"""What stands in the table of :mod:`shared.routes` beside routes. Pure, no I/O.
 
-- ``routes``: Route, Target and the RouteTable. ``statuses``: what people are shown of a session.
-- ``events``: ProxyEvents, the change notices of the table.
-- ``signed_table``: one signature over a whole table. ``ended_sessions``: how sessions ended.
+- ``statuses``: what people are shown of a session. ``ended_sessions``: how sessions ended.
+- ``signed_table``: one signature over a whole table.
 """

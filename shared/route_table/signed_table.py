@@ -29,9 +29,9 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shared.errors import TokenRefused
+from shared.events import Head, Revocation
 from shared.jose.jws import VerificationKey, encode_base64url, read_unverified, verify_signature
 from shared.jose.signing_keys import public_jwk
-from shared.route_table.events import Head, Revocation
 
 BUCKETS: Final = 4096
 _GROUPS: Final = 64

@@ -12,7 +12,7 @@ from gateway.core.http import framing, heads
 from gateway.core.limits import proxy_header
 from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.relay.ending import deferred_aborts
-from shared.runtime.log import DEFAULT_LINES_A_SECOND
+from shared.log import DEFAULT_LINES_A_SECOND
 
 TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 SECURITY = (Path(__file__).parents[2] / "docs" / "security.md").read_text()

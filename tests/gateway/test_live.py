@@ -16,7 +16,7 @@ from gateway.core.access.access_right import (
     Ending,
 )
 from gateway.live import Live
-from shared.route_table.routes import RouteTable
+from shared.routes import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, table_of
 
 

@@ -12,8 +12,8 @@ from gateway import serving
 from gateway.bus.feed import Feed
 from gateway.core.bus_state import BusClock
 from gateway.serving import first_table
-from shared.route_table.events import Head
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.events import Head
+from shared.routes import RouteReader, RouteTable
 
 LONG_SECONDS = 0.3
 """By then a wait that is over has been noticed, some ten times."""

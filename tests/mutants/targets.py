@@ -68,10 +68,10 @@ TARGETS: Final = (
         ),
     ),
     Target(
-        "shared/route_table/routes.py",
+        "shared/routes.py",
         (
-            "tests/shared/route_table/test_routes.py",
-            "tests/shared/route_table/test_route_bounds.py",
+            "tests/shared/test_routes.py",
+            "tests/shared/test_route_bounds.py",
             "tests/shared/route_table/test_statuses.py",
         ),
     ),

@@ -20,7 +20,7 @@ import pytest
 from redis.asyncio import Redis
 
 from shared.bus import BusReader, Keys, connect
-from shared.route_table.events import decode_event
+from shared.events import decode_event
 from tests.controller.postgres import running_postgres
 from tests.controller.running import Controller, eventually
 from tests.protocol.lossy import LossyProxy

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.errors import PublishRefused
-from shared.route_table.events import GrantRevoked, event_time
+from shared.events import GrantRevoked, event_time
 from tests.gateway.bus.following import encode, make_route, sid_of
 from tests.programs import RedisServer
 from tests.protocol.memory import Client, Server

@@ -18,11 +18,11 @@ from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import BusClock
 from shared.bus import HEARTBEAT_SECONDS, BusReader, Keys, Publisher
 from shared.errors import BusUnavailable, PublishRefused
+from shared.events import GrantRevoked, event_time
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.events import GrantRevoked, event_time
-from shared.route_table.routes import RouteReader, digest
 from shared.route_table.signed_table import TableSigner, TableVerifier
+from shared.routes import RouteReader, digest
 from tests.gateway.bus.following import make_route, sid_of
 from tests.protocol.memory import Client, Server
 from tests.protocol.virtual import VirtualLoop

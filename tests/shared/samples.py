@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key a
 from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from shared.route_table.events import (
+from shared.events import (
     GrantRevoked,
     Heartbeat,
     RouteRemoved,

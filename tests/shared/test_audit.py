@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.audit import LOGGER, AuditRecord, write_audit
-from shared.runtime.log import configure
+from shared.log import configure
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from controller.jobs.spec.model import ENDPOINT_PATTERN, EndpointName, JobId, Na
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
 from controller.store.sessions.session_lists import SessionFilter
-from shared.route_table.routes import Clipboard
+from shared.routes import Clipboard
 
 MOST_KID: Final = 255
 """The longest name of a key that the store holds."""

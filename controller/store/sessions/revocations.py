@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.instance import raise_revision
-from shared.route_table.events import REVOCATION_KEPT_SECONDS
+from shared.events import REVOCATION_KEPT_SECONDS
 
 _table = tables.revocations
 

@@ -14,7 +14,7 @@ from gateway.core.access.answers import (
 
 if TYPE_CHECKING:
     from gateway.core.access.grants import Grant
-    from shared.route_table.routes import Route, RouteTable
+    from shared.routes import Route, RouteTable
 
 
 class Activity(Protocol):

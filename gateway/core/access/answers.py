@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shared.route_table.ended_sessions import Ended
-    from shared.route_table.routes import Route
     from shared.route_table.statuses import Status
+    from shared.routes import Route
 
 RETRY_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5

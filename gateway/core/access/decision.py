@@ -13,7 +13,7 @@ from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.origins import comes_from_here
-from shared.route_table.routes import Standing
+from shared.routes import Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.core.access.site import Site
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
-    from shared.route_table.routes import Route, RouteTable
+    from shared.routes import Route, RouteTable
 
 OWN_PREFIX: Final = b"/.fumarole"
 OPEN_PATH: Final = b"/.fumarole/open"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.route_table.routes import Standing
+from shared.routes import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.core.bus_state import Bus
     from shared.networks import Bounds
     from shared.reports import Failure
-    from shared.route_table.routes import Found, Route, RouteTable
+    from shared.routes import Found, Route, RouteTable
 
 SERVED: Final = "served"
 FAILING: Final = "failing"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
 from gateway.core.access.grants import Grant
+from shared.events import Head
 from shared.jose.jws import strict_json_object
-from shared.route_table.events import Head
 
 if TYPE_CHECKING:
-    from shared.route_table.routes import Route, RouteTable
+    from shared.routes import Route, RouteTable
     from shared.tokens import SessionClaims
 
 MAX_BODY_BYTES: Final = 16384

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.core.access.assertions import Assertion
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
-    from shared.route_table.routes import RouteTable, Target
+    from shared.routes import RouteTable, Target
 
 
 class CachedDecision:

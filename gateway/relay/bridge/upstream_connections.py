@@ -25,7 +25,7 @@ from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from shared.route_table.routes import Target
+    from shared.routes import Target
 
 LEAVE_SECONDS: Final = 2.0
 """For a server to take our Close, and TLS to end."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
     from shared.link import Seal
-    from shared.route_table.routes import Clipboard, Route
+    from shared.routes import Clipboard, Route
 
 PASSWORD_KEY: Final = "vnc_password"  # noqa: S105  # the name of the field, not what is in it
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.relay.ending.deferred_aborts import DeferredAborts
     from gateway.relay.ending.ends import Ends
     from gateway.relay.wheel import Wheel
-    from shared.route_table.routes import RouteTable, Target
+    from shared.routes import RouteTable, Target
 
 _PIECE: Final = 65536
 

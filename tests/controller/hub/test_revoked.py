@@ -20,8 +20,8 @@ from controller.store.database import Store
 from controller.store.sessions.hubs import alive_hubs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import assign_shell
+from shared.events import REVOCATION_KEPT_SECONDS
 from shared.link import Attach, AttachGrant
-from shared.route_table.events import REVOCATION_KEPT_SECONDS
 from shared.tokens import Mode
 from tests.controller.conftest import Clock
 from tests.controller.hub.attaching import SID, Client, Hub, assign, hub_serving

@@ -34,8 +34,8 @@ from controller.store.sessions.revocations import revocations_that_matter
 from controller.store.sessions.session_rows import Session, insert_session
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import AskWriter, BusReader, Keys
-from shared.route_table.routes import Route
-from shared.runtime.metrics import make_registry
+from shared.metrics import make_registry
+from shared.routes import Route
 from shared.settings import Environment
 from tests.controller.running import Controller, eventually
 from tests.controller.samples import make_job, make_observed

@@ -39,9 +39,9 @@ from controller.store.sessions.session_rows import Session, find_session, insert
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.errors import BusUnavailable
+from shared.events import GrantRevoked, decode_event, event_time
 from shared.link import Seal
-from shared.route_table.events import GrantRevoked, decode_event, event_time
-from shared.route_table.routes import digest
+from shared.routes import digest
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import UID, make_job, make_pod, make_record, relist

@@ -13,7 +13,7 @@ from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job, lock_job, move_job
 from controller.store.sessions.session_rows import end_sessions_of
-from shared.route_table.events import GrantRevoked
+from shared.events import GrantRevoked
 from tests.controller.postgres import Postgres
 from tests.controller.samples import make_job, make_record
 

@@ -10,7 +10,7 @@ from controller.store.instance import raise_term, record_published
 from controller.store.jobs.job_rows import insert_job
 from controller.store.sessions.hubs import Hub, alive_hubs, refresh_hub
 from controller.store.sessions.session_rows import Session, end_session, insert_session
-from shared.route_table.events import Head
+from shared.events import Head
 from tests.controller.samples import make_record
 
 

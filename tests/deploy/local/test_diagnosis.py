@@ -17,7 +17,7 @@ from controller.kube.kinds import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from deploy.local.apps.catalogue import APPS
 from deploy.local.demo import tell_unreached
 from deploy.local.diagnosis import Diagnosis, port_of, refused_shell, try_to_connect
-from shared.runtime.log import TextFormatter
+from shared.log import TextFormatter
 from tests.controller.running import eventually
 
 LAB, SHELL = APPS["jupyterlab"], APPS["shell"]

@@ -20,8 +20,8 @@ from shared.bus import (
     ReportWriter,
     connect,
 )
+from shared.events import GrantRevoked, event_time
 from shared.reports import Activity, encode_activity
-from shared.route_table.events import GrantRevoked, event_time
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 NOW = 1_800_000_000.0

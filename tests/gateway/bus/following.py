@@ -15,7 +15,7 @@ from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import Bus, BusClock
 from shared.bus import BusReader, Keys, Publisher
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.routes import RouteReader, RouteTable
 
 KEYS = Keys("test")
 BASE = "apps.example.com"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.bus.catch_up import CatchUp
-from shared.route_table.events import Head
+from shared.events import Head
 
 BEYOND = Head(epoch="0" * 32, seq=7, routes=0, revoked=0, term=1)
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from gateway.core.bus_state import Bus
 from shared.bus import BusReader, Publisher, connect
-from shared.route_table.events import GrantRevoked, Head, event_time
+from shared.events import GrantRevoked, Head, event_time
 from tests.gateway.bus.following import (
     KEYS,
     ONE,

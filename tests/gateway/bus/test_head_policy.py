@@ -15,7 +15,7 @@ from gateway.bus.head_policy import ANOTHER_SERVER, check_fresh
 from gateway.core.bus_state import Bus
 from shared.bus import BusReader, Publisher, connect
 from shared.errors import PublishRefused, SnapshotRefused
-from shared.route_table.events import Head
+from shared.events import Head
 from tests.gateway.bus.following import (
     KEYS,
     ONE,

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from shared.bus import BusReader, Publisher, connect
 from shared.errors import BusUnavailable
-from shared.route_table.events import Head
+from shared.events import Head
 from tests.gateway.bus.following import (
     ONE,
     Following,

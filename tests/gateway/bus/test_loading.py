@@ -9,8 +9,8 @@ import pytest
 from gateway.bus.loading import load_table
 from shared.bus import Snapshot
 from shared.errors import SnapshotRefused
-from shared.route_table.events import Head
-from shared.route_table.routes import RouteReader
+from shared.events import Head
+from shared.routes import RouteReader
 from tests.gateway.bus.following import encode, make_route, sid_of
 
 

@@ -22,11 +22,11 @@ from redis.asyncio import Redis
 from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
 from gateway.core.bus_state import Bus
 from shared.bus import BusReader, Publisher, connect
+from shared.events import GrantRevoked, RouteUpserted, event_time
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.events import GrantRevoked, RouteUpserted, event_time
-from shared.route_table.routes import RouteTable
 from shared.route_table.signed_table import TableSigner, TableVerifier
+from shared.routes import RouteTable
 from tests.gateway.bus.following import (
     KEYS,
     ONE,

@@ -13,8 +13,8 @@ from gateway.pages.errors import PageErrors
 from gateway.pages.parts import Inside
 from gateway.pages.texts import LANGUAGES, Texts
 from gateway.pages.wording import title_of, words_of
-from shared.route_table.routes import RouteReader
 from shared.route_table.statuses import Status
+from shared.routes import RouteReader
 from tests.shared.samples import SID, encode, make_route
 
 HTML = b"text/html"

@@ -30,8 +30,8 @@ from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
 from gateway.relay.world import BearerGate
-from shared.route_table.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
-from shared.route_table.routes import Kind, RouteReader, RouteTable
+from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
+from shared.routes import Kind, RouteReader, RouteTable
 from shared.runtime.listening import listen
 from shared.tokens import SessionClaims
 

@@ -18,7 +18,7 @@ from gateway.reports.reporter import WRITES, Reporter
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.reports import Activity, decode_activity
-from shared.route_table.routes import Route
+from shared.routes import Route
 from tests.shared.samples import make_sid
 
 

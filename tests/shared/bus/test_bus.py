@@ -13,14 +13,14 @@ from redis.asyncio import Redis
 from deploy.local.redis import redis_program
 from shared.bus import BusReader, Keys, Publisher, connect, parse_head
 from shared.errors import BusUnavailable, PublishRefused
-from shared.route_table.events import (
+from shared.events import (
     GrantRevoked,
     Heartbeat,
     RouteRemoved,
     RouteUpserted,
     decode_event,
 )
-from shared.route_table.routes import Outcome, RouteReader, RouteTable
+from shared.routes import Outcome, RouteReader, RouteTable
 from tests.programs import RedisServer
 from tests.shared.samples import SID, encode, make_route, make_sid
 

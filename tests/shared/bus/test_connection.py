@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from shared.bus import BusReader, Keys, Publisher, check_url, connect
 from shared.bus.urls import parse_url
 from shared.errors import BusUnavailable, PublishRefused
-from shared.route_table.events import RouteUpserted, decode_event
+from shared.events import RouteUpserted, decode_event
 from tests.redis_nodes import Node, Site, cluster_site, free_ports, running, sentinel_site
 from tests.shared.samples import SID, encode, make_route
 

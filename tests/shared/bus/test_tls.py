@@ -11,7 +11,7 @@ import pytest
 
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.errors import BusUnavailable
-from shared.route_table.events import RouteUpserted, decode_event
+from shared.events import RouteUpserted, decode_event
 from tests.redis_tls import Authority, TlsRedis, tls_redis
 from tests.shared.samples import SID, encode, make_route
 

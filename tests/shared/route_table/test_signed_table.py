@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import TokenRefused
+from shared.events import Head, Revocation
 from shared.jose.jws import decode_base64url, read_key_set, verified_payload
 from shared.jose.signing_keys import public_jwk
-from shared.route_table.events import Head, Revocation
 from shared.route_table.signed_table import BUCKETS, TableDigest, TableSigner, TableVerifier
 
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()

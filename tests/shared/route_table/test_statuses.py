@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
 from shared.route_table.ended_sessions import MOST_ENDED, Ended
-from shared.route_table.events import Head, RouteRemoved, RouteUpserted, decode_event
-from shared.route_table.routes import RouteReader, RouteTable, encode_route
 from shared.route_table.statuses import (
     MOST_APP,
     MOST_BYTES,
@@ -18,6 +17,7 @@ from shared.route_table.statuses import (
     Status,
     read_status,
 )
+from shared.routes import RouteReader, RouteTable, encode_route
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 STARTING = {"phase": "starting", "since": 5.0, "app": "Lab", "times": [["queued", 1.0]]}

@@ -8,7 +8,7 @@ from controller.store.sessions.revocations import (
     forget_revocations,
     revocations_that_matter,
 )
-from shared.route_table.events import REVOCATION_KEPT_SECONDS
+from shared.events import REVOCATION_KEPT_SECONDS
 
 
 def make(member: str = "jti:t1", at: float = 1000.0) -> StoredRevocation:

@@ -30,7 +30,7 @@ from gateway.core.access.origins import Provenance
 from gateway.core.access.site import Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
-from shared.route_table.routes import RouteTable
+from shared.routes import RouteTable
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     BASE,

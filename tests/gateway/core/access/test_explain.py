@@ -11,10 +11,10 @@ import pytest
 from gateway.core.access.explain import WHY, Conditions, explain
 from gateway.core.bus_state import Bus
 from shared.errors import TokenRefused
+from shared.events import Head
 from shared.networks import Bounds
 from shared.reports import Failure
-from shared.route_table.events import Head
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.routes import RouteReader, RouteTable
 from tests.gateway.bus.following import BASE, encode, make_route, sid_of
 
 GOOD = Conditions(

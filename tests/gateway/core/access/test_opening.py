@@ -24,8 +24,8 @@ from gateway.core.access.opening import (
     may_post,
     read_opening,
 )
-from shared.route_table.events import Head
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.events import Head
+from shared.routes import RouteReader, RouteTable
 from shared.tokens import SessionClaims
 from tests.gateway.bus.following import encode, make_route, sid_of
 

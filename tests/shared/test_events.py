@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import MalformedEvent
-from shared.route_table.events import (
+from shared.events import (
     REVOCATION_KEPT_SECONDS,
     GrantRevoked,
     RouteUpserted,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from aiohttp import web
 
-from shared.runtime.log import (
+from shared.log import (
     MAX_FIELD_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     Format,

@@ -6,7 +6,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import Counter
 
-from shared.runtime.metrics import make_ops_app, make_registry
+from shared.metrics import make_ops_app, make_registry
 from shared.runtime.serving import listening
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SnapshotRefused, UnreadableRoute
-from shared.jose.jws import read_key_set, verified_payload
-from shared.route_table.events import (
+from shared.events import (
     GrantRevoked,
     Head,
     Heartbeat,
@@ -22,7 +21,8 @@ from shared.route_table.events import (
     UnknownEvent,
     event_time,
 )
-from shared.route_table.routes import (
+from shared.jose.jws import read_key_set, verified_payload
+from shared.routes import (
     Outcome,
     RouteReader,
     RouteTable,

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from shared.errors import SnapshotRefused, UnreadableRoute
-from shared.route_table.events import GrantRevoked, Head, RouteRemoved, event_time
-from shared.route_table.routes import (
+from shared.events import GrantRevoked, Head, RouteRemoved, event_time
+from shared.routes import (
     Entry,
     Found,
     Outcome,
@@ -20,7 +20,7 @@ from shared.route_table.routes import (
     RouteTable,
     Standing,
 )
-from tests.shared.route_table.test_routes import make_table, signed, upserted
+from tests.shared.test_routes import make_table, signed, upserted
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 HOST = f"{SID}.apps.example.com"

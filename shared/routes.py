@@ -1,7 +1,7 @@
 """The table that a gateway serves from: routes by session and host, and what was revoked.
 
 The table is level-triggered state. It changes in two ways only: it is loaded whole from a
-snapshot, or the next event in order is applied to it (see :mod:`shared.route_table.events`).
+snapshot, or the next event in order is applied to it (see :mod:`shared.events`).
 Whatever is not the next event asks for a repair and changes nothing. docs/proxy-events.md is its
 contract.
 """
@@ -19,9 +19,7 @@ from typing import Annotated, Literal, assert_never
 import msgspec
 
 from shared.errors import SnapshotRefused, TokenRefused, UnreadableRoute
-from shared.jose.jws import unverified_payload
-from shared.route_table.ended_sessions import Ended, EndedSessions
-from shared.route_table.events import (
+from shared.events import (
     Event,
     GrantRevoked,
     Head,
@@ -32,6 +30,8 @@ from shared.route_table.events import (
     UnknownEvent,
     revoked_at,
 )
+from shared.jose.jws import unverified_payload
+from shared.route_table.ended_sessions import Ended, EndedSessions
 from shared.route_table.signed_table import TableDigest
 from shared.route_table.statuses import Status, read_status, without_status
 
