@@ -20,8 +20,8 @@ from shared.routes import (
     RouteTable,
     Standing,
 )
-from tests.shared.test_routes import make_table, signed, upserted
 from tests.shared.samples import SID, encode, make_route, make_sid
+from tests.shared.test_routes import make_table, signed, upserted
 
 HOST = f"{SID}.apps.example.com"
 TARGET = {"scheme": "http", "host": "h", "port": 1, "id": "p"}
