@@ -11,9 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shared.bus import Snapshot
 from shared.bus.signing import Signing
-from shared.jose.jws import read_key_set
-from shared.jose.signing_keys import public_key_set
-from shared.route_table.events import (
+from shared.events import (
     GrantRevoked,
     Head,
     Heartbeat,
@@ -21,6 +19,8 @@ from shared.route_table.events import (
     RouteUpserted,
     event_time,
 )
+from shared.jose.jws import read_key_set
+from shared.jose.signing_keys import public_key_set
 from shared.route_table.signed_table import SignedHead, TableDigest, TableSigner, TableVerifier
 from tests.gateway.bus.following import encode, make_route
 

@@ -15,7 +15,7 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.bus.loading import load_table
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import SnapshotRefused
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.routes import RouteReader, RouteTable
 from tests.gateway.bus.following import ONE, TWO, sid_of
 from tests.gateway.bus.leading import KEY, NOW, Leader, verifier
 

@@ -13,8 +13,8 @@ import pytest
 from gateway.bus.repairer import Repairer
 from shared.bus import LOG_PART, BusReader, LogPart, Snapshot
 from shared.errors import BusUnavailable
-from shared.route_table.events import Event, Head
-from shared.route_table.routes import RouteReader
+from shared.events import Event, Head
+from shared.routes import RouteReader
 from tests.gateway.bus.following import ONE, TWO, sid_of, until
 from tests.gateway.bus.leading import KEY, Leader
 from tests.gateway.bus.test_holder import Holding, holding

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gateway.bus.head_policy import ANOTHER_SERVER, NOT_SIGNED, HeadPolicy
 from gateway.bus.loading import load_table
 from shared.errors import SnapshotRefused, UnreadableRoute, Unsigned
-from shared.route_table.events import Event, GrantRevoked, Head, Heartbeat, UnknownEvent, event_time
-from shared.route_table.routes import RouteReader, RouteTable
+from shared.events import Event, GrantRevoked, Head, Heartbeat, UnknownEvent, event_time
+from shared.routes import RouteReader, RouteTable
 from tests.gateway.bus.following import ONE, TWO, encode, make_route, sid_of
 from tests.gateway.bus.leading import KEY, NOW, OTHER, Leader, verifier
 
