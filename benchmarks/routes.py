@@ -236,7 +236,7 @@ async def _following(redis: Redis) -> AsyncIterator[Follower]:
         random=lambda: 0.0,
         on_change=lambda _sids: None,
         on_closed=lambda: None,
-        policy=HeadPolicy(verifier, wall=time.time, fresh_seconds=300.0),
+        policy=HeadPolicy(verifier, wall=time.time, monotonic=time.monotonic, fresh_seconds=300.0),
     )
     running = asyncio.create_task(follower.run())
     try:

@@ -68,11 +68,11 @@ class HeadPolicy:
 
     def __init__(
         self,
-        verifier: TableVerifier | None = None,
+        verifier: TableVerifier | None,
         *,
-        wall: Callable[[], float] = lambda: 0.0,
-        monotonic: Callable[[], float] = lambda: 0.0,
-        fresh_seconds: float = 0.0,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        fresh_seconds: float,
     ) -> None:
         self._verifier = verifier
         self._wall = wall

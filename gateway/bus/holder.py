@@ -61,7 +61,7 @@ class RouteTableHolder(Feed):
         policy: HeadPolicy | None = None,
     ) -> None:
         super().__init__(clock=clock, monotonic=monotonic)
-        self.policy = policy or HeadPolicy()
+        self.policy = policy or HeadPolicy(None, wall=wall, monotonic=monotonic, fresh_seconds=0.0)
         self.policy.connect(
             table=lambda: self.table,
             on_attested=lambda age: clock.attested(monotonic() - age),

@@ -143,7 +143,7 @@ async def test_a_gap_has_the_head_looked_at_and_changes_nothing() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
     leader.upsert(TWO)
-    h.hear(leader.upsert(THREE))
+    h.hear(b"{", leader.upsert(THREE))
     assert h.changes == []
     assert set(h.table) == {ONE}
     assert h.holder.noted["gap"] == 1
@@ -282,7 +282,7 @@ async def test_a_sign_out_counts_once() -> None:
     h = await holding(await Leader().begin(ONE))
     for _ in range(2):
         h.holder.end_grant(ONE, "t1")
-    assert h.changes == [(ONE,)]
+        assert h.changes == [(ONE,)]
     assert h.table.revocations == {"jti:t1": NOW + DAY}
     assert h.holder.noted["signed_out"] == 1
 
@@ -328,6 +328,16 @@ async def test_what_was_signed_takes_the_place_of_what_was_not_whatever_that_say
         h.holder.adopt(older, read_at=50.0)
     await h.adopt(await Leader(KEY, epoch="e2", term=2).begin(ONE))
     assert set(h.table) == {ONE}
+
+
+async def test_a_signed_table_is_as_old_a_sign_of_life_as_its_signature() -> None:
+    h = Holding(signs=True)
+    h.wall = NOW + 10
+    await h.adopt(await Leader(KEY).begin(ONE))
+    h.uptime = 100.0
+    assert h.dialling()
+    h.uptime = 100.1
+    assert not h.dialling()
 
 
 async def test_a_table_that_has_moved_is_a_sign_of_life() -> None:
@@ -437,6 +447,7 @@ async def test_the_state_of_the_bus_is_told_once_each_time_it_changes(
     assert h.holder.closing_at(50.0) == float("inf")
     h.holder.note_state()
     await h.adopt(await Leader().begin(ONE))
+    assert "the bus is now following" in caplog.text
     assert h.holder.closing_at(50.0) == 115.0
     assert h.holder.closing_at(120.0) == 120.0
     for now in (50.0, 56.0, 57.0, 116.0, 117.0):
