@@ -395,7 +395,8 @@ class Kube:
         """Return the answer; with *last*, nothing is sent over the same connection after it."""
         own = {"Accept": call.accept, "Content-Type": call.content_type}
         headers = {**self._api.default_headers, **own} | ({"Connection": "close"} if last else {})
-        await self._credentials.refresh()
+        if not self.configuration.api_key:  # else the library has them refreshed below
+            await self._credentials.refresh()
         with _translated():
             # Not call_api: it copies what is sent three times, looking for models of its own.
             await self._api.update_params_for_auth(headers, [], ["BearerToken"])
