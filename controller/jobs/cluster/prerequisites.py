@@ -22,6 +22,9 @@ from controller.volcano.names import INSTANCE_LABEL
 
 GOOD_FOR_SECONDS: Final = 10.0
 MADE_FOR_SECONDS: Final = 600.0
+DOUBTED_SECONDS: Final = 60.0
+"""How long what is shared is good for at least, also where the cluster refuses jobs."""
+_DOUBTED_LEFT_SECONDS: Final = MADE_FOR_SECONDS - DOUBTED_SECONDS
 PAUSE_SECONDS: Final = 0.4
 LONGEST_PAUSE_SECONDS: Final = 15.0
 
@@ -131,6 +134,16 @@ class Prerequisites:
         self._good_until.clear()
         self._made_until.clear()
         self._missing.clear()
+
+    def expire(self, shared: Sequence[SharedObject]) -> None:
+        """Have what is *shared* made again at the next look, unless that was done lately.
+
+        A right that somebody has taken away is refused as one that was never given.
+        """
+        made = _digest(shared)
+        made_until = self._made_until.get(made)
+        if made_until is not None and made_until - self._clock() < _DOUBTED_LEFT_SECONDS:
+            del self._made_until[made]
 
     def _forget_old(self, now: float) -> None:
         # There are as many owners as there are users: those who went are not kept.

@@ -98,12 +98,12 @@ class SubmitActions:
             await self._fail(record, "refused", str(error))
             return
         except KubeError as error:
-            await self._refused(record, error)
+            await self._refused(record, plan, error)
             return
         self._plans.forget(record.id)
         await self._record(record, plan, made, companions)
 
-    async def _refused(self, record: JobRecord, error: KubeError) -> None:
+    async def _refused(self, record: JobRecord, plan: Plan, error: KubeError) -> None:
         """End the job, or have it wait and say why, as the table says.
 
         Raises:
@@ -117,6 +117,8 @@ class SubmitActions:
         if row.reason:
             text = plain_text(error, LONGEST_MESSAGE)
             await self._records.tell(record, reason=row.reason, message=text)
+        if row.name == "not allowed":
+            self._prerequisites.expire(plan.shared)  # the right to it is one of them
         if row.reason == "preparing" and row.means["submission"] == "waits":
             # What was good there is so no more.
             self._prerequisites.forget()

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from controller.jobs.cluster.job_objects import NameTaken
 from controller.jobs.cluster.prerequisites import (
+    DOUBTED_SECONDS,
     GOOD_FOR_SECONDS,
     LONGEST_PAUSE_SECONDS,
     MADE_FOR_SECONDS,
@@ -91,6 +92,31 @@ async def test_what_an_owner_needs_is_made_and_made_again(
     clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
     await stand(prerequisites, plan, clock)
     assert await admin.get(NETWORK_POLICIES, policy, name)
+
+
+async def test_a_right_that_was_taken_away_is_given_again_once_a_job_is_refused(
+    kube: Kube, admin: Kube, clock: Clock, file: object
+) -> None:
+    plan = await plan_of(
+        owner={"user": "bob"},
+        FUMAROLE_CONTROLLER_OWNERS_FILE=str(file),
+        FUMAROLE_CONTROLLER_ROLE_GRANTS="fumarole-jobs=system/controller",
+    )
+    name, grant = plan.volcano_job.namespace, "fumarole.fumarole-jobs"
+    prerequisites = Prerequisites(kube, instance="test", clock=clock)
+    await stand(prerequisites, plan, clock)
+    await admin.delete(ROLE_BINDINGS, grant, name)
+    prerequisites.expire(plan.shared)
+    await stand(prerequisites, plan, clock)
+    with pytest.raises(NotFound):  # it was made just now: each refused job must not make all anew
+        await admin.get(ROLE_BINDINGS, grant, name)
+    clock.now += DOUBTED_SECONDS + GOOD_FOR_SECONDS
+    await stand(prerequisites, plan, clock)
+    with pytest.raises(NotFound):
+        await admin.get(ROLE_BINDINGS, grant, name)
+    prerequisites.expire(plan.shared)
+    await stand(prerequisites, plan, clock)
+    assert await admin.get(ROLE_BINDINGS, grant, name)
 
 
 async def test_what_somebody_opened_is_closed_again_and_what_is_only_made_is_left(

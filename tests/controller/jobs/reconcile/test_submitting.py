@@ -53,22 +53,33 @@ class Cluster:
 class Prerequisites:
     """Everything is there."""
 
+    def __init__(self) -> None:
+        self.expired = 0
+
     async def why_not_ready(self, *_: Any) -> None:
         return None
 
     def forget(self) -> None:
         """There is nothing to forget."""
 
+    def expire(self, _shared: Any) -> None:
+        self.expired += 1
+
 
 async def submit(
-    store: Store, clock: Clock, cluster: Any, pipeline: Pipeline, **spec: Any
+    store: Store,
+    clock: Clock,
+    cluster: Any,
+    pipeline: Pipeline,
+    prerequisites: Any = None,
+    **spec: Any,
 ) -> JobRecord:
     record = make_record(spec={**make_record().spec, **spec})
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
     records = JobRecords(store, term=term, vault=Vault([os.urandom(32)]), clock=clock)
-    prerequisites: Any = Prerequisites()
+    prerequisites = prerequisites or Prerequisites()
     try:
         await SubmitActions(
             records, pipeline=pipeline, cluster=cluster, prerequisites=prerequisites
@@ -168,6 +179,27 @@ async def test_a_refusal_that_passes_ends_no_job_and_says_why(
     assert record is not None
     assert (record.outcome, record.reason) == (None, reason)
     assert reason == "submitting" or record.message == message
+
+
+@pytest.mark.parametrize(
+    ("message", "expired"),
+    [
+        ('jobs.batch.volcano.sh is forbidden: User "u" cannot create resource "jobs"', 1),
+        ("exceeded quota: q, requested: count/jobs.batch.volcano.sh=1", 0),
+    ],
+)
+async def test_a_missing_right_has_what_gives_it_made_again(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, message: str, expired: int
+) -> None:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
+    cluster, prerequisites = Cluster(error_from(403, {"message": message})), Prerequisites()
+    with pytest.raises(KubeError):
+        await submit(store, clock, cluster, pipeline_of(), prerequisites)
+    assert prerequisites.expired == expired
 
 
 @pytest.mark.parametrize(
