@@ -50,7 +50,6 @@ class Watchdog:
         store_url: Where it is written down; a connection of its own, in the thread, is used.
         metrics: Counts.
         clock: Unix seconds.
-        blocked_seconds: How long a hook may block until it is written down.
     """
 
     def __init__(
@@ -60,13 +59,11 @@ class Watchdog:
         store_url: str,
         metrics: LoopMetrics,
         clock: Callable[[], float] = time.time,
-        blocked_seconds: float = BLOCKED_SECONDS,
     ) -> None:
         self._border = border
         self._store_url = store_url
         self._metrics = metrics
         self._clock = clock
-        self._blocked_seconds = blocked_seconds
         self._beat = time.monotonic()
         self._culprit: Call | None = None
         self._written: tuple[Call, HookFailure] | None = None
@@ -105,7 +102,7 @@ class Watchdog:
             try:
                 if stood >= SHORTEST_SECONDS:
                     self._culprit = self._border.call_in(asyncio.current_task(loop))
-                if stood >= self._blocked_seconds and self._written is None:
+                if stood >= BLOCKED_SECONDS and self._written is None:
                     self._record_pods(self._culprit, stood)
                 elif stood < SHORTEST_SECONDS and self._written is not None:
                     self._take_back(*self._written)

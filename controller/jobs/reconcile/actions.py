@@ -59,11 +59,11 @@ class Actions:
         cluster: JobObjects,
         prerequisites: Prerequisites,
         recorder: HookRecorder,
+        calls: PluginCalls,
         looked_until: float = 0.0,
-        calls: PluginCalls | None = None,
     ) -> None:
         self._records = records
-        self._calls = calls or PluginCalls()
+        self._calls = calls
         self._pipeline = pipeline
         self._cluster = cluster
         self._recorder = recorder

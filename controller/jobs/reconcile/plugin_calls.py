@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 from controller.jobs.reconcile.workqueue import RequeueAfter
 
 PATIENCE_SECONDS: Final = 0.25
+"""How long whoever asks waits."""
 LOOK_AGAIN_SECONDS: Final = 60.0
 """Should nobody have told that a call has ended."""
 KEPT_SECONDS: Final = 60.0
@@ -48,17 +49,10 @@ class PluginCalls:
 
     Args:
         ended: Is told the job whose call, for which nobody waited, has ended.
-        patience_seconds: How long whoever asks waits.
     """
 
-    def __init__(
-        self,
-        ended: Callable[[str], None] = lambda _: None,
-        *,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> None:
+    def __init__(self, ended: Callable[[str], None] = lambda _: None) -> None:
         self._ended = ended
-        self._patience_seconds = patience_seconds
         self._calls: dict[str, _Call] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -92,9 +86,9 @@ class PluginCalls:
             call = None
         if call is None:
             if len(self._calls) >= MOST_CALLS:
-                raise StillRunning(self._patience_seconds)
+                raise StillRunning(PATIENCE_SECONDS)
             call = self._begin(job_id, _Call(kind, what, asyncio.create_task(work())))
-        await asyncio.wait({call.task}, timeout=self._patience_seconds)
+        await asyncio.wait({call.task}, timeout=PATIENCE_SECONDS)
         if not call.task.done():
             call.left_alone = True
             raise StillRunning(LOOK_AGAIN_SECONDS)

@@ -63,10 +63,10 @@ class SubmitActions:
         pipeline: Pipeline,
         cluster: JobObjects,
         prerequisites: Prerequisites,
-        calls: PluginCalls | None = None,
+        calls: PluginCalls,
     ) -> None:
         self._records = records
-        self._calls = calls or PluginCalls()
+        self._calls = calls
         self._pipeline = pipeline
         self._cluster = cluster
         self._prerequisites = prerequisites

@@ -22,6 +22,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Order,
     StartNextAttempt,
 )
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Store
@@ -167,6 +168,7 @@ async def world(
         cluster=cast(JobObjects, cluster),
         prerequisites=nothing,
         recorder=nothing,
+        calls=PluginCalls(),
     )
     yield World(store, clock, cluster, EndActions(records, cast(JobObjects, cluster)), actions)
 

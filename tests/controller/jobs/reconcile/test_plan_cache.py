@@ -11,6 +11,7 @@ from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.reconcile import plan_cache as module
 from controller.jobs.reconcile.plan_cache import KEPT_SECONDS, PlanCache
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
@@ -101,6 +102,7 @@ async def test_plugins_are_asked_once_for_an_attempt_that_is_tried_again_and_aga
         pipeline=Pipeline(plugins, instance="test", namespace="jobs"),
         cluster=nothing,
         prerequisites=nothing,
+        calls=PluginCalls(),
     )
     for _ in range(3):
         with pytest.raises(RequeueAfter):

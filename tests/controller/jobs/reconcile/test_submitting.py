@@ -10,6 +10,7 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
@@ -82,7 +83,11 @@ async def submit(
     prerequisites = prerequisites or Prerequisites()
     try:
         await SubmitActions(
-            records, pipeline=pipeline, cluster=cluster, prerequisites=prerequisites
+            records,
+            pipeline=pipeline,
+            cluster=cluster,
+            prerequisites=prerequisites,
+            calls=PluginCalls(),
         ).submit(record)
     finally:
         async with store.read() as transaction:
