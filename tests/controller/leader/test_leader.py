@@ -472,7 +472,8 @@ async def test_a_job_is_run_shown_and_ended_by_who_leads(
         await eventually(lambda: _knows_volcano(store))
         await AskWriter(redis, Keys("test")).add(sid, "t1")
         await eventually(lambda: _is_revoked(store, sid))
-        assert w.metric("sign_outs_total", result="revoked") == 1
+        # Counted after it is in the store.
+        await until(lambda: w.metric("sign_outs_total", result="revoked") == 1)
         assert (w.metric("enqueued_total", reason="cluster") or 0) > 0
         await w.core.commands.end("j1")
         await one.until("SUCCESS")
