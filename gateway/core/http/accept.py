@@ -18,9 +18,9 @@ def wants_page(accept: bytes) -> bool:
     """Say whether who sent this ``Accept`` is a browser that shows pages.
 
     It names ``text/html``, and does not rather have JSON. Wildcards say nothing: every client of
-    an interface sends them.
+    an interface sends them. Of what a client sends, the first KiB and the first 32 ranges count.
     """
-    weights = dict(_read_range(part) for part in accept.lower().split(b","))
+    weights = _weights(accept)
     html = weights.get(b"text/html", 0.0)
     return html > 0 and html >= weights.get(b"application/json", 0.0)
 
@@ -39,8 +39,7 @@ def preferred_language(accept_language: bytes, known: Collection[str]) -> str | 
     A range also matches without its last subtags (RFC 4647, section 3.4). Of what a client sends,
     the first KiB and the first 32 ranges count.
     """
-    parts = accept_language[:_MOST_BYTES].lower().split(b",", _MOST_RANGES)[:_MOST_RANGES]
-    ranges = [_read_range(part) for part in parts]
+    ranges = _read_ranges(accept_language)
     refused = {tag for tag, weight in ranges if weight == 0}
     for tag, weight in sorted(ranges, key=lambda one: -one[1]):
         if weight == 0 or tag == b"*":
@@ -58,9 +57,17 @@ def takes_gzip(accept_encoding: bytes) -> bool:
 
     It has to be named, or ``*``. Of what a client sends, the first KiB counts.
     """
-    ranges = accept_encoding[:_MOST_BYTES].lower().split(b",", _MOST_RANGES)[:_MOST_RANGES]
-    weights = dict(_read_range(part) for part in ranges)
+    weights = _weights(accept_encoding)
     return weights.get(b"gzip", weights.get(b"*", 0.0)) > 0
+
+
+def _weights(field: bytes) -> dict[bytes, float]:
+    return dict(_read_ranges(field))
+
+
+def _read_ranges(field: bytes) -> list[tuple[bytes, float]]:
+    parts = field[:_MOST_BYTES].lower().split(b",", _MOST_RANGES)[:_MOST_RANGES]
+    return [_read_range(part) for part in parts]
 
 
 def _read_range(part: bytes) -> tuple[bytes, float]:

@@ -7,6 +7,8 @@ semicolons and bears one of our names is touched.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from gateway.core.access.grants import COOKIE_NAMES, HTTP_COOKIE_NAME
@@ -17,24 +19,34 @@ _LOWER_NAMES: Final = frozenset(name.lower() for name in COOKIE_NAMES)
 _MARK: Final = HTTP_COOKIE_NAME
 _WHITE: Final = b" \t"
 _OURS: Final = re.compile(
-    rb"(?:^|;)[ \t]*(%b)[ \t]*=([^;]*)" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
+    rb"(?:^|;)[ \t]*+(?:%b)[ \t]*+=[^;]*" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
 )
+_MOST_READ: Final = 256
+"""Values of one name: what a browser sends of it is far less, and two are too many."""
+
+_DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
 
 
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
-    """Return a ``Cookie`` value without our cookies, and the values of those called *name*.
+    """Return a ``Cookie`` value without our cookies, and the first values of those called *name*.
 
     All of our names are cut out, whichever of them is called for. None stands for a field of
     which nothing is left.
     """
-    if _MARK not in value:
+    if value.find(_MARK) < 0:
         return value, []
-    # By one expression: a field may hold a hundred thousand pairs.
-    ours = [content.strip(_WHITE) for key, content in _OURS.findall(value) if key == name]
+    # By expressions: a field may hold a hundred thousand pairs.
+    found = islice(_called(name).finditer(value), _MOST_READ)
+    ours = [one[1].strip(_WHITE) for one in found]
     left = _OURS.sub(b"", value)
     if left.startswith(b";") and not value.startswith(b";"):
         left = left[1:].lstrip(_WHITE)
     return (left if left.strip(b" \t;") else None), ours
+
+
+@lru_cache(8)
+def _called(name: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb"(?:^|;)[ \t]*+%b[ \t]*+=([^;]*)" % re.escape(name))
 
 
 def fitting(value: bytes, most: int) -> bytes:
@@ -54,7 +66,7 @@ def may_set_cookie(value: bytes) -> bool:
     nameless cookie whose value would come back as one of ours; and not one for more than its own
     host, since the neighbours are other people's sessions.
     """
-    pair, *attributes = value.split(b";")
+    pair = value.partition(b";")[0]
     key, equals, content = pair.partition(b"=")
     name = (key if equals else b"").strip(_WHITE).lower()
     if not name:
@@ -62,4 +74,4 @@ def may_set_cookie(value: bytes) -> bool:
         name = bare.partition(b"=")[0].strip(_WHITE)
     if name in _LOWER_NAMES:
         return False
-    return all(a.partition(b"=")[0].strip(_WHITE).lower() != b"domain" for a in attributes)
+    return _DOMAIN.search(value) is None

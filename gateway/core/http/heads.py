@@ -21,6 +21,8 @@ MAX_COOKIE_BYTES: Final = 262144
 """Of the ``Cookie`` fields of a request, names and line ends included."""
 MAX_TARGET_BYTES: Final = 16384
 MAX_FIELDS: Final = 256
+MAX_MEMBERS: Final = 256
+"""Of a list that is looked through: it can name no more fields than there may be."""
 
 IANA_METHODS: Final = frozenset(
     (
@@ -123,6 +125,8 @@ def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
         raise HeadRefused("target_too_long")
     if size < MAX_HEAD_BYTES or (complete and size == MAX_HEAD_BYTES):
         return
+    if buffer.count(b"\n", 0, size) > MAX_FIELDS + 2:  # the start line, and the empty one
+        raise HeadRefused("head_too_large")
     cookies = sum(len(line[0]) for line in _COOKIE_LINE.finditer(buffer, 0, size))
     others = size - cookies
     if (
@@ -185,6 +189,10 @@ def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes,
     pairs = _Pairs()
     if section == b"\r\n":
         return pairs
+    # Before llhttp looks at each: there can be thirty thousand.
+    lines = section.count(b"\n") - 1
+    if lines > MAX_FIELDS:
+        raise HeadRefused("head_too_large")
     parser = (httptools.HttpResponseParser if response else httptools.HttpRequestParser)(pairs)
     try:
         parser.feed_data((_RESPONSE_LINE if response else _REQUEST_LINE) + section)
@@ -192,9 +200,7 @@ def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes,
         pass
     except httptools.HttpParserError:
         raise HeadRefused("bad_request") from None
-    if len(pairs) > MAX_FIELDS:
-        raise HeadRefused("head_too_large")
-    if len(pairs) != section.count(b"\r\n") - 1:
+    if len(pairs) != lines:
         # llhttp saw another number of lines than there are: whatever that means, not here.
         raise HeadRefused("bad_request")
     if section.find(b" \r\n") >= 0 or section.find(b"\t\r\n") >= 0:
@@ -203,9 +209,17 @@ def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes,
 
 
 def tokens(values: Sequence[bytes]) -> frozenset[bytes]:
-    """Return the lower-case members of a list field."""
+    """Return the lower-case members of a list field.
+
+    Raises:
+        HeadRefused: ``bad_request`` for more than :data:`MAX_MEMBERS`.
+    """
     value = values[0] if len(values) == 1 else b",".join(values)
-    return _few_tokens(value) if len(value) <= _FEW_BYTES else _tokens(value)
+    if len(value) <= _FEW_BYTES:
+        return _few_tokens(value)
+    if value.count(b",") >= MAX_MEMBERS:
+        raise HeadRefused("bad_request")
+    return _tokens(value)
 
 
 def _tokens(value: bytes) -> frozenset[bytes]:

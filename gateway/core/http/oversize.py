@@ -15,11 +15,14 @@ from typing import Final
 
 from gateway.core.access.grants import COOKIE_NAMES
 from gateway.core.http.accept import wants_page
+from gateway.core.http.heads import MAX_FIELDS
 from gateway.core.http.names import TOKEN
 
 CLEAR_PATH: Final = b"/.fumarole/cookies"
 """Where the click leads; also served where the head is not too large."""
 _MOST: Final = 200
+_MOST_PAIRS: Final = 4096
+"""That are looked at, of all fields together: more than browsers keep of one domain."""
 _NAME: Final = re.compile(TOKEN)
 
 
@@ -59,8 +62,11 @@ def foreign_names(values: Iterable[bytes]) -> tuple[bytes, ...]:
     Ours is not among them: to lose it would end the session. Nor is what could forge a field.
     """
     found: dict[bytes, None] = {}
+    left = _MOST_PAIRS
     for value in values:
-        for pair in value.split(b";"):
+        pairs = value.split(b";", left)[:left]
+        left -= len(pairs)
+        for pair in pairs:
             name = pair.partition(b"=")[0].strip(b" \t")
             if name not in COOKIE_NAMES and _NAME.fullmatch(name):
                 found[name] = None
@@ -77,7 +83,7 @@ def read_oversized(raw: bytes) -> Oversized:
     line, _, rest = raw.partition(b"\r\n")
     said: dict[bytes, bytes] = {}
     values, size = list[bytes](), 0
-    for field in rest.split(b"\r\n"):
+    for field in rest.split(b"\r\n", MAX_FIELDS)[:MAX_FIELDS]:
         name, _, value = field.partition(b":")
         name = name.lower()
         if name == b"cookie":

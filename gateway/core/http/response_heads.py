@@ -156,9 +156,12 @@ class ResponseReader:
             HeadRefused: ``app_bad_answer``.
         """
         try:
-            pairs = split_fields(section, response=True)
+            return self._read(section)
         except HeadRefused:
             raise HeadRefused(BAD) from None
+
+    def _read(self, section: bytes) -> ResponseFields:
+        pairs = split_fields(section, response=True)
         crossing: list[tuple[bytes, bytes]] = []
         held: dict[int, list[bytes]] = {}
         known = self._names.known

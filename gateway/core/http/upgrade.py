@@ -15,6 +15,8 @@ _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
 """Sixteen bytes in base64 (RFC 6455, section 4.1)."""
 _PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
+MAX_OFFERS: Final = 32
+"""Extensions, or subprotocols, of one upgrade: each is looked at, and nobody has so many."""
 
 
 def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
@@ -27,6 +29,8 @@ def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
         and fields.upgrade_nominated
         and fields.socket_version == b"13"
         and _KEY.fullmatch(fields.socket_key or b"") is not None
+        and (fields.socket_extensions or b"").count(b",") < MAX_OFFERS
+        and (fields.socket_protocols or b"").count(b",") < MAX_OFFERS
     )
 
 
@@ -51,6 +55,8 @@ def deflate_only(chosen: bytes | None, *, offered: bytes | None) -> bool:
     """Say whether an app chose no extension, or the one that was *offered* to it."""
     if chosen is None:
         return True
+    if chosen.count(b",") >= MAX_OFFERS:
+        return False
     return only_deflate(offered) is not None and only_deflate(chosen) == chosen.strip()
 
 

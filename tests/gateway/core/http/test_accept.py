@@ -69,6 +69,14 @@ def test_what_has_no_end_is_not_read_to_its_end(field: bytes) -> None:
     assert preferred_language(field, {"de"}) is None
 
 
+@pytest.mark.parametrize(
+    "accept", [b"a," * 32 + b"text/html", b"," * 60_000 + b"text/html", b"a;" * 600 + b",text/html"]
+)
+def test_of_an_accept_without_end_the_beginning_counts(accept: bytes) -> None:
+    assert not wants_page(accept)
+    assert wants_page(b"text/html," + accept)
+
+
 def test_a_language_is_read_from_the_lines_of_a_head() -> None:
     lines = b"Accept: text/html\r\nX-Accept-Language: fr\r\nACCEPT-language: en;q=0.1\r\n"
     assert languages_in(lines).strip() == b"en;q=0.1"

@@ -82,6 +82,12 @@ def test_connection_cannot_name_what_a_request_is_judged_by(name: str) -> None:
         read(f"Connection: keep-alive, {name.upper()}")
 
 
+@pytest.mark.parametrize("name", ["Connection", "Upgrade"])
+def test_a_list_without_end_is_refused(name: str) -> None:
+    with pytest.raises(HeadRefused):
+        read(f"{name}: " + "a," * 300)
+
+
 def test_what_crosses_keeps_its_order_and_spelling() -> None:
     lines = ("x-B: 2", "Accept: text/html", "X-a:  1", "Origin: http://a", "User-Agent: \xff")
     assert crossing(*lines) == (

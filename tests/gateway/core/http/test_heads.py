@@ -9,6 +9,7 @@ from gateway.core.http.heads import (
     MAX_COOKIE_BYTES,
     MAX_FIELDS,
     MAX_HEAD_BYTES,
+    MAX_MEMBERS,
     MAX_TARGET_BYTES,
     HeadRefused,
     find_end,
@@ -135,6 +136,16 @@ def test_more_fields_than_allowed_are_refused() -> None:
     assert refused.value.code == "head_too_large"
 
 
+def test_of_too_many_lines_none_is_looked_at() -> None:
+    with pytest.raises(HeadRefused) as refused:
+        split_fields(b"a: b\r\n" * MAX_FIELDS + b"no field\r\n\r\n")
+    assert refused.value.code == "head_too_large"
+    # Ten thousand cookies are within the bound of their bytes.
+    line = b"Cookie: " + b"x" * 10 + b"\r\n"
+    assert found([b"GET / HTTP/1.1\r\n" + line * 10_000]) == "head_too_large"
+    assert found([b"GET / HTTP/1.1\r\n" + line * 10_000 + b"\r\n"]) == "head_too_large"
+
+
 names = st.from_regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
 values = st.from_regex(rb"([!-~\x80-\xff]([\t -~\x80-\xff]{0,20}[!-~\x80-\xff])?)?", fullmatch=True)
 
@@ -165,6 +176,14 @@ def test_no_section_is_split_into_fewer_lines_than_it_has(junk: bytes) -> None:
 
 def test_list_members_are_lower_case_and_never_empty() -> None:
     assert tokens([b"A, b,,", b" c\t"]) == {b"a", b"b", b"c"}
+
+
+def test_a_list_has_no_more_members_than_a_head_has_fields() -> None:
+    many = [b"%d" % number for number in range(MAX_MEMBERS)]
+    assert len(tokens([b",".join(many)])) == MAX_MEMBERS
+    for values in ([b",".join(many) + b","], [*many, b"a"], [b"," * 60_000]):
+        with pytest.raises(HeadRefused):
+            tokens(values)
 
 
 def large(others: int, cookies: int, *, complete: bool) -> bytes:

@@ -65,6 +65,15 @@ def test_no_more_are_named_than_an_answer_can_hold() -> None:
     assert len(foreign_names([many, many])) == 200
 
 
+def test_no_more_is_looked_at_than_browsers_keep() -> None:
+    assert foreign_names([b";" * 250_000 + b"a=1"]) == ()
+    assert foreign_names([b";" * 4000, b";" * 250_000, b"a=1"]) == ()
+    assert foreign_names([b";" * 4000 + b"a=1", b"b=1"]) == (b"a", b"b")
+    lines = b"Cookie: a=%b\r\n" % (b"x" * 200)
+    assert b"a" in read_oversized(head(BIG, other=lines * 250)).cookies
+    assert read_oversized(head(BIG, other=b"A:\r\n" * 256) + lines * 9).cookies == ()
+
+
 def test_anything_can_be_read() -> None:
     assert read_oversized(b"").cookies == ()
     assert read_oversized(b"\xff\r\n:\r\n").accept == b""

@@ -80,6 +80,13 @@ def test_a_cache_control_that_connection_names_counts_for_nothing() -> None:
     assert got.crossing == ADDED + PRIVATE
 
 
+def test_a_response_whose_lists_have_no_end_is_a_bad_one() -> None:
+    for name in ("Connection", "Upgrade"):
+        with pytest.raises(HeadRefused) as refused:
+            read(f"{name}: " + "a," * 300)
+        assert refused.value.code == "app_bad_answer"
+
+
 def test_a_date_that_connection_names_is_none() -> None:
     assert read("Date: now").dated
     assert not read("A: b").dated

@@ -42,6 +42,8 @@ def test_a_proper_upgrade() -> None:
         (b"GET / HTTP/1.1", (*ALL[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ")),
         (b"GET / HTTP/1.1", (*ALL[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=?")),
         (b"GET / HTTP/1.1", (*ALL[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZWE=")),
+        (b"GET / HTTP/1.1", (*ALL, "Sec-WebSocket-Extensions: " + "x," * 32)),
+        (b"GET / HTTP/1.1", (*ALL, "Sec-WebSocket-Protocol: " + "x," * 32)),
     ],
 )
 def test_improper_ones(line: bytes, fields: tuple[str, ...]) -> None:
@@ -72,6 +74,8 @@ def test_only_what_was_offered_may_be_chosen() -> None:
     assert not deflate_only(b"permessage-deflate", offered=None)
     assert not deflate_only(b"permessage-deflate", offered=b"x")
     assert not deflate_only(b"permessage-deflate, x", offered=b"permessage-deflate, x")
+    many = b"permessage-deflate," * 33 + b"permessage-deflate"
+    assert not deflate_only(many, offered=b"permessage-deflate")
 
 
 def test_the_fields_of_an_upgrade_are_written_in_one_way() -> None:
