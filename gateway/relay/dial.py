@@ -87,6 +87,8 @@ class Dialler:
         except OSError as error:
             exhausted = error.errno in OUT_OF_DESCRIPTORS
             raise DialFailed("gateway_full" if exhausted else "app_unreachable") from error
+        except ValueError as error:  # a host that is no name: an empty label, say
+            raise DialFailed("app_unreachable") from error
 
     async def _dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         addresses = await self._addresses(target)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidURI
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import State as SocketState
 from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
+from websockets.uri import WebSocketURI, parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
 from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest, quiet_logger
@@ -248,7 +249,7 @@ class WebSocketUpstream(BridgeUpstream):
         self._received = received
         self._closed = closed
         self._socket = ClientProtocol(
-            parse_uri(_url(target) + (f"?{query}" if query else "")),
+            _uri(target, query),
             subprotocols=[Subprotocol(subprotocol)],
             max_size=MAX_UPSTREAM_BYTES,
             logger=quiet_logger,
@@ -388,9 +389,13 @@ class WebSocketUpstream(BridgeUpstream):
             self._replies.flush(self.transport)
 
 
-def _url(target: Target) -> str:
+def _uri(target: Target, query: str) -> WebSocketURI:
     host = f"[{target.host}]" if ":" in target.host else target.host
-    return f"{target.scheme}://{host}:{target.port}{target.base_path}"
+    url = f"{target.scheme}://{host}:{target.port}{target.base_path}"
+    try:
+        return parse_uri(f"{url}?{query}" if query else url)
+    except (InvalidURI, ValueError) as error:  # whatever the route says, somebody waits
+        raise DialFailed("app_unreachable") from error
 
 
 async def open_socket(bridge: BridgeDownstream, socket: WebSocketUpstream, target: Target) -> None:

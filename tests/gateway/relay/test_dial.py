@@ -266,6 +266,16 @@ async def test_nobody_there() -> None:
     assert failed.value.code == "app_unreachable"
 
 
+@pytest.mark.parametrize(
+    "host", ["a..b", f"{'a' * 64}.example", ".example", "\u00fc" * 70, "a\0b", "\ud7ff"]
+)
+async def test_a_host_that_is_no_name_is_not_reached(host: str) -> None:
+    """Python raises a UnicodeError for some, before anybody is asked."""
+    with pytest.raises(DialFailed) as failed:
+        await dialled(host)
+    assert failed.value.code == "app_unreachable"
+
+
 async def test_dialling_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
 

@@ -219,6 +219,16 @@ async def test_a_desktop_that_cannot_be_reached_is_502_and_no_upgrade(world: Wor
     assert refused.value.response.status_code == 502
 
 
+@pytest.mark.parametrize("scheme", ["tcp", "ws", "wss"])
+@pytest.mark.parametrize("host", ["a..b", "user@x", "[", "\u00fc" * 70, ".x"])
+async def test_a_desktop_whose_host_is_no_name_is_502(world: World, scheme: str, host: str) -> None:
+    sid = await world.publish(kind="vnc", target={"scheme": scheme, "host": host})
+    with pytest.raises(InvalidStatus) as refused:
+        async with viewing(world, sid):
+            pass
+    assert refused.value.response.status_code == 502
+
+
 async def test_another_subprotocol_is_refused_and_nothing_is_dialled(world: World) -> None:
     desktop = Desktop()
     async with listening_on(desktop.handle) as port:
