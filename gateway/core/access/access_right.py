@@ -118,7 +118,9 @@ def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | 
         return SESSION_EXPIRED
     if route.state == "starting":
         return STARTING
-    if _target_id(route) != _target_id(access_right.route):
+    known = access_right.route
+    # What is open filters the clipboard as it did when it began: another policy begins anew.
+    if _target_id(route) != _target_id(known) or route.clipboard != known.clipboard:
         return NEW_TARGET
     access_right.renew(route)
     return None

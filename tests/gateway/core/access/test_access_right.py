@@ -105,6 +105,18 @@ def test_another_target_ends_a_passage_even_at_the_same_address(state: str) -> N
     assert access_right.route.target.id == "pod1"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "ending"),
+    [("both", "none", NEW_TARGET), ("in", "both", NEW_TARGET), ("out", "out", None)],
+)
+def test_another_clipboard_ends_what_filters_by_the_last_one(
+    before: str, after: str, ending: Ending | None
+) -> None:
+    desktop: dict[str, Any] = {"kind": "vnc", "target": {"scheme": "tcp"}}
+    access_right = passage_of(table_of(route(1, clipboard=before, **desktop)))
+    assert judge(access_right, table_of(route(1, clipboard=after, **desktop)), NOW) == ending
+
+
 def test_a_session_that_is_gone_ends_it() -> None:
     assert judge(passage_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
 
