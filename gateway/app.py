@@ -25,9 +25,9 @@ from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
 from gateway.audit.trail import Trail
-from gateway.bus.feed import Changed, Feed
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
+from gateway.bus.holder import Changed
 from gateway.bus.own_thread import ReaderWithOwnThread
 from gateway.checking import Checks
 from gateway.core.access.access_right import BUS_LOST
@@ -164,12 +164,12 @@ class Gateway:
             lambda: connect(settings.redis_url), Keys(settings.instance)
         )
         self.redis = self.reader.redis
-        self.feed: Feed = make_follower(
+        self.follower = make_follower(
             settings, self.reader, on_change=self._changed, on_closed=self._closed
         )
         limits = settings.limits
         self.sign_outs = SignOuts(
-            feed=self.feed,
+            follower=self.follower,
             asks=AskWriter(self.redis, Keys(settings.instance)),
             tell_workers=tell_workers,
         )
@@ -179,14 +179,14 @@ class Gateway:
         self.failures = RecentFailures(wall=time.time)
         self.reporter = Reporter(
             writer=ReportWriter(self.redis, Keys(settings.instance), process),
-            feed=self.feed,
+            follower=self.follower,
             activities=self.activities,
             failures=self.failures,
             version=VERSION,
             wall=time.time,
         )
         self.live = Live(
-            table=lambda: self.feed.table,
+            table=lambda: self.follower.table,
             wall=time.time,
             loop=loop,
             most_of_session=limits.session_connections,
@@ -206,7 +206,7 @@ class Gateway:
             keys=self.keys,
             issuer=settings.token_issuer,
             reader=self.reader,
-            feed=self.feed,
+            follower=self.follower,
             wall=time.time,
             checks=self.checks,
         )
@@ -302,7 +302,7 @@ class Gateway:
             site=settings.site,
             open_origins=settings.open_origins,
             tokens=self.tokens,
-            feed=self.feed,
+            follower=self.follower,
             grants=self.grants,
             answers=answers,
             wall=time.time,
@@ -342,7 +342,7 @@ class Gateway:
             Parts(
                 loop=asyncio.get_running_loop(),
                 site=self.settings.site,
-                world=self.feed,
+                world=self.follower,
                 grants=self.grants,
                 bearer=Bearers(self.tokens, wall=time.time),
                 live=self.live,
@@ -367,7 +367,7 @@ class Gateway:
     def _make_bridges(self) -> dict[Kind, BridgeFactory]:
         parts = BridgeParts(
             dialler=self.dialler,
-            world=self.feed,
+            world=self.follower,
             errors=self.errors,
             limits=self.settings.limits,
             meters=self.meters,
@@ -391,14 +391,14 @@ class Gateway:
             reasons.append("no place for another connection")
         if self.overload.step is Step.REQUESTS:
             reasons.append("short of memory")
-        if self.feed.table is None:
+        if self.follower.table is None:
             reasons.append("no route table could be read yet")
-        elif not self.feed.serving:
+        elif not self.follower.serving:
             reasons.append("the bus has been lost for longer than its grace")
-        if not self.feed.serving and self.feed.trouble is not None:
-            reasons.append(self.feed.trouble)
-        if self.feed.doubt is not None:
-            reasons.append(self.feed.doubt)
+        if not self.follower.serving and self.follower.trouble is not None:
+            reasons.append(self.follower.trouble)
+        if self.follower.doubt is not None:
+            reasons.append(self.follower.doubt)
         if not self.keys.keys:
             reasons.append("no key of the token issuer could be had yet")
         return reasons

@@ -15,7 +15,7 @@ from aiohttp import web
 from prometheus_client.registry import Collector
 
 from gateway.app import Gateway, make_bounds
-from gateway.bus.feed import Feed
+from gateway.bus.holder import RouteTableHolder
 from gateway.bus.measures import FollowedMeters, TableMeters, make_conditions, make_debug_route
 from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.overload.measures import OverloadMeters
@@ -53,12 +53,12 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         registry = make_registry()
         for collector in collectors(gateway, path):
             registry.register(collector)
-        registry.register(FollowedMeters(gateway.feed))
-        registry.register(TableMeters(gateway.feed))
+        registry.register(FollowedMeters(gateway.follower))
+        registry.register(TableMeters(gateway.follower))
         conditions = make_conditions(
-            gateway.feed, make_bounds(settings), time.time, gateway.failures.recent
+            gateway.follower, make_bounds(settings), time.time, gateway.failures.recent
         )
-        debug = make_debug_route(gateway.feed, conditions)
+        debug = make_debug_route(gateway.follower, conditions)
         ops = make_ops_app(registry, gateway.reasons, [debug])
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))
         listener = Listener(path, sockets, tls=gateway.tls, held=True)
@@ -66,7 +66,7 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         announce(settings, sockets, ops_address)
 
         async def accept() -> None:
-            await first_table(gateway.feed)
+            await first_table(gateway.follower)
             listener.begin()
 
         delay = settings.drain_delay_seconds
@@ -109,7 +109,9 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
         await gateway.reader.aclose()
 
 
-async def first_table(feed: Feed, *, may_refuse: Callable[[], bool] = lambda: True) -> None:
+async def first_table(
+    holder: RouteTableHolder, *, may_refuse: Callable[[], bool] = lambda: True
+) -> None:
     """Return once connections can be served, or have to be refused, for want of a table.
 
     Connections wait in the kernel until then. What a page asks just after a gateway was killed
@@ -118,13 +120,13 @@ async def first_table(feed: Feed, *, may_refuse: Callable[[], bool] = lambda: Tr
     its first configuration or 15 s.
 
     Args:
-        feed: Is running, or about to.
+        holder: Is running, or about to.
         may_refuse: Says whether refusing is this process' part.
     """
     loop = asyncio.get_running_loop()
     latest = loop.time() + FIRST_TABLE_SECONDS
-    while feed.table is None:
-        if (feed.trouble is not None or loop.time() >= latest) and may_refuse():
+    while holder.table is None:
+        if (holder.trouble is not None or loop.time() >= latest) and may_refuse():
             return
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
@@ -160,7 +162,7 @@ async def work(
     """
     async with asyncio.TaskGroup() as tasks:
         background = [
-            tasks.create_task(gateway.feed.run()),
+            tasks.create_task(gateway.follower.run()),
             tasks.create_task(gateway.keys.keep_fresh()),
             tasks.create_task(gateway.shedding.run()),
             tasks.create_task(gateway.audit.run()),

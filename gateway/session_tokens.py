@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-from gateway.bus.feed import Feed
+from gateway.bus.follower import Follower
 from gateway.checking import Checks, TooManyChecks
 from gateway.core.access.opening import (
     USED_KEPT_SECONDS,
@@ -37,7 +37,7 @@ class SessionTokens:
         keys: The issuer's keys.
         issuer: The only accepted ``iss``.
         reader: Marks tokens as used.
-        feed: Says whether the bus can be believed.
+        follower: Says whether the bus can be believed.
         wall: Unix seconds.
         checks: Makes signature checks.
     """
@@ -48,7 +48,7 @@ class SessionTokens:
         keys: KeySource,
         issuer: str,
         reader: BusReader,
-        feed: Feed,
+        follower: Follower,
         wall: Callable[[], float],
         checks: Checks,
     ) -> None:
@@ -56,7 +56,7 @@ class SessionTokens:
         self._keys = keys
         self._issuer = issuer
         self._reader = reader
-        self._feed = feed
+        self._follower = follower
         self._wall = wall
         self._verified: dict[str, tuple[SessionClaims, VerificationKey]] = {}
 
@@ -138,8 +138,8 @@ class SessionTokens:
         Raises:
             OpeningRefused: ``bus_lost``.
         """
-        table = self._feed.table
-        if table is None or not self._feed.opening:
+        table = self._follower.table
+        if table is None or not self._follower.opening:
             raise OpeningRefused("bus_lost")
         return table
 
@@ -154,7 +154,7 @@ class SessionTokens:
         mark = await self._mark(claims, use)
         if mark.head is not None and mark.head.epoch != self.table().epoch:
             # The publisher began another epoch just now: its table is a moment away.
-            await self._feed.repair()
+            await self._follower.repair()
         check_head(mark.head, self.table())
         check_since(claims, mark.head.since if mark.head is not None else None)
         if not mark.sure:

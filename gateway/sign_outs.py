@@ -12,7 +12,7 @@ from shared.bus import AskWriter
 from shared.errors import BusUnavailable
 
 if TYPE_CHECKING:
-    from gateway.bus.feed import Feed
+    from gateway.bus.follower import Follower
     from gateway.core.access.grants import Grant
 
 PATIENCE_SECONDS: Final = 1.0
@@ -29,7 +29,7 @@ class SignOuts:
     """Ends grants.
 
     Args:
-        feed: Knows at once.
+        follower: Knows at once.
         asks: Tells the controller.
         tell_workers: Tells the other workers of this gateway.
     """
@@ -37,11 +37,11 @@ class SignOuts:
     def __init__(
         self,
         *,
-        feed: Feed,
+        follower: Follower,
         asks: AskWriter,
         tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None,
     ) -> None:
-        self._feed = feed
+        self._follower = follower
         self._asks = asks
         self._tell_workers = tell_workers
         self._pending: deque[tuple[str, str]] = deque(maxlen=MOST_PENDING)
@@ -60,7 +60,7 @@ class SignOuts:
         """
         told = False
         self.ended += 1
-        self._feed.end_grant(grant.sid, grant.jti)
+        self._follower.end_grant(grant.sid, grant.jti)
         self._tell_workers(grant.sid, grant.jti)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):

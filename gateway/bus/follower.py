@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Final
 
-from gateway.bus.feed import Changed
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.head_poller import FIRST_RETRY_SECONDS, HeadPoller, next_retry
-from gateway.bus.holder import RouteTableHolder
+from gateway.bus.holder import Changed, RouteTableHolder
 from gateway.bus.repairer import Repairer
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader
@@ -66,23 +64,6 @@ class Follower(RouteTableHolder):
         self._random = random
         self._poller = HeadPoller(self, reader, clock=clock, monotonic=monotonic)
         self._repairer = Repairer(self, reader, routes, monotonic=monotonic, random=random)
-
-    async def repair(self, seconds: float | None = None) -> None:
-        """Return when the table is what Redis held after this call, or *seconds* are over.
-
-        None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
-        of it, however many ask. A process that is stopped meanwhile looks anew: what Redis said
-        before the stop says nothing after it.
-        """
-        was_stale = self.stale
-        await self._caught_up_within(self.patience if seconds is None else seconds)
-        if self.stale and not was_stale:
-            await self._caught_up_within(self.patience)
-
-    async def _caught_up_within(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.catch_up.ask()
 
     async def run(self) -> None:
         """Follow the bus until cancelled."""

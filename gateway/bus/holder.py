@@ -1,19 +1,20 @@
 """The table in use: it changes by the next event in order, or is exchanged for a better one.
 
 What a change concerns is told at once. Nothing here reads Redis: where something is missing, a
-look at the head is requested (:mod:`gateway.bus.catch_up`).
+look at the head is requested (:mod:`gateway.bus.catch_up`). All that the rest of the gateway knows
+of the bus, it reads from this.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, Literal, TypeAlias
 
 from gateway.bus.catch_up import CatchUp
-from gateway.bus.feed import Changed, Feed, Noted
 from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, is_proven
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import MalformedEvent, SnapshotRefused
@@ -28,6 +29,9 @@ from shared.events import (
 )
 from shared.routes import Outcome, RouteTable
 
+REPAIR_SECONDS: Final = 0.5
+WAKE_SECONDS: Final = 3.0
+"""After this process was stopped: by then a look at the head has succeeded, or failed."""
 UNKNOWN_SECONDS: Final = 30.0
 """Between two snapshots for events that this version does not know."""
 MOST_EARLY_SIGN_OUTS: Final = 1000
@@ -35,11 +39,31 @@ MOST_EARLY_SIGN_OUTS: Final = 1000
 _CHECKED_AT_ONCE: Final = 64
 """Some ten milliseconds of signatures."""
 
+Changed: TypeAlias = Callable[[Iterable[str] | None], None]
+"""Called with the sessions that changed, or None for all, after the table has."""
+
+Noted = Literal[
+    "applied",
+    "gap",
+    "malformed",
+    "unknown",
+    "early",
+    "signed_out",
+    "log",
+    "snapshot",
+    "snapshot_refused",
+    "rollback",
+    "silent",
+    "slept",
+    "unproven",
+]
+"""What can happen while following; a metric's label."""
+
 log = logging.getLogger(__name__)
 
 
-class RouteTableHolder(Feed):
-    """Holds the table in use.
+class RouteTableHolder:
+    """Holds the table in use, and says how the bus stands.
 
     Args:
         clock: What is known of the bus' state.
@@ -60,7 +84,14 @@ class RouteTableHolder(Feed):
         on_closed: Callable[[], None],
         policy: HeadPolicy | None = None,
     ) -> None:
-        super().__init__(clock=clock, monotonic=monotonic)
+        self.table: RouteTable | None = None
+        self.noted: Counter[Noted] = Counter()
+        self.lag_seconds = 0.0
+        """Of the last event: from its publication until it was applied, by both clocks."""
+        self.trouble: str | None = None
+        """Why the bus could not be asked the last time; None where it could."""
+        self._clock = clock
+        self._monotonic = monotonic
         self.policy = policy or HeadPolicy(None, wall=wall, monotonic=monotonic, fresh_seconds=0.0)
         self.policy.connect(
             table=lambda: self.table,
@@ -81,6 +112,57 @@ class RouteTableHolder(Feed):
         table = self.table
         mixed = table is not None and not is_proven(table) and table.unreadable > 0
         return NOT_SIGNED if self.policy.signed and mixed else None
+
+    @property
+    def bus(self) -> Bus:
+        """How the bus stands now."""
+        return self._clock.bus(self._monotonic())
+
+    @property
+    def serving(self) -> bool:
+        """False before there is a table, and once the bus has been lost beyond its grace."""
+        return self.table is not None and self._clock.serves(self._monotonic())
+
+    @property
+    def opening(self) -> bool:
+        """Whether sessions may be opened: only while the bus is followed."""
+        return self.table is not None and self.bus.opens
+
+    @property
+    def dialling(self) -> bool:
+        """False once the controller has been silent beyond its grace."""
+        return not self._clock.controller_silent(self._monotonic())
+
+    @property
+    def stale(self) -> bool:
+        """Whether this process was stopped for a while and has not looked at the bus since.
+
+        A request then waits for :meth:`repair` before anything is decided: what was withdrawn
+        meanwhile must not be served, and what is good must not be refused.
+        """
+        return self.table is not None and self._clock.slept(self._monotonic())
+
+    @property
+    def patience(self) -> float:
+        """How long a request may wait for a repair, in seconds."""
+        return WAKE_SECONDS if self.stale else REPAIR_SECONDS
+
+    async def repair(self, seconds: float | None = None) -> None:
+        """Return when the table is what Redis held after this call, or *seconds* are over.
+
+        None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
+        of it, however many ask. A process that is stopped meanwhile looks anew: what Redis said
+        before the stop says nothing after it.
+        """
+        was_stale = self.stale
+        await self._caught_up_within(self.patience if seconds is None else seconds)
+        if self.stale and not was_stale:
+            await self._caught_up_within(self.patience)
+
+    async def _caught_up_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.catch_up.ask()
 
     # What the parts that read Redis tell
 
@@ -132,9 +214,10 @@ class RouteTableHolder(Feed):
             self._on_change(None if event.sid is None else (event.sid,))
 
     def end_grant(self, sid: str, jti: str) -> None:
-        """Hold the grants of the token *jti* to be revoked from now on; see :class:`Feed`.
+        """Hold the grants of the token *jti* to be revoked from now on, in this process.
 
-        Before there is a table it is kept for the first one.
+        What is open by them ends at once; before there is a table it is kept for the first one.
+        The controller has to be asked, too: nobody else learns of it from here.
         """
         table = self.table
         if table is None:

@@ -16,7 +16,7 @@ from shared.routes import State
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from gateway.bus.feed import Feed
+    from gateway.bus.holder import RouteTableHolder
     from shared.networks import Bounds
     from shared.reports import Failure
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 class FollowedMeters(Collector):
     """Counts what happened while following; all labels come from closed sets."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, holder: RouteTableHolder) -> None:
+        self._holder = holder
 
     def collect(self) -> Iterator[Metric]:
         """Yield how the table got where it is."""
         noted = CounterMetricFamily(
             "fumarole_gateway_bus_noted", "What happened while following.", labels=["what"]
         )
-        for what, count in self._feed.noted.items():
+        for what, count in self._holder.noted.items():
             noted.add_metric([what], count)
         yield noted
 
 
 class TableMeters(Collector):
-    """Reads the follower whenever Prometheus asks; all labels come from closed sets."""
+    """Reads the holder whenever Prometheus asks; all labels come from closed sets."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, holder: RouteTableHolder) -> None:
+        self._holder = holder
 
     def collect(self) -> Iterator[Metric]:
         """Yield where the table and the bus stand."""
-        feed = self._feed
-        bus = feed.bus
+        holder = self._holder
+        bus = holder.bus
         state = GaugeMetricFamily("fumarole_gateway_bus", "1 for its state.", labels=["state"])
         for each in Bus:
             state.add_metric([each.value], float(each is bus))
         yield state
-        yield _gauge("bus_lag_seconds", "Of the last event.", feed.lag_seconds)
-        yield _gauge("controller_silent", "1 beyond its grace.", float(not feed.dialling))
-        table = feed.table
+        yield _gauge("bus_lag_seconds", "Of the last event.", holder.lag_seconds)
+        yield _gauge("controller_silent", "1 beyond its grace.", float(not holder.dialling))
+        table = holder.table
         if table is None:
             return
         states = GaugeMetricFamily(
@@ -76,39 +76,41 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"fumarole_gateway_{name}", text, value=value)
 
 
-def make_debug_route(feed: Feed, conditions: Callable[[], Conditions]) -> web.RouteDef:
+def make_debug_route(
+    holder: RouteTableHolder, conditions: Callable[[], Conditions]
+) -> web.RouteDef:
     """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does.
 
     Args:
-        feed: Keeps the table.
+        holder: Keeps the table.
         conditions: What holds for all hosts at the moment.
     """
 
     async def debug(request: web.Request) -> web.Response:
-        return web.json_response(describe(feed, request.query.get("host"), conditions))
+        return web.json_response(describe(holder, request.query.get("host"), conditions))
 
     return web.get("/debug/routes", debug)
 
 
-def rank_of(feed: Feed) -> tuple[int, ...]:
+def rank_of(holder: RouteTableHolder) -> tuple[int, ...]:
     """Return what orders followers by what they know: the least is furthest behind."""
-    table = feed.table
-    known = list(Bus)[::-1].index(feed.bus) if feed.bus is not Bus.STARTING else -1
+    table = holder.table
+    known = list(Bus)[::-1].index(holder.bus) if holder.bus is not Bus.STARTING else -1
     if table is None:
         return (known,)
     return known, table.head.term, table.head.build, table.seq
 
 
 def make_conditions(
-    feed: Feed,
+    holder: RouteTableHolder,
     bounds: Bounds,
     wall: Callable[[], float],
     failing: Callable[[], Mapping[str, Failure]] = dict,
 ) -> Callable[[], Conditions]:
     """Return what tells the conditions under which hosts are served at the moment."""
     return lambda: Conditions(
-        bus=feed.bus,
-        dialling=feed.dialling,
+        bus=holder.bus,
+        dialling=holder.dialling,
         bounds=bounds,
         now=wall(),
         failing=failing(),
@@ -116,23 +118,25 @@ def make_conditions(
 
 
 def describe(
-    feed: Feed, host: str | None = None, conditions: Callable[[], Conditions] | None = None
+    holder: RouteTableHolder,
+    host: str | None = None,
+    conditions: Callable[[], Conditions] | None = None,
 ) -> dict[str, Any]:
     """Return what can be told of the table, and of *host* in it, without its secrets."""
-    told = _describe(feed)
+    told = _describe(holder)
     if host is not None and conditions is not None:
-        told["host"] = explain(host, feed.table, conditions())
+        told["host"] = explain(host, holder.table, conditions())
     return told
 
 
-def _describe(feed: Feed) -> dict[str, Any]:
+def _describe(holder: RouteTableHolder) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "bus": feed.bus.value,
-        "controller_silent": not feed.dialling,
-        "lag_seconds": round(feed.lag_seconds, 6),
-        "noted": dict(feed.noted),
+        "bus": holder.bus.value,
+        "controller_silent": not holder.dialling,
+        "lag_seconds": round(holder.lag_seconds, 6),
+        "noted": dict(holder.noted),
     }
-    table = feed.table
+    table = holder.table
     if table is None:
         return told
     return told | {

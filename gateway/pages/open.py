@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.bus.feed import Feed
+from gateway.bus.follower import Follower
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.grants import Grant, GrantKeys
@@ -58,7 +58,7 @@ class OpenPage:
         site: What browsers see.
         open_origins: Whose pages may post tokens, beside the session's own host.
         tokens: Verifies tokens and uses them up.
-        feed: Keeps the routes.
+        follower: Keeps the routes.
         grants: Signs what was opened.
         answers: Writes answers.
         wall: Unix seconds.
@@ -73,7 +73,7 @@ class OpenPage:
         site: Site,
         open_origins: tuple[str, ...],
         tokens: SessionTokens,
-        feed: Feed,
+        follower: Follower,
         grants: GrantKeys,
         answers: Answers,
         wall: Callable[[], float],
@@ -85,7 +85,7 @@ class OpenPage:
         self._site = site
         self._open_origins = open_origins
         self._tokens = tokens
-        self._feed = feed
+        self._follower = follower
         self._grants = grants
         self._answers = answers
         self._wall = wall
@@ -162,7 +162,7 @@ class OpenPage:
     async def _find(self, claims: SessionClaims, host: str) -> Route:
         table = self._tokens.table()
         if claims.sid not in table:
-            await self._feed.repair()
+            await self._follower.repair()
             table = self._tokens.table()
         found = table.find(host)
         if found.standing is Standing.UNREADABLE:

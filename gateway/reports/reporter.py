@@ -14,7 +14,7 @@ from shared.errors import BusUnavailable
 from shared.reports import REPORT_SECONDS, GatewayReport, encode_report
 
 if TYPE_CHECKING:
-    from gateway.bus.feed import Feed
+    from gateway.bus.follower import Follower
     from gateway.reports.activity import Activities, SessionActivity
     from gateway.reports.failures import RecentFailures
 
@@ -35,7 +35,7 @@ class Reporter:
 
     Args:
         writer: Writes into Redis.
-        feed: Says how far this process has followed.
+        follower: Says how far this process has followed.
         activities: What happens in sessions.
         failures: What went wrong with them.
         version: Of this program.
@@ -46,14 +46,14 @@ class Reporter:
         self,
         *,
         writer: ReportWriter,
-        feed: Feed,
+        follower: Follower,
         activities: Activities,
         failures: RecentFailures,
         version: str,
         wall: Callable[[], float],
     ) -> None:
         self._writer = writer
-        self._feed = feed
+        self._follower = follower
         self._activities = activities
         self._failures = failures
         self._version = version
@@ -92,13 +92,13 @@ class Reporter:
             self._failing = False
 
     def _report(self) -> GatewayReport:
-        table = self._feed.table
+        table = self._follower.table
         return GatewayReport(
             at=self._wall(),
             version=self._version,
             epoch=None if table is None else table.epoch,
             seq=0 if table is None else table.seq,
-            lag_seconds=round(self._feed.lag_seconds, 3),
+            lag_seconds=round(self._follower.lag_seconds, 3),
             failing=self._failures.recent(),
         )
 

@@ -26,7 +26,7 @@ import msgspec
 from shared.runtime.process import EXIT_FAILED
 
 Work: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
-"""What a worker does, given its number, its feed and the listening sockets; then it ends."""
+"""What a worker does, given its number, its channel and the listening sockets; then it ends."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """Start a worker; its feed and the listening sockets come with this."""
+    """Start a worker; its channel and the listening sockets come with this."""
 
     number: int
 
@@ -91,13 +91,15 @@ class ForkServer:
         """Return the descriptor that is readable when there is news."""
         return self._control.fileno()
 
-    def start(self, number: int, feed: socket.socket, listening: Sequence[socket.socket]) -> None:
-        """Have worker *number* started; it has *feed*, which can be closed here afterwards.
+    def start(
+        self, number: int, channel: socket.socket, listening: Sequence[socket.socket]
+    ) -> None:
+        """Have worker *number* started; it has *channel*, which can be closed here afterwards.
 
         Raises:
             OSError: If the fork server is gone, or takes nothing any more.
         """
-        descriptors = [feed.fileno(), *(sock.fileno() for sock in listening)]
+        descriptors = [channel.fileno(), *(sock.fileno() for sock in listening)]
         socket.send_fds(self._control, [_encode(Start(number))], descriptors)
 
     def kill(self, number: int) -> None:

@@ -113,7 +113,7 @@ class Worker:
         self._number = number
         self._listening = listening
         self._answer = answer
-        follower = gateway.feed
+        follower = gateway.follower
         self._counted: list[Collector] = [*collectors(gateway, path), FollowedMeters(follower)]
         self._table: list[Collector] = [TableMeters(follower)]
         self._conditions = make_conditions(
@@ -129,7 +129,7 @@ class Worker:
         Without one everybody would be turned away, while other workers may know better. Where
         none does, one worker does turn them away, rather than let them wait.
         """
-        await first_table(self._gateway.feed, may_refuse=lambda: not self._shares.is_taken)
+        await first_table(self._gateway.follower, may_refuse=lambda: not self._shares.is_taken)
         if self.stop.is_set():
             return
         self._shares.set(self._number, 0)
@@ -160,7 +160,7 @@ class Worker:
             case m.Look():
                 self._answer(self.standing(message))
             case m.SignOut(sid=sid, jti=jti):
-                self._gateway.feed.end_grant(sid, jti)
+                self._gateway.follower.end_grant(sid, jti)
             case m.Drain():
                 self.stop.set()
             case _:
@@ -168,15 +168,15 @@ class Worker:
 
     def standing(self, look: m.Look) -> m.Standing:
         """Return how this worker stands, and what else *look* asks for."""
-        feed = self._gateway.feed
-        table = feed.table
+        follower = self._gateway.follower
+        table = follower.table
         return m.Standing(
             number=look.number,
             epoch=None if table is None else table.epoch,
             seq=0 if table is None else table.seq,
             hash=0 if table is None else table.hash,
-            rank=rank_of(feed),
-            lag_seconds=feed.lag_seconds,
+            rank=rank_of(follower),
+            lag_seconds=follower.lag_seconds,
             open=self._path.open,
             accepting=self._listener is not None,
             reasons=tuple(self._gateway.reasons()),
@@ -185,7 +185,7 @@ class Worker:
         )
 
     def _described(self, host: str | None) -> str:
-        return json.dumps(describe(self._gateway.feed, host, self._conditions))
+        return json.dumps(describe(self._gateway.follower, host, self._conditions))
 
     def _measured(self) -> m.Measured:
         return m.Measured(families_of(self._counted), families_of(self._table))

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from gateway.assertion_keys import AssertionKeyFile
-from gateway.bus.feed import Noted
+from gateway.bus.holder import Noted
 from gateway.core.access.answers import REFUSALS
 from gateway.core.access.explain import WHY
 from gateway.core.limits.overload import Step

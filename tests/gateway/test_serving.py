@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from gateway import serving
-from gateway.bus.feed import Feed
+from gateway.bus.holder import RouteTableHolder
 from gateway.core.bus_state import BusClock
 from gateway.serving import first_table
 from shared.events import Head
@@ -19,21 +19,15 @@ LONG_SECONDS = 0.3
 """By then a wait that is over has been noticed, some ten times."""
 
 
-class Told(Feed):
-    """Knows what a test tells it."""
-
-    def __init__(self) -> None:
-        clock = BusClock(bus_grace_seconds=300, controller_grace_seconds=300)
-        super().__init__(clock=clock, monotonic=time.monotonic)
-
-    async def repair(self, seconds: float | None = None) -> None:
-        """Do nothing."""
-
-    def end_grant(self, sid: str, jti: str) -> None:
-        """Do nothing."""
-
-    async def run(self) -> None:
-        """Do nothing."""
+def told() -> RouteTableHolder:
+    """Return what knows what a test tells it."""
+    return RouteTableHolder(
+        clock=BusClock(bus_grace_seconds=300, controller_grace_seconds=300),
+        monotonic=time.monotonic,
+        wall=time.time,
+        on_change=lambda _sids: None,
+        on_closed=lambda: None,
+    )
 
 
 async def is_waiting(task: asyncio.Task[None]) -> bool:
@@ -43,17 +37,17 @@ async def is_waiting(task: asyncio.Task[None]) -> bool:
 
 
 async def test_connections_wait_for_the_first_table() -> None:
-    feed = Told()
-    task = asyncio.create_task(first_table(feed))
+    holder = told()
+    task = asyncio.create_task(first_table(holder))
     assert await is_waiting(task)
-    feed.table = RouteTable(Head(epoch="e", seq=0, term=1, routes=0, revoked=0), RouteReader())
+    holder.table = RouteTable(Head(epoch="e", seq=0, term=1, routes=0, revoked=0), RouteReader())
     await task
 
 
 async def test_nobody_waits_for_a_table_that_cannot_be_had() -> None:
-    feed = Told()
-    feed.trouble = "Redis holds no route table"
-    await first_table(feed)
+    holder = told()
+    holder.trouble = "Redis holds no route table"
+    await first_table(holder)
 
 
 async def test_nobody_waits_for_ever_for_a_table_that_cannot_be_read(
@@ -61,13 +55,13 @@ async def test_nobody_waits_for_ever_for_a_table_that_cannot_be_read(
 ) -> None:
     # The head is good, and the snapshot is refused again and again.
     monkeypatch.setattr(serving, "FIRST_TABLE_SECONDS", 0.1)
-    await first_table(Told())
+    await first_table(told())
 
 
 async def test_a_process_that_may_not_refuse_leaves_that_to_others() -> None:
-    feed, others = Told(), [True]
-    feed.trouble = "Redis did not answer in time"
-    task = asyncio.create_task(first_table(feed, may_refuse=lambda: not others[0]))
+    holder, others = told(), [True]
+    holder.trouble = "Redis did not answer in time"
+    task = asyncio.create_task(first_table(holder, may_refuse=lambda: not others[0]))
     assert await is_waiting(task)
     others[0] = False
     await task

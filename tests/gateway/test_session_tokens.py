@@ -43,7 +43,7 @@ class Desk:
             keys=self.keys,
             issuer=ISSUER,
             reader=BusReader(redis, KEYS),
-            feed=seen.follower,
+            follower=seen.follower,
             wall=self.wall,
             checks=self.checks,
         )

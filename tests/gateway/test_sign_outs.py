@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gateway import sign_outs as module
-from gateway.bus.feed import Feed
+from gateway.bus.follower import Follower
 from gateway.core.access.grants import Grant
 from gateway.sign_outs import MOST_PENDING, SignOuts
 from shared.bus import AskWriter
@@ -45,7 +45,9 @@ def grant(jti: str) -> Grant:
 @pytest.fixture
 def made() -> tuple[SignOuts, Asks, Ended]:
     asks, feed = Asks(), Ended()
-    signs = SignOuts(feed=cast(Feed, cast(Any, feed)), asks=cast(AskWriter, cast(Any, asks)))
+    signs = SignOuts(
+        follower=cast(Follower, cast(Any, feed)), asks=cast(AskWriter, cast(Any, asks))
+    )
     return signs, asks, feed
 
 

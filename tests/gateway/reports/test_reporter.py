@@ -67,7 +67,7 @@ class Bench:
         self.written = Written()
         self.reporter = Reporter(
             writer=cast(ReportWriter, self.written),
-            feed=cast(Any, NoFeed()),
+            follower=cast(Any, NoFeed()),
             activities=self.activities,
             failures=RecentFailures(wall=lambda: self.now),
             version="1",
