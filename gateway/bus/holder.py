@@ -142,22 +142,17 @@ class RouteTableHolder:
         """
         return self.table is not None and self._clock.slept(self._monotonic())
 
-    @property
-    def patience(self) -> float:
-        """How long a request may wait for a repair, in seconds."""
-        return WAKE_SECONDS if self.stale else REPAIR_SECONDS
+    async def repair(self) -> None:
+        """Return when the table is what Redis held after this call, in at most half a second.
 
-    async def repair(self, seconds: float | None = None) -> None:
-        """Return when the table is what Redis held after this call, or *seconds* are over.
-
-        None stands for :attr:`patience`. Never fails; at most ten looks at the head a second come
-        of it, however many ask. A process that is stopped meanwhile looks anew: what Redis said
-        before the stop says nothing after it.
+        In at most 3 s after this process was stopped. Never fails; at most ten looks at the head a
+        second come of it, however many ask. A process that is stopped meanwhile looks anew: what
+        Redis said before the stop says nothing after it.
         """
         was_stale = self.stale
-        await self._caught_up_within(self.patience if seconds is None else seconds)
+        await self._caught_up_within(WAKE_SECONDS if was_stale else REPAIR_SECONDS)
         if self.stale and not was_stale:
-            await self._caught_up_within(self.patience)
+            await self._caught_up_within(WAKE_SECONDS)
 
     async def _caught_up_within(self, seconds: float) -> None:
         with suppress(TimeoutError):

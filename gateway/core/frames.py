@@ -116,16 +116,16 @@ def frame_size(data: bytes, at: int) -> int:
     return header + length
 
 
-def take_messages(data: bytes, most: int = MESSAGES_AT_ONCE) -> tuple[list[bytes], int]:
+def take_messages(data: bytes) -> tuple[list[bytes], int]:
     """Return the binary messages that *data* begins with, and where in it they end.
 
-    No more than *most*, and only those that need no second look: in one frame, complete, masked,
-    of less than 64 KiB and without extensions. Where the next frame is anything else, it is left
-    to a full parser.
+    No more than :data:`MESSAGES_AT_ONCE`, and only those that need no second look: in one frame,
+    complete, masked, of less than 64 KiB and without extensions. Where the next frame is anything
+    else, it is left to a full parser.
     """
     messages: list[bytes] = []
     at, size = 0, len(data)
-    while at + 6 <= size and data[at] == BINARY_MESSAGE and len(messages) < most:
+    while at + 6 <= size and data[at] == BINARY_MESSAGE and len(messages) < MESSAGES_AT_ONCE:
         length, start = data[at + 1] - 0x80, at + 6
         if length == 126:
             length, start = int.from_bytes(data[at + 2 : at + 4], "big"), at + 8

@@ -84,14 +84,14 @@ class Answers:
         headers["Content-Language"] = texts.language
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
-    def json(self, value: object, *, status: int = 200) -> web.Response:
+    def json(self, value: object) -> web.Response:
         """Return *value* as an answer that is not stored."""
         headers = {
             "Cache-Control": "no-store",
             "Vary": VARY,
             "X-Content-Type-Options": "nosniff",
         }
-        return web.json_response(value, status=status, headers=headers)
+        return web.json_response(value, headers=headers)
 
     def record(
         self,

@@ -8,6 +8,7 @@ import time
 import pytest
 from redis.asyncio import Redis
 
+from gateway.bus import holder
 from shared.bus import BusReader, Publisher, connect
 from shared.errors import BusUnavailable
 from shared.events import Head
@@ -128,7 +129,8 @@ async def test_a_repair_during_which_the_process_was_stopped_looks_anew(
     async with following(redis) as seen:
         await seen.until_equal(publisher)
         stopped = stop_before_the_next_answer(seen, publisher, monkeypatch)
-        await seen.follower.repair(10.0)
+        monkeypatch.setattr(holder, "REPAIR_SECONDS", 10.0)
+        await seen.follower.repair()
         assert stopped.is_set()
         assert not seen.stale()
         assert held(seen.follower.table) == set()
