@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.connection import Connection
-from gateway.core.downstream.phases import Event, Phase, step
+from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
@@ -218,7 +218,7 @@ class Transcript(Connection):
     def switch(self, beyond: bytes) -> None:
         self.app = self.upstream = None
         self.inbox = b""
-        self.phase = step(self.phase, Event.SWITCHED)
+        self.phase = NEXT[self.phase, Event.SWITCHED]
         self.closing = "switched"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.exchange import Exchange
-from gateway.core.downstream.phases import DUE, LEFT, TAKES, Due, Event, Left, Phase, Takes, step
+from gateway.core.downstream.phases import DUE, LEFT, NEXT, TAKES, Due, Event, Left, Phase, Takes
 from gateway.core.http.framing import LengthBody
 from gateway.core.http.heads import HeadRefused
 
@@ -108,7 +108,7 @@ class Connection(Exchange):
             return
         begun = self.has_begun
         self.abandon()
-        self.phase = step(phase, Event.ENDED)
+        self.phase = NEXT[phase, Event.ENDED]
         self.set_deadline(0.0)
         if begun:
             # Cut off, it must not look complete to whoever still reads.
@@ -121,7 +121,7 @@ class Connection(Exchange):
 
     def lost(self) -> None:
         """The connection is closed."""
-        self.phase = step(self.phase, Event.LOST)
+        self.phase = NEXT[self.phase, Event.LOST]
         self.inbox = b""
         self.abandon()
 
@@ -166,7 +166,7 @@ class Connection(Exchange):
             if not begun:
                 self.set_deadline(self.limits.head_seconds)
             return
-        self.phase = step(self.phase, Event.HEAD_READ)
+        self.phase = NEXT[self.phase, Event.HEAD_READ]
         self.inbox = beyond
         start, fields = reader.start, reader.fields
         if start is not None and fields is not None:
@@ -207,14 +207,14 @@ class Connection(Exchange):
     def complete(self, *, whole: bool) -> None:
         """Go on with the next request, or close."""
         if self.close_after or self.draining:
-            self.phase = step(self.phase, Event.ENDED)
+            self.phase = NEXT[self.phase, Event.ENDED]
             if whole and not self.inbox and not self.write_full:
                 self.close()
             else:
                 self.inbox = b""
                 self.linger()
             return
-        self.phase = step(self.phase, Event.ANSWERED)
+        self.phase = NEXT[self.phase, Event.ANSWERED]
         self._next()
 
     def _next(self) -> None:
@@ -261,10 +261,10 @@ class Connection(Exchange):
             asked = None if bare or start is None or fields is None else (start, fields)
             self.write(self.refusal_bytes(refusal, asked, close=not keeps))
         if keeps:
-            self.phase = step(self.phase, Event.ANSWERED)
+            self.phase = NEXT[self.phase, Event.ANSWERED]
             self._next()
         else:
-            self.phase = step(self.phase, Event.ENDED)
+            self.phase = NEXT[self.phase, Event.ENDED]
             self.inbox = b""
             self.linger()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.decision import is_root
 from gateway.core.downstream.end_notice import is_document, unconditional
-from gateway.core.downstream.phases import TAKES, Event, Phase, Takes, step
+from gateway.core.downstream.phases import NEXT, TAKES, Event, Phase, Takes
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import HeadRefused
@@ -198,7 +198,7 @@ class Exchange(ABC):
             except FramingError:
                 self.fail("bad_request")
                 return
-        self.phase = step(self.phase, Event.ADMITTED)
+        self.phase = NEXT[self.phase, Event.ADMITTED]
         self.connect()
 
     def _feed_first(self) -> None:
@@ -228,10 +228,10 @@ class Exchange(ABC):
             b"".join((start.method, b" ", base, start.target, opening, crossing, ending, first))
         )
         if self.request.done:
-            self.phase = step(self.phase, Event.SENT)
+            self.phase = NEXT[self.phase, Event.SENT]
             self.set_deadline(self.limits.app_head_seconds)
         else:
-            self.phase = step(self.phase, Event.SENDING)
+            self.phase = NEXT[self.phase, Event.SENDING]
             self.set_deadline(self.limits.slow_body_seconds)
         if self.write_full:
             upstream.pause_reading()
@@ -282,7 +282,7 @@ class Exchange(ABC):
             self.regulate()
 
     def _request_sent(self) -> None:
-        self.phase = step(self.phase, Event.SENT)
+        self.phase = NEXT[self.phase, Event.SENT]
         if self.phase is Phase.WAITING:
             self.set_deadline(self.limits.app_head_seconds)
         self.regulate()
@@ -398,7 +398,7 @@ class Exchange(ABC):
         self.response = body
         ends = not self.request.done or (not framing and not isinstance(body, NoBody))
         close = self.closes_after(ends)
-        self.phase = step(self.phase, Event.RESPONDED)
+        self.phase = NEXT[self.phase, Event.RESPONDED]
         self.responded(head.status)
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
         crossing = fields.crossing if fields.dated else fields.crossing + self.date_field()
@@ -452,7 +452,7 @@ class Exchange(ABC):
             pass  # What it sent is still being passed on, and says whether it is whole.
         elif self.reused and not self.heard and self.is_repeatable():
             self.reused = False
-            self.phase = step(self.phase, Event.STALE)
+            self.phase = NEXT[self.phase, Event.STALE]
             self.connect()
         else:
             self.broken()

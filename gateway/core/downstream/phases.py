@@ -1,8 +1,8 @@
 """The phases of a downstream connection's request and response: one table.
 
-A connection's state is this phase, its read side (:class:`Read`) and its write side (full or not).
-The phase changes by :func:`step` only; an event that a phase does not list is a bug of ours, and
-raises. The read side follows from phase, write side and what waits: :data:`TAKES` and
+A connection's state is this phase, its read side and its write side (full or not).
+The phase changes by :data:`NEXT` only; an event that a phase does not list is a bug of ours, and
+raises KeyError. The read side follows from phase, write side and what waits: :data:`TAKES` and
 :meth:`gateway.core.downstream.connection.Connection.regulate`.
 """
 
@@ -153,39 +153,6 @@ NEXT: Final[Mapping[tuple[Phase, Event], Phase]] = MappingProxyType(
     }
 )
 
-# The same by position: every request takes five steps.
-_ROWS: Final = tuple(tuple(NEXT.get((phase, event)) for event in Event) for phase in Phase)
 TAKES: Final = tuple(ROWS[phase].takes for phase in Phase)
 LEFT: Final = tuple(ROWS[phase].left for phase in Phase)
 DUE: Final = tuple(ROWS[phase].due for phase in Phase)
-
-
-def step(phase: Phase, event: Event) -> Phase:
-    """Return the phase after *event*.
-
-    Raises:
-        KeyError: For an event that cannot happen in *phase*.
-    """
-    after = _ROWS[phase][event]
-    if after is None:
-        raise KeyError(f"{event.name} cannot happen in {phase.name}")
-    return after
-
-
-def draw() -> str:
-    """Return the phases as a Mermaid diagram, for the docs."""
-    lines = [
-        f"    {phase.name} --> {after.name}: {event.name}" for (phase, event), after in NEXT.items()
-    ]
-    return "\n".join(["stateDiagram-v2", "    [*] --> HEAD", *lines, "    GONE --> [*]"])
-
-
-def draw_rows() -> str:
-    """Return what each phase makes of bytes, of a FIN and of its deadline as a Markdown table."""
-    lines = ["| phase | bytes | a FIN | the deadline |", "|---|---|---|---|"]
-    lines += [
-        f"| `{phase.name}` | {row.takes.name.lower()} | {row.left.name.lower()} "
-        f"| {row.due.name.lower().replace('_', ' ')} |"
-        for phase, row in ROWS.items()
-    ]
-    return "\n".join(lines)

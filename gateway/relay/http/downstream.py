@@ -10,7 +10,7 @@ from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.end_notice import make_notice_cookie
-from gateway.core.downstream.phases import Event, step
+from gateway.core.downstream.phases import NEXT, Event
 from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
@@ -346,7 +346,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Hand out the transport for good; None when it is closing already."""
         transport, self.transport = self.transport, None
         self.context.ends.forget(transport)
-        self.phase = step(self.phase, Event.SWITCHED)
+        self.phase = NEXT[self.phase, Event.SWITCHED]
         self._forget()
         return None if transport is None or transport.is_closing() else transport
 

@@ -1,8 +1,7 @@
 """The rest of a large body, moved from socket to socket by the kernel (``splice(2)``).
 
 Its bytes are not seen by Python. The transports keep their sockets: the source's is held back,
-and the sink's has nothing of its own to write. States and events are in
-:mod:`gateway.relay.states`; a body that is handed back goes on as any other.
+and the sink's has nothing of its own to write. A body that is handed back goes on as any other.
 """
 
 from __future__ import annotations
@@ -10,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gateway.relay.ending.kernel import descriptor_of
-from gateway.relay.states import Event, State, step
 from gateway.relay.transports import pause_reading
 
 if TYPE_CHECKING:
@@ -24,6 +25,55 @@ if TYPE_CHECKING:
 
 _ROUNDS: Final = 8
 """Full pipes moved before the loop turns: about half a millisecond."""
+
+
+class SpliceState(IntEnum):
+    """How far a body is."""
+
+    EMPTYING = 0
+    """What was read of the body before is still being written."""
+    FLOWING = 1
+    """Its source is waited for; the pipe is empty, or there is none."""
+    BLOCKED = 2
+    """Its sink is waited for; the pipe holds bytes."""
+    OVER = 3
+    """Nothing is moved any more."""
+
+
+class SpliceEvent(IntEnum):
+    """What happens to it, past tense."""
+
+    EMPTIED = 0
+    """The sink's transport has nothing more to write."""
+    BLOCKED = 1
+    """The sink did not take all."""
+    FREED = 2
+    """It has taken the rest."""
+    PASSED = 3
+    """The sink has taken the body's last byte."""
+    HANDED_BACK = 4
+    """There is no pipe, or the source has ended: the transports go on."""
+    LOST = 5
+    """A connection is closed, or the right to it has ended."""
+
+
+S, E = SpliceState, SpliceEvent
+
+NEXT: Final[Mapping[tuple[SpliceState, SpliceEvent], SpliceState]] = MappingProxyType(
+    {
+        (S.EMPTYING, E.EMPTIED): S.FLOWING,
+        (S.EMPTYING, E.LOST): S.OVER,
+        (S.FLOWING, E.BLOCKED): S.BLOCKED,
+        (S.FLOWING, E.PASSED): S.OVER,
+        (S.FLOWING, E.HANDED_BACK): S.OVER,
+        (S.FLOWING, E.LOST): S.OVER,
+        (S.BLOCKED, E.FREED): S.FLOWING,
+        (S.BLOCKED, E.PASSED): S.OVER,
+        (S.BLOCKED, E.LOST): S.OVER,
+    }
+)
+"""A state changes by this only; an event that a state does not list is a bug of ours, and raises
+KeyError."""
 
 
 class Splice:
@@ -53,7 +103,7 @@ class Splice:
         self._pipe: Pipe | None = None
         self.held = 0
         """Bytes in the pipe."""
-        self.state = State.EMPTYING
+        self.state = SpliceState.EMPTYING
         pause_reading(source)
 
     # What a subclass provides
@@ -89,21 +139,21 @@ class Splice:
 
     def emptied(self) -> None:
         """The sink's transport has written everything."""
-        if self.state is not State.EMPTYING:
+        if self.state is not SpliceState.EMPTYING:
             return
         self._sink.set_write_buffer_limits(high=self._context.parts.limits.write_high_bytes)
-        self.state = step(self.state, Event.EMPTIED)
+        self.state = NEXT[self.state, SpliceEvent.EMPTIED]
         self._readiness.readable(self._from, self._flow)
 
     @property
     def blocked(self) -> bool:
         """Whether it is the sink that is waited for."""
-        return self.state is not State.FLOWING
+        return self.state is not SpliceState.FLOWING
 
     def stop(self) -> None:
         """Move nothing any more; what the pipe holds is lost."""
-        if self.state is not State.OVER:
-            self._end(Event.LOST)
+        if self.state is not SpliceState.OVER:
+            self._end(SpliceEvent.LOST)
 
     # Moving
 
@@ -151,13 +201,13 @@ class Splice:
         if not self._pour(pipe):
             return False
         if self.held:
-            self.state = step(self.state, Event.BLOCKED)
+            self.state = NEXT[self.state, SpliceEvent.BLOCKED]
             self.waits()
             self._readiness.readable(self._from, None)
             self._readiness.writable(self._to, self._go_on)
             return False
         if self.body.done:
-            self._end(Event.PASSED)
+            self._end(SpliceEvent.PASSED)
             self.over()
             return False
         return True
@@ -168,10 +218,10 @@ class Splice:
         if pipe is None or not self._pour(pipe) or self.held:
             return
         if self.body.done:
-            self._end(Event.PASSED)
+            self._end(SpliceEvent.PASSED)
             self.over()
             return
-        self.state = step(self.state, Event.FREED)
+        self.state = NEXT[self.state, SpliceEvent.FREED]
         self._readiness.writable(self._to, None)
         self._pipe = None
         self._pipes.give(pipe)
@@ -184,7 +234,7 @@ class Splice:
         except BlockingIOError:
             return True
         except OSError as error:
-            self._end(Event.LOST)
+            self._end(SpliceEvent.LOST)
             self.sink_lost(error)
             return False
         self.held -= size
@@ -195,16 +245,16 @@ class Splice:
     # Ending
 
     def _hand_back(self) -> None:
-        self._end(Event.HANDED_BACK)
+        self._end(SpliceEvent.HANDED_BACK)
         self.over()
 
-    def _end(self, event: Event) -> None:
-        before, self.state = self.state, step(self.state, event)
-        if before is State.FLOWING:
+    def _end(self, event: SpliceEvent) -> None:
+        before, self.state = self.state, NEXT[self.state, event]
+        if before is SpliceState.FLOWING:
             self._readiness.readable(self._from, None)
-        elif before is State.BLOCKED:
+        elif before is SpliceState.BLOCKED:
             self._readiness.writable(self._to, None)
-        if before in (State.FLOWING, State.BLOCKED):
+        if before in (SpliceState.FLOWING, SpliceState.BLOCKED):
             self._context.ends.stalls.forget(self._sink)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.core.access.access_right import judge
-from gateway.relay.states import Event, State, step
 from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
 
@@ -27,6 +28,47 @@ if TYPE_CHECKING:
     from shared.routes import RouteTable, Target
 
 _PIECE: Final = 65536
+
+
+class UpstreamState(IntEnum):
+    """Where a connection to an app is."""
+
+    IDLE = 0
+    """In the pool: whatever comes now was not asked for."""
+    BUSY = 1
+    """Carries one request and its answer."""
+    SPLICED = 2
+    """Carries a tunnel."""
+    CLOSED = 3
+
+
+class UpstreamEvent(IntEnum):
+    """What happens to it, past tense."""
+
+    TAKEN = 0
+    """A request took the connection out of the pool."""
+    RETURNED = 1
+    """Its answer was complete, and nothing speaks against another one."""
+    SWITCHED = 2
+    """The transport was given to a tunnel."""
+    LOST = 3
+    """The transport is closed, by whomever."""
+
+
+S, E = UpstreamState, UpstreamEvent
+
+NEXT: Final[Mapping[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = MappingProxyType(
+    {
+        (S.IDLE, E.TAKEN): S.BUSY,
+        (S.IDLE, E.LOST): S.CLOSED,  # by the app, unasked bytes, age, another target
+        (S.BUSY, E.RETURNED): S.IDLE,
+        (S.BUSY, E.SWITCHED): S.SPLICED,
+        (S.BUSY, E.LOST): S.CLOSED,
+        (S.SPLICED, E.LOST): S.CLOSED,
+    }
+)
+"""A state changes by this only; an event that a state does not list is a bug of ours, and raises
+KeyError."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -59,7 +101,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.sid = sid
         self.user = user
         self.target = target
-        self.state = State.BUSY
+        self.state = UpstreamState.BUSY
         self.exchange: Connection | None = None
         self.transport: asyncio.Transport | None = None
         self.writable = True
@@ -177,7 +219,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def due(self, now: float) -> float:
         """Close after having been idle for too long; called by the wheel."""
-        if self.state is not State.IDLE:
+        if self.state is not UpstreamState.IDLE:
             return 0.0
         if now < self.deadline:
             return self.deadline
@@ -186,7 +228,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def spliced(self) -> None:
         """A tunnel has taken the transport, and is told itself when the app stalls."""
-        self.state = step(self.state, Event.SWITCHED)
+        self.state = NEXT[self.state, UpstreamEvent.SWITCHED]
         self.pool.ends.forget(self.transport)
         self.transport = None
 
@@ -214,10 +256,10 @@ class UpstreamConnection(asyncio.Protocol):
             deferred.add(transport)
 
     def _gone(self) -> None:
-        if self.state is State.CLOSED:
+        if self.state is UpstreamState.CLOSED:
             return
         self.pool.forget(self)
-        self.state = step(self.state, Event.LOST)
+        self.state = NEXT[self.state, UpstreamEvent.LOST]
 
     def _last_words(self) -> None:
         # A failed write closes the transport, although the app's response (to an upload that it
@@ -278,7 +320,7 @@ class Pool:
             return None
         # An empty list stays for the connection that comes back, which is what most do.
         kept.pop()
-        upstream.state = step(upstream.state, Event.TAKEN)
+        upstream.state = NEXT[upstream.state, UpstreamEvent.TAKEN]
         return upstream
 
     def put(self, upstream: UpstreamConnection) -> None:
@@ -286,7 +328,7 @@ class Pool:
 
         A program that asks with many at once would dial for most of its requests otherwise.
         """
-        upstream.state = step(upstream.state, Event.RETURNED)
+        upstream.state = NEXT[upstream.state, UpstreamEvent.RETURNED]
         upstream.exchange = None
         users = self._idle.get(upstream.sid)
         if users is None:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.limits.values import Limits
 from gateway.relay.gateway import DataPath
-from gateway.relay.states import State
+from gateway.relay.http.splice import SpliceState
 from tests.gateway.relay.harness import (
     ORIGIN,
     Peer,
@@ -55,7 +55,7 @@ async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def states(r: Rig) -> list[State]:
+def states(r: Rig) -> list[SpliceState]:
     """Return what the kernel is at."""
     splices = [s for e in r.connections for s in (e.upload, e.download) if s is not None]
     return [splice.state for splice in splices]

@@ -1,37 +1,67 @@
+"""The tables of connections to apps and of large bodies, and that the docs show them."""
+
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import IntEnum
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.relay.states import LAST, NEXT, Event, State, draw, step
+from gateway.relay.http import splice, upstream
+from gateway.relay.http.splice import SpliceEvent, SpliceState
+from gateway.relay.http.upstream import UpstreamEvent, UpstreamState
+from tests.gateway.diagrams import draw
 
-FIRST = (State.BUSY, State.EMPTYING)
-
-
-def test_no_event_leads_from_one_machine_into_another() -> None:
-    for (state, _), after in NEXT.items():
-        assert state // 10 == after // 10
+DOCS = (Path(__file__).parents[3] / "docs" / "connections.md").read_text("utf-8")
 
 
-def test_every_state_is_reached_and_can_be_left_but_the_last_ones() -> None:
-    assert set(NEXT.values()) | set(FIRST) == set(State)
-    assert set(State) - {State(state) for state, _ in NEXT} == set(LAST)
+class Machine(NamedTuple):
+    """A table, its states, the first and the last of them, and what leads there from anywhere."""
+
+    table: Mapping[tuple[Any, Any], Any]
+    states: type[IntEnum]
+    first: IntEnum
+    last: IntEnum
+    lost: IntEnum
 
 
-def test_a_connection_can_be_lost_in_every_state() -> None:
-    for state in set(State) - set(LAST):
-        assert step(state, Event.LOST) is LAST[state // 10 - 1]
+MACHINES = (
+    Machine(
+        upstream.NEXT,
+        UpstreamState,
+        UpstreamState.BUSY,
+        UpstreamState.CLOSED,
+        UpstreamEvent.LOST,
+    ),
+    Machine(splice.NEXT, SpliceState, SpliceState.EMPTYING, SpliceState.OVER, SpliceEvent.LOST),
+)
+each = pytest.mark.parametrize("machine", MACHINES, ids=["upstream", "splice"])
+
+
+@each
+def test_every_state_is_reached_and_can_be_left_but_the_last(machine: Machine) -> None:
+    assert {*machine.table.values(), machine.first} == set(machine.states)
+    assert {state for state, _ in machine.table} == set(machine.states) - {machine.last}
+
+
+@each
+def test_a_connection_can_be_lost_in_every_state(machine: Machine) -> None:
+    for state in set(machine.states) - {machine.last}:
+        assert machine.table[state, machine.lost] is machine.last
 
 
 def test_what_cannot_happen_raises() -> None:
     with pytest.raises(KeyError):
-        step(State.IDLE, Event.RETURNED)
+        upstream.NEXT[UpstreamState.IDLE, UpstreamEvent.RETURNED]
     with pytest.raises(KeyError):
-        step(State.CLOSED, Event.TAKEN)
+        upstream.NEXT[UpstreamState.CLOSED, UpstreamEvent.TAKEN]
+    with pytest.raises(KeyError):
+        splice.NEXT[SpliceState.OVER, SpliceEvent.LOST]
 
 
-def test_the_docs_show_this_table() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "connections.md").read_text("utf-8")
-    for first in FIRST:
-        assert f"```mermaid\n{draw(first)}\n```" in text
+@each
+def test_the_docs_show_this_table(machine: Machine) -> None:
+    drawn = draw(machine.table, first=machine.first, last=machine.last)
+    assert f"```mermaid\n{drawn}\n```" in DOCS

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.core.access.answers import JsonErrors, Refusal, write_answer
 from gateway.core.downstream.connection import Connection
-from gateway.core.downstream.phases import Event, Phase, step
+from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
@@ -130,7 +130,7 @@ class Machine(Connection):
         return False
 
     def switch(self, beyond: bytes) -> None:
-        self.phase = step(self.phase, Event.SWITCHED)
+        self.phase = NEXT[self.phase, Event.SWITCHED]
         self.upstream = None
         self.log.append("switch")
 

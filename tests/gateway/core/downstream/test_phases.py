@@ -13,10 +13,8 @@ from gateway.core.downstream.phases import (
     Left,
     Phase,
     Takes,
-    draw,
-    draw_rows,
-    step,
 )
+from tests.gateway.diagrams import draw
 
 DOCS = (Path(__file__).parents[4] / "docs" / "connections.md").read_text("utf-8")
 
@@ -28,13 +26,13 @@ def test_every_phase_is_reached_and_can_be_left_but_the_last() -> None:
 
 def test_a_connection_can_be_lost_in_every_phase() -> None:
     for phase in set(Phase) - {Phase.GONE}:
-        assert step(phase, Event.LOST) is Phase.GONE
+        assert NEXT[phase, Event.LOST] is Phase.GONE
 
 
 def test_whatever_a_fin_drops_can_end_there_and_then() -> None:
     for phase, row in ROWS.items():
         if row.left is Left.DROPS:
-            assert step(phase, Event.ENDED) is Phase.LINGERING
+            assert NEXT[phase, Event.ENDED] is Phase.LINGERING
 
 
 def test_a_body_is_taken_only_where_an_app_has_its_head() -> None:
@@ -44,11 +42,23 @@ def test_a_body_is_taken_only_where_an_app_has_its_head() -> None:
 
 def test_what_cannot_happen_raises() -> None:
     with pytest.raises(KeyError):
-        step(Phase.HEAD, Event.ANSWERED)
+        NEXT[Phase.HEAD, Event.ANSWERED]
     with pytest.raises(KeyError):
-        step(Phase.LINGERING, Event.ANSWERED)
+        NEXT[Phase.LINGERING, Event.ANSWERED]
+
+
+def rows() -> str:
+    """Return what each phase makes of bytes, of a FIN and of its deadline as a Markdown table."""
+    lines = ["| phase | bytes | a FIN | the deadline |", "|---|---|---|---|"]
+    lines += [
+        f"| `{phase.name}` | {row.takes.name.lower()} | {row.left.name.lower()} "
+        f"| {row.due.name.lower().replace('_', ' ')} |"
+        for phase, row in ROWS.items()
+    ]
+    return "\n".join(lines)
 
 
 def test_the_docs_show_these_tables() -> None:
-    assert f"```mermaid\n{draw()}\n```" in DOCS
-    assert draw_rows() in DOCS
+    drawn = draw(NEXT, first=Phase.HEAD, last=Phase.GONE)
+    assert f"```mermaid\n{drawn}\n```" in DOCS
+    assert rows() in DOCS

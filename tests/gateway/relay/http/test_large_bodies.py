@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from gateway.core.limits.values import Limits
+from gateway.relay.http.splice import SpliceState
 from gateway.relay.listening import Listener
-from gateway.relay.states import State
 from shared.runtime.listening import listen
 from tests.gateway.relay.bodies import (
     BODY,
@@ -76,7 +76,7 @@ async def test_it_is_the_kernel_that_moves_them() -> None:
         app.send(HEAD + b"y" * SIZE)
         await browser.head()
         await asyncio.gather(browser.exactly(SIZE), app.exactly(SIZE))
-        assert states(r) == [State.FLOWING, State.FLOWING]
+        assert states(r) == [SpliceState.FLOWING, SpliceState.FLOWING]
         assert len(r.path.readiness) == 2
         # Waiting bodies hold no pipe: those that are there are nobody's.
         assert r.path.pipes.open == 1
@@ -122,7 +122,7 @@ async def test_ipv6_on_both_sides_is_the_kernels_as_well() -> None:
         app.send(HEAD + BODY)
         await browser.head()
         assert await browser.exactly(SIZE) == BODY
-        assert states(r) == [State.FLOWING]
+        assert states(r) == [SpliceState.FLOWING]
         browser.reset()
         await app.gone()
         listener.close()
@@ -182,7 +182,7 @@ async def test_what_was_written_before_goes_first() -> None:
         app.send(b"0\r\n\r\n")
         assert (await app.head()).startswith(b"GET /2 ")
         app.send(answer(BODY))
-        await until(lambda: states(r) == [State.EMPTYING])
+        await until(lambda: states(r) == [SpliceState.EMPTYING])
         browser.go_on()
         await browser.head()
         for _ in range(chunks):
