@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.access_right import judge
+from gateway.relay.ending.sweep import Swept
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _LONGEST_SECONDS: Final = 3600.0
 """A timer is never set further ahead, so that a clock that was set is noticed within an hour."""
 
 
-class Member(Protocol):
+class Member(Swept, Protocol):
     """A connection that can be ended."""
 
     @property
@@ -35,10 +36,6 @@ class Member(Protocol):
     @property
     def access_right(self) -> AccessRight:
         """By which right it exists."""
-        ...
-
-    def look_for_stalls(self) -> None:
-        """See :class:`gateway.relay.ending.sweep.Swept`."""
         ...
 
     def end(self, ending: Ending) -> None:

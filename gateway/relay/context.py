@@ -17,6 +17,7 @@ from gateway.core.limits.overload import Overload
 from gateway.core.limits.refusal_rate import RefusalRate
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
+from gateway.relay.ending.sweep import Swept
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.upstream import Pool
@@ -73,12 +74,16 @@ class Parts:
     end_notice_seconds: float = 0.0
 
 
-class Abortable(Protocol):
+class Abortable(Swept, Protocol):
     """A connection that the data path can end."""
 
     def abort(self) -> None:
         """Reset the connection."""
         ...
+
+
+class CarriesRequests(Abortable, Protocol):
+    """A connection that may carry further requests."""
 
     def finish_next(self) -> None:
         """Close after the response to the request under way, or to the next one."""
@@ -86,10 +91,6 @@ class Abortable(Protocol):
 
     def drain(self) -> None:
         """Take no further request, and close where none is under way."""
-        ...
-
-    def look_for_stalls(self) -> None:
-        """See :class:`gateway.relay.ending.sweep.Swept`."""
         ...
 
     def is_closing(self) -> bool:
@@ -120,7 +121,7 @@ class Context:
         self.answers = ResponseReader(
             parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
         )
-        self.connections: set[Abortable] = set()
+        self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
         self.pages: set[Abortable] = set()
         """Those that a page of the gateway answers."""

@@ -199,16 +199,6 @@ class PageConnection(asyncio.Protocol):
         """Reset the connection."""
         reset(self._browser)
 
-    def finish_next(self) -> None:
-        """Its response is its last one anyway."""
-
-    def drain(self) -> None:
-        """Its response is its last one anyway."""
-
-    def is_closing(self) -> bool:
-        """Say whether it is closed, or about to be."""
-        return self._browser.is_closing()
-
     def wrote(self, count: int) -> None:
         """Count what the page has written."""
         self._path.meters.page.down += count
