@@ -18,7 +18,6 @@ from gateway.app import Gateway, make_bounds
 from gateway.bus.holder import RouteTableHolder
 from gateway.bus.measures import FollowedMeters, TableMeters, make_conditions, make_debug_route
 from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
-from gateway.overload.measures import OverloadMeters
 from gateway.pages.assets import Assets
 from gateway.relay.draining import drain
 from gateway.relay.gateway import DataPath
@@ -133,7 +132,7 @@ async def first_table(
 
 def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
     """Return what counts in a process that serves browsers."""
-    found: list[Collector] = [path.meters, OverloadMeters(gateway.overload, gateway.shedding)]
+    found: list[Collector] = [path.meters, gateway.shedding]
     if gateway.certificates is not None:
         found.append(gateway.certificates)
     if gateway.assertion_keys is not None:

@@ -10,10 +10,16 @@ import asyncio
 import ctypes
 import gc
 import logging
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from gateway.core.limits.overload import Overload, Step
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 LOOK_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""
@@ -47,7 +53,7 @@ class Sheds(Protocol):
         ...
 
 
-class OverloadWatch:
+class OverloadWatch(Collector):
     """Keeps *overload* true from :meth:`run` on.
 
     Args:
@@ -89,7 +95,7 @@ class OverloadWatch:
         while True:
             now = loop.time()
             if bounded:
-                self.look(now)
+                self.look()
             if now - self._tidied_at >= TRIM_SECONDS:
                 self._tidied_at = now
                 self._tidy()
@@ -127,7 +133,7 @@ class OverloadWatch:
         self._trimmed_at, self._most = now, count
         return True
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """Measure once, and act."""
         overload = self._overload
         before = overload.step
@@ -142,6 +148,34 @@ class OverloadWatch:
         sheds = self._sheds() if overload.step >= Step.IDLE else None
         if sheds is not None:
             self.closed += sheds.shed_idle(stalled_seconds=STALLED_SECONDS)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield memory, its bound, and how far load is shed: what operators see."""
+        overload = self._overload
+        yield GaugeMetricFamily(
+            "fumarole_gateway_memory_bytes", "Resident, as last measured.", overload.used_bytes
+        )
+        yield GaugeMetricFamily(
+            "fumarole_gateway_memory_bound_bytes",
+            "What may be used; 0 for without bound.",
+            overload.bound_bytes,
+        )
+        steps = GaugeMetricFamily(
+            "fumarole_gateway_shedding", "Workers that shed load at this step.", labels=["step"]
+        )
+        entered = CounterMetricFamily(
+            "fumarole_gateway_shedding_entered", "Times it was entered.", labels=["step"]
+        )
+        for step in tuple(Step)[1:]:
+            steps.add_metric([step.name.lower()], float(overload.step >= step))
+            entered.add_metric([step.name.lower()], overload.entered[step])
+        yield steps
+        yield entered
+        yield CounterMetricFamily(
+            "fumarole_gateway_shed_connections",
+            "Connections closed to shed load, since they were idle or stalled.",
+            self.closed,
+        )
 
 
 def make_trim() -> Callable[[], None]:

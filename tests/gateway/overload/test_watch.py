@@ -8,7 +8,6 @@ import logging
 import pytest
 
 from gateway.core.limits.overload import Overload, Step
-from gateway.overload.measures import OverloadMeters
 from gateway.overload.watch import OverloadWatch, make_trim
 
 
@@ -33,9 +32,9 @@ class Machine:
     def _trim(self) -> None:
         self.trims += 1
 
-    def look(self, used: int | None, now: float = 0.0) -> Step:
+    def look(self, used: int | None) -> Step:
         self.used = used
-        self.watch.look(now)
+        self.watch.look()
         return self.overload.step
 
 
@@ -131,7 +130,7 @@ def test_metrics_say_how_far() -> None:
     machine.look(89)
     samples = {
         (sample.name, sample.labels.get("step", "")): sample.value
-        for family in OverloadMeters(machine.overload, machine.watch).collect()
+        for family in machine.watch.collect()
         for sample in family.samples
     }
     assert samples[("fumarole_gateway_memory_bytes", "")] == 89
