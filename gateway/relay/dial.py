@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from gateway.relay.ending.closing import SHUTDOWN_SECONDS
+from gateway.relay.ending.ends import SHUTDOWN_SECONDS
 from shared.networks import Bounds
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gateway.relay.ending.closing import SilentClose
 from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.ending.hangups import Hangups
 from gateway.relay.ending.keep_alive import bound_orphan, keep_alive
@@ -20,8 +19,15 @@ if TYPE_CHECKING:
     from gateway.core.limits.values import Limits
 
 
+SHUTDOWN_SECONDS: Final = 120.0
+"""What a loop is told of closing under TLS: for readers that take this long for what a transport
+holds. See :class:`SilentClose`."""
 _TOLD_SECONDS: Final = 0.1
 """In which a loop reads what came before a FIN, and tells of it where it does."""
+_LOOK_SECONDS: Final = 0.25
+_LITTLE_BYTES: Final = 1024
+"""No socket's buffer is full with this, so that its transport holds nothing: it is at most our
+last word, whose way is the kernel's concern."""
 
 
 class Ends:
@@ -164,3 +170,36 @@ class Ends:
         self.deferred.close()
         self.stalls.close()
         self.hangups.close()
+
+
+class SilentClose:
+    """Aborts a TLS connection that is being closed, once its peer has all but our last word.
+
+    Both sides say that they have ended, and whoever said so first need not wait for the other (RFC
+    8446, section 6.1). Loops do wait, and a peer that is still reading when their time is over
+    loses the rest. Here their time is long, and looks at the kernel say which of the two it is.
+    A peer that takes nothing is found by :class:`.stalls.StallWatch`.
+    """
+
+    __slots__ = ("_left", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._left = -1
+
+    def look_later(self) -> None:
+        """Look after a moment: most peers have closed by then."""
+        self._loop.call_later(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        left = unacknowledged(self._transport)
+        if left < 0:
+            return
+        before, self._left = self._left, left
+        little = 0 <= before <= _LITTLE_BYTES and left <= _LITTLE_BYTES
+        if little and not self._transport.get_write_buffer_size():
+            # Twice, since a transport may have been about to write.
+            self._transport.abort()
+        else:
+            self.look_later()
