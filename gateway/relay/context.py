@@ -118,7 +118,7 @@ class Context:
             limits=parts.limits,
         )
         self.fields = FieldReader(parts.site.cookie_name)
-        self.answers = ResponseReader(
+        self.responses = ResponseReader(
             parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
         )
         self.connections: set[CarriesRequests] = set()

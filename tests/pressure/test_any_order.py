@@ -29,6 +29,7 @@ from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
+from gateway.core.http.http_date import HttpDate
 from gateway.core.http.oversize import Oversized
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import ResponseHead, ResponseReader
@@ -126,7 +127,12 @@ class Transcript(Connection):
     """A connection whose actions are written down."""
 
     def __init__(self) -> None:
-        super().__init__(RequestReader(FieldReader(b"fumarole")), Limits())
+        super().__init__(
+            RequestReader(FieldReader(b"fumarole")),
+            ResponseReader("frame-ancestors 'self'"),
+            HttpDate(lambda: 0.0),
+            Limits(),
+        )
         self.out = bytearray()
         self.methods: list[bytes] = []
         self.answers = 0
@@ -193,12 +199,6 @@ class Transcript(Connection):
 
     def release(self, *, reusable: bool) -> None:
         self.app = self.upstream = None
-
-    def read_response_head(self, raw: bytes) -> ResponseHead:
-        return ResponseReader("frame-ancestors 'self'").read_head(raw)
-
-    def date_field(self) -> bytes:
-        return b"Date: now\r\n"
 
     def responded(self, status: int) -> None:
         self.answers += 1

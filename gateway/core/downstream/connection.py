@@ -14,8 +14,10 @@ from gateway.core.http.heads import HeadRefused
 if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
+    from gateway.core.http.http_date import HttpDate
     from gateway.core.http.oversize import Oversized
     from gateway.core.http.request_reader import RequestReader
+    from gateway.core.http.response_heads import ResponseReader
     from gateway.core.limits.values import Limits
 
 
@@ -29,8 +31,10 @@ class Connection(Exchange):
 
     __slots__ = ("close_after", "draining", "reading", "resuming")
 
-    def __init__(self, reader: RequestReader, limits: Limits) -> None:
-        super().__init__(reader, limits)
+    def __init__(
+        self, reader: RequestReader, responses: ResponseReader, date: HttpDate, limits: Limits
+    ) -> None:
+        super().__init__(reader, responses, date, limits)
         self.reading = True
         self.resuming = False
         self.close_after = False

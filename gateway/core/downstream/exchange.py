@@ -29,8 +29,9 @@ from gateway.core.http.response_heads import (
 if TYPE_CHECKING:
     from gateway.core.access.answers import Refusal
     from gateway.core.http.framing import Body
+    from gateway.core.http.http_date import HttpDate
     from gateway.core.http.request_reader import RequestReader
-    from gateway.core.http.response_heads import ResponseHead
+    from gateway.core.http.response_heads import ResponseHead, ResponseReader
     from gateway.core.limits.values import Limits
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
@@ -63,10 +64,12 @@ class Exchange(ABC):
     """Relays one request after the other; what is done about it, a subclass knows.
 
     ``upgrade`` is true for the request of a WebSocket, ``head`` is what stands around the request's
-    own parts in the head that the app gets.
+    own parts in the head that the app gets. ``responses`` reads the heads of responses, ``date`` is
+    for those that have none (RFC 9110, section 6.6.1).
     """
 
     __slots__ = (
+        "date",
         "first",
         "head",
         "heard",
@@ -79,6 +82,7 @@ class Exchange(ABC):
         "reader",
         "request",
         "response",
+        "responses",
         "reused",
         "upgrade",
         "uploaded",
@@ -87,8 +91,12 @@ class Exchange(ABC):
         "write_full",
     )
 
-    def __init__(self, reader: RequestReader, limits: Limits) -> None:
+    def __init__(
+        self, reader: RequestReader, responses: ResponseReader, date: HttpDate, limits: Limits
+    ) -> None:
         self.reader = reader
+        self.responses = responses
+        self.date = date
         self.limits = limits
         self.phase = Phase.HEAD
         self.notice: Refusal | None = None
@@ -135,18 +143,6 @@ class Exchange(ABC):
     @abstractmethod
     def release(self, *, reusable: bool) -> None:
         """Give ``upstream`` back to its pool, or close it."""
-
-    @abstractmethod
-    def read_response_head(self, raw: bytes) -> ResponseHead:
-        """Return what *raw* says.
-
-        Raises:
-            HeadRefused: ``app_bad_answer``.
-        """
-
-    @abstractmethod
-    def date_field(self) -> bytes:
-        """Return ``Date`` of now, for a response without one (RFC 9110, section 6.6.1)."""
 
     @abstractmethod
     def responded(self, status: int) -> None:
@@ -369,7 +365,7 @@ class Exchange(ABC):
             raise HeadRefused(BAD)
         head = upstream.head
         if head is None or head.raw != raw:
-            head = upstream.head = self.read_response_head(raw)
+            head = upstream.head = self.responses.read_head(raw)
         return head
 
     def _interim(self, head: ResponseHead) -> None:
@@ -401,7 +397,7 @@ class Exchange(ABC):
         self.phase = NEXT[self.phase, Event.RESPONDED]
         self.responded(head.status)
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
-        crossing = fields.crossing if fields.dated else fields.crossing + self.date_field()
+        crossing = fields.crossing if fields.dated else fields.crossing + self.date.field()
         if is_root(start.target):
             crossing += VARY_SERVICE_WORKER
         self._pass(b"".join((head.status_line, crossing, framing, end, piece)))
@@ -413,7 +409,7 @@ class Exchange(ABC):
         if not self.upgrade or fields is None or not is_proper_switch(head, fields):
             raise HeadRefused(BAD)
         self.responded(101)
-        date = b"" if head.fields.dated else self.date_field()
+        date = b"" if head.fields.dated else self.date.field()
         self.write(
             b"HTTP/1.1 101 Switching Protocols\r\n%b%b%b\r\n"
             % (head.fields.crossing, date, switch_fields(head.fields))

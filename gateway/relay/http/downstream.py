@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
-    from gateway.core.http.response_heads import ResponseHead
     from gateway.relay.context import Context
 
 _OFTEN_SECONDS: Final = 60.0
@@ -82,11 +81,12 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     )
 
     def __init__(self, context: Context, admission: Admits, peer: str) -> None:
-        super().__init__(RequestReader(context.fields), context.parts.limits)
+        parts = context.parts
+        super().__init__(RequestReader(context.fields), context.responses, parts.date, parts.limits)
         self.context = context
         self.turns = context.turns
         self.traffic = context.meters.http
-        self.loop = context.parts.loop
+        self.loop = parts.loop
         self.admission = admission
         self.peer = peer
         self.transport: asyncio.Transport | None = None
@@ -290,7 +290,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             told = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
             page = page._replace(fields=(*page.fields, ("Set-Cookie", told)))
         head_only = asked is not None and asked[0].method == b"HEAD"
-        date = parts.date.field()
+        date = self.date.field()
         return write_answer(refusal, page, close=close, head_only=head_only, date=date)
 
     def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
@@ -300,7 +300,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         page = parts.errors.render(refusal, seen.accept, seen.languages)
         expired = seen.expiring(base=parts.site.base, secure=parts.site.scheme == "https")
         page = page._replace(fields=page.fields + expired)
-        return write_answer(refusal, page, close=True, date=parts.date.field())
+        return write_answer(refusal, page, close=True, date=self.date.field())
 
     def _count(self, refusal: Refusal) -> None:
         meters = self.context.meters
@@ -439,14 +439,6 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             self.context.pool.put(upstream)
         else:
             upstream.close()
-
-    def read_response_head(self, raw: bytes) -> ResponseHead:
-        """Return what *raw* says."""
-        return self.context.answers.read_head(raw)
-
-    def date_field(self) -> bytes:
-        """Return ``Date`` of now."""
-        return self.context.parts.date.field()
 
     def responded(self, status: int) -> None:
         """Count a response whose head is there."""

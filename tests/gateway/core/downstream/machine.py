@@ -11,6 +11,7 @@ from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import StartLine
+from gateway.core.http.http_date import HttpDate
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import ResponseHead, ResponseReader
 from gateway.core.limits.values import Limits
@@ -45,12 +46,16 @@ class Machine(Connection):
     """
 
     def __init__(self, judge: Callable[[StartLine], str | None] = lambda _: None) -> None:
-        super().__init__(RequestReader(FieldReader(b"fumarole")), Limits())
+        super().__init__(
+            RequestReader(FieldReader(b"fumarole")),
+            ResponseReader("'none'"),
+            HttpDate(lambda: 0.0),
+            Limits(),
+        )
         self.judge = judge
         self.log: list[str] = []
         self.out = b""
         self.turns: list[Callable[[], None]] = []
-        self.answers = ResponseReader("'none'")
         self.app: App | None = None
         self.over = False
         self.worst = 0
@@ -107,12 +112,6 @@ class Machine(Connection):
         if self.upstream is not None:
             self.log.append("close app")
         self.upstream = None
-
-    def read_response_head(self, raw: bytes) -> ResponseHead:
-        return self.answers.read_head(raw)
-
-    def date_field(self) -> bytes:
-        return b"Date: now\r\n"
 
     def responded(self, status: int) -> None:
         """Not counted."""

@@ -31,7 +31,8 @@ def test_a_request_is_relayed_and_the_next_one_taken_up_in_a_later_turn() -> Non
 
 
 def test_a_response_without_a_date_gets_one_and_another_keeps_its_own() -> None:
-    for own, dates in ((b"", [b"Date: now"]), (b"date: then\r\n", [b"date: then"])):
+    of_then = b"Date: Thu, 01 Jan 1970 00:00:00 GMT"
+    for own, dates in ((b"", [of_then]), (b"date: then\r\n", [b"date: then"])):
         m = Machine()
         m.receive(GET % 1)
         m.dialled()
