@@ -51,13 +51,14 @@ class OverError(Exception):
 class Silences:
     """A store that says, round by round, for how long it could not be written to.
 
-    ``holders`` says who held the Lease as each round began.
+    ``holders`` says who held the Lease as each round began, ``versions`` how often it was written.
     """
 
     def __init__(self, cluster: Leases, *seconds: float) -> None:
         self._cluster = cluster
         self.seconds = list(seconds)
         self.holders: list[str] = []
+        self.versions: list[int] = []
         self.probes = 0
         self.hangs = asyncio.Event()
         self.hangs.set()
@@ -65,6 +66,7 @@ class Silences:
     @property
     def silent_seconds(self) -> float:
         self.holders.append(self._cluster.holder)
+        self.versions.append(self._cluster.version)
         if not self.seconds:
             raise OverError
         return self.seconds.pop(0)
@@ -136,6 +138,8 @@ async def test_a_lease_is_freed_after_fifteen_seconds_and_taken_again_by_who_has
         with pytest.raises(OverError):
             await one.renew()
     assert store.holders == ["one", "one", "one", "", "", "", "one", "one"]
+    # It is renewed again, too: nobody else may find that it has expired.
+    assert store.versions[-1] > store.versions[-2]
     assert caplog.text.count("the Lease is free for who reaches it") == 1
     assert store.probes >= 7
 

@@ -59,6 +59,14 @@ def test_a_ready_pod_is_where_its_session_lives() -> None:
     assert (made.job, made.rank, made.owner, made.public) == ("j1", 0, "ada", False)
 
 
+def test_a_session_with_public_links_is_public_under_its_own_host_and_theirs() -> None:
+    made = route(session(links=("demo", "talk")), make_pod())
+    assert made.public
+    own, *links = made.hosts
+    assert own == f"{SID}.apps.example.com"
+    assert links == ["demo.apps.example.com", "talk.apps.example.com"]
+
+
 def test_a_rank_with_a_service_is_reached_at_its_address_and_still_follows_its_pod() -> None:
     service = make_service()
     first = route(session(), make_pod(), by=service).target

@@ -55,6 +55,7 @@ async def test_new_connections_without_a_credential_are_turned_away_first(step: 
         at(r, step)
         for raw in (LINK, request(credential=None), request(host="nowhere.example")):
             await overloaded(r, raw)
+        assert r.app.count == 1
         await served(r, request())
         # What is open goes on, by a public link too, also after the table has changed.
         assert r.world.table is not None

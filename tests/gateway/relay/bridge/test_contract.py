@@ -157,4 +157,7 @@ async def test_no_bridge_is_made_for_a_request_that_is_not_allowed() -> None:
 
 async def test_a_kind_without_a_bridge_is_not_found() -> None:
     async with rig(route_changes=DESKTOP) as r:
-        assert (await r.ask(upgrade("/.fumarole/connect")))[0] == 404
+        browser = await r.browser()
+        for _ in range(2):
+            browser.send(upgrade("/.fumarole/connect"))
+            assert status_of((await browser.answer())[0]) == 404

@@ -11,6 +11,7 @@ import pytest
 from gateway.audit.trail import Trail
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.downstream.cached_decision import CachedDecision
+from gateway.core.limits.overload import Step
 from gateway.core.limits.values import Limits
 from shared.audit import AuditRecord
 from shared.tokens import SessionClaims
@@ -115,6 +116,14 @@ async def test_what_is_let_in_is_no_refusal() -> None:
         browser, app, _ = await r.joined(request())
         app.send(answer())
         await browser.answer()
+        assert audit.records == []
+
+
+async def test_what_is_turned_away_under_overload_is_no_refusal() -> None:
+    audit = Audit()
+    async with rig(audit=audit.trail) as r:
+        r.path.parts.overload.step = Step.UNAUTHENTICATED
+        assert await refused(r, request(credential=None)) == "gateway_overloaded"
         assert audit.records == []
 
 
@@ -343,6 +352,19 @@ async def test_what_a_person_has_caused_is_noted(raw: bytes, caused: bool) -> No
         assert await is_input(r, browser, app, raw) is caused
         # The next one is judged by itself.
         assert not await is_input(r, browser, app, request("/api"))
+
+
+async def test_a_head_request_is_no_input() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(answer())
+        await browser.answer()
+        counted = decision_of(r).access_right.activity = Counted()
+        browser.send(request("/api", method="HEAD"))
+        assert (await app.head()).startswith(b"HEAD /api ")
+        app.send(answer(b""))
+        await browser.head()
+        assert not counted.input
 
 
 async def test_an_upgrade_is_no_input_by_itself() -> None:
