@@ -85,7 +85,9 @@ async def test_a_list_in_all_namespaces_is_empty_or_holds_what_is_there(
 
 
 async def test_nodes_are_listed(product: Kube) -> None:
-    assert all(one["metadata"]["name"] for one in await product.list(NODES))
+    names = [one["metadata"]["name"] for one in await product.list(NODES)]
+    assert names
+    assert all(names)
 
 
 async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: str) -> None:

@@ -125,8 +125,10 @@ JSON = st.recursive(
     )
 )
 def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any]) -> None:
-    read_pod(given_object)
-    read_job(given_object)
+    metadata = given_object.get("metadata", {})
+    for read in (read_pod(given_object), read_job(given_object)):
+        for name in ("namespace", "name", "uid"):
+            assert getattr(read, name) == metadata.get(name, "")
 
 
 @pytest.mark.parametrize(

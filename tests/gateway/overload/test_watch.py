@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
+import os
+from pathlib import Path
 
 import pytest
 
@@ -141,5 +144,21 @@ def test_metrics_say_how_far() -> None:
     assert samples["fumarole_gateway_shedding_entered_total", "idle"] == 1
 
 
-def test_the_c_library_can_be_asked_to_trim() -> None:
+def resident() -> int:
+    """Return the memory of this process, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_the_c_library_gives_free_memory_back_when_it_is_asked() -> None:
+    library, size = ctypes.CDLL(None), 64 << 10
+    library.malloc.restype = ctypes.c_void_p
+    blocks = [ctypes.c_void_p(library.malloc(size)) for _ in range(800)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    last = blocks.pop()  # it keeps the heap from shrinking by itself
+    for block in blocks:
+        library.free(block)
+    before = resident()
     make_trim()()
+    assert before - resident() > 40 << 20
+    library.free(last)

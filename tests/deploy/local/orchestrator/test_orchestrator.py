@@ -352,6 +352,7 @@ async def test_the_controller_is_called_with_a_token_for_it(
     await sign_in(client, "ada")
     await start(client)
     keys = read_key_set(json.dumps(key.jwks()).encode())
+    assert played.tokens
     for token in played.tokens:
         verify_service_token(token, keys=keys, issuer=ISSUER, now=time.time())
 

@@ -41,6 +41,14 @@ def test_what_a_browser_sends_by_itself_is_not(data: bytes) -> None:
     assert not has_human_input(data)
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_judged(data: bytes) -> None:
-    has_human_input(data)
+@given(
+    st.lists(st.sampled_from([UPDATE, FENCE, ASKED, FORMAT, ENCODINGS]), max_size=15),
+    st.sampled_from([KEY, POINTER, CUT, NEWS]),
+    st.binary(max_size=200),
+)
+def test_whatever_comes_before_and_after_an_event_it_is_found(
+    before: list[bytes], event: bytes, after: bytes
+) -> None:
+    data = b"".join(before)
+    assert not has_human_input(data)
+    assert has_human_input(data + event + after)

@@ -6,6 +6,7 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress.attempts import (
     CompanionRecord,
+    attempts_of,
     companions_of,
     drop_companions,
     drop_due,
@@ -40,8 +41,10 @@ async def test_hooks_are_those_of_one_attempt(store: Store) -> None:
 
 async def test_an_attempt_is_recorded_once(store: Store) -> None:
     async with store.write() as transaction:
-        for _ in range(2):
-            await record_attempt(transaction, "j1", 1, uid="u", now=1.0)
+        for uid, now in (("u", 1.0), ("other", 2.0)):
+            await record_attempt(transaction, "j1", 1, uid=uid, now=now)
+        (attempt,) = await attempts_of(transaction, "j1")
+    assert (attempt.attempt, attempt.uid, attempt.submitted_at) == (1, "u", 1.0)
 
 
 async def test_due_jobs_come_longest_due_first_and_at_most_so_many(store: Store) -> None:
