@@ -11,7 +11,6 @@ from tests.gateway.conftest import World
 from tests.gateway.pages.looks import AXE, LOOKS, cut, judge
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.states import STATES, State
-from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -28,7 +27,7 @@ def cases() -> list[object]:
 @pytest.mark.parametrize("state", cases())
 async def test_a_page_can_be_read_and_used_by_everybody(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
     state: State,
 ) -> None:
     async with state.show(world, person):
@@ -48,7 +47,7 @@ async def test_a_page_can_be_read_and_used_by_everybody(
 )
 async def test_keys_alone_reach_whatever_can_be_pressed(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
     name: str,
     takes_keys: str,
     first: str,
@@ -81,7 +80,7 @@ async def test_keys_alone_reach_whatever_can_be_pressed(
 
 async def test_a_browser_that_prefers_german_reads_german(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     await person.context.set_extra_http_headers({"Accept-Language": "de-CH,de;q=0.9,en;q=0.8"})
     status = {"phase": "queued", "app": "Labor"}

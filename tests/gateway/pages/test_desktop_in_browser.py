@@ -14,7 +14,6 @@ from gateway.core.rfb import answer_challenge
 from shared.link import Seal
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 from tests.gateway.xvnc import xvnc
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
@@ -44,7 +43,7 @@ async def desktop(folder: Path, *options: str) -> AsyncIterator[int]:
 @pytest.mark.parametrize("mode", ["control", "view"])
 async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
     tmp_path: Path,
     mode: str,
 ) -> None:
@@ -82,7 +81,7 @@ async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
 
 async def test_a_desktop_that_refuses_everybody_says_why(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
     tmp_path: Path,
 ) -> None:
     seal = Seal(world.gateway.link_key)

@@ -14,10 +14,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_clipboard import clipboard_of, desktop, put
-from tests.gateway.pages.test_in_browser import browser, person
 from tests.gateway.xvnc import WAIT_SECONDS, Screen, screen_of, xvnc
-
-__all__ = ["browser", "person"]
 
 pytestmark = pytest.mark.needs("chromium")
 

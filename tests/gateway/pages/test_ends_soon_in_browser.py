@@ -14,7 +14,6 @@ from playwright.async_api import Page, expect
 
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 from tests.gateway.upstreams import listening_on
 
 pytestmark = pytest.mark.needs("chromium")
@@ -64,7 +63,7 @@ async def has_told(page: Page) -> None:
 
 async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with app_with_downloads() as (port, asked):
         status = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
@@ -124,7 +123,7 @@ async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
 
 async def test_the_notice_speaks_german(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with app_with_downloads() as (port, _):
         await person.context.set_extra_http_headers({"Accept-Language": "de-CH"})

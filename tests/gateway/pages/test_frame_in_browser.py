@@ -13,7 +13,6 @@ from shared.route_table.statuses import Status
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.states import app_of
-from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 from tests.gateway.upstreams import listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
@@ -25,7 +24,7 @@ ASK_NOW = "dispatchEvent(new Event('online'))"
 
 async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with web_app() as app:
         told = {"phase": "ready", "app": "Lab <b>"}
@@ -69,7 +68,7 @@ async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
 
 async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with app_of() as port:
         sid = await world.publish(port=port, frame=True)
@@ -88,7 +87,7 @@ async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
 
 async def test_an_app_that_forbids_frames_is_left_to_itself(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async def refuses(reader: Any, writer: Any) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -112,7 +111,7 @@ async def test_an_app_that_forbids_frames_is_left_to_itself(
 
 async def test_a_page_of_another_session_cannot_frame_the_bar(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with app_of() as port:
         victim = await world.publish(port=port, frame=True)

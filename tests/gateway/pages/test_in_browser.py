@@ -10,41 +10,17 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, async_playwright, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
+from playwright.async_api import expect
 from websockets.asyncio.server import ServerConnection
 
 from shared.route_table.statuses import Status
-from tests.conftest import chromium
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import FLAGS, Person
+from tests.gateway.pages.people import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import App, listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
-# Waited for, not measured: the machine may be busy.
-expect.set_options(timeout=20_000)
-
-
-@pytest.fixture
-async def browser(world: World) -> AsyncIterator[Browser]:
-    host, port = world.gateway.public
-    async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(
-            executable_path=chromium(),
-            args=[*FLAGS, f"--host-resolver-rules=MAP *.localhost {host}:{port}"],
-        )
-        yield running
-        await running.close()
-
-
-@pytest.fixture
-async def person(world: World, browser: Browser) -> AsyncIterator[Person]:
-    context = await browser.new_context()
-    person = Person(world, context, await context.new_page())
-    yield person
-    await context.close()
-    assert person.complaints == []
 
 
 async def test_a_link_opens_the_app_and_leaves_no_token_behind(

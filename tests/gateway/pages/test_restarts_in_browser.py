@@ -9,15 +9,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+import pytest_asyncio
+from playwright.async_api import Browser, expect
 
 from tests.gateway.conftest import World, running_gateway, world_of
+from tests.gateway.pages.conftest import launched
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_desktop_use import PIXEL, arrive, until
-from tests.gateway.pages.test_in_browser import browser, person
 from tests.gateway.xvnc import PORTS, Screen, screen_of, xvnc
-
-__all__ = ["browser", "person"]
 
 pytestmark = [
     pytest.mark.needs("chromium"),
@@ -26,7 +25,13 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser(world: World) -> AsyncIterator[Browser]:
+    async with launched(world.gateway) as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A gateway that this test may end, on a port that stays its own meanwhile."""
     place = {"FUMAROLE_GATEWAY_LISTEN": f"127.0.0.1:{PORTS.take()}"}

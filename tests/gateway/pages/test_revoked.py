@@ -12,10 +12,7 @@ from websockets.asyncio.server import ServerConnection
 
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_in_browser import browser, person
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
-
-__all__ = ["browser", "person"]
 
 pytestmark = pytest.mark.needs("chromium")
 

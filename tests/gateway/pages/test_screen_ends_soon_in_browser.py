@@ -16,7 +16,6 @@ from deploy.local.apps.painting import Painting
 from deploy.local.apps.rfb import RfbServer
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 from tests.gateway.upstreams import listening_on
 
@@ -65,7 +64,7 @@ def shown(page: Page) -> Locator:
 @pytest.mark.parametrize("screen", [shell, painting])
 async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
     screen: Any,
 ) -> None:
     page, says = person.page, person.page.get_by_role("status")
@@ -103,7 +102,7 @@ async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
 
 async def test_a_narrow_bar_keeps_name_and_state_on_one_line_above_the_end(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     page = person.page
     await page.set_viewport_size({"width": 320, "height": 568})
@@ -123,7 +122,7 @@ async def test_a_narrow_bar_keeps_name_and_state_on_one_line_above_the_end(
 
 async def test_who_looks_on_is_told_of_no_work_to_save(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with painting(world) as about:
         about["status"] = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
@@ -136,7 +135,7 @@ async def test_who_looks_on_is_told_of_no_work_to_save(
 
 async def test_an_access_that_ends_leads_to_where_sessions_are_opened(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     await person.context.set_extra_http_headers({"Accept-Language": "de-CH"})
     page, now = person.page, int(time.time())

@@ -11,7 +11,6 @@ from playwright.async_api import expect
 
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_in_browser import browser, person  # noqa: F401  # fixtures
 from tests.gateway.upstreams import listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
@@ -36,7 +35,7 @@ async def page_of(html: str) -> AsyncIterator[int]:
         yield port
 
 
-async def status(person: Person, sid: str) -> int:  # noqa: F811
+async def status(person: Person, sid: str) -> int:
     """Return what the browser's own cookie gets."""
     cookies = await person.context.cookies(person.url(sid))
     (ours,) = [one for one in cookies if one["name"] == "fumarole"]
@@ -46,7 +45,7 @@ async def status(person: Person, sid: str) -> int:  # noqa: F811
 
 async def test_the_button_signs_out_and_the_browser_forgets(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     async with web_app() as app:
         sid = await world.publish(port=app.port)
@@ -78,7 +77,7 @@ async def test_the_button_signs_out_and_the_browser_forgets(
 @pytest.mark.parametrize("target", ["_self", "frame"])
 async def test_a_form_of_a_sibling_signs_nobody_out(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
     target: str,
 ) -> None:
     async with web_app() as app:
@@ -118,7 +117,7 @@ async def test_a_form_of_a_sibling_signs_nobody_out(
 
 async def test_the_page_is_there_for_who_is_signed_in_alone(
     world: World,
-    person: Person,  # noqa: F811
+    person: Person,
 ) -> None:
     sid = await world.publish(port=1)
     answer = await person.page.goto(person.url(sid, PATH))

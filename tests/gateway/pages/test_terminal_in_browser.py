@@ -9,15 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from websockets.asyncio.server import ServerConnection
 
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_in_browser import browser, person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
-
-__all__ = ["browser", "person"]
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -76,7 +74,7 @@ class Shells:
                 await asyncio.sleep(0.01)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def shells(world: World) -> AsyncIterator[Shells]:
     shells = Shells()
     async with hub_of(world, shells.talk) as hub:

@@ -1,0 +1,64 @@
+"""One Chromium for each module, since it takes seconds to start; each test has its own profile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright, expect
+
+from tests.conftest import chromium
+from tests.gateway.conftest import World, world_of
+from tests.gateway.pages.people import FLAGS, Person
+from tests.gateway.process import GatewayProcess
+
+# Waited for, not measured: the machine may be busy.
+expect.set_options(timeout=20_000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a module's tests in one event loop, since they share a browser."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@asynccontextmanager
+async def launched(gateway: GatewayProcess) -> AsyncIterator[Browser]:
+    """A Chromium that finds every host of *gateway* where it listens."""
+    host, port = gateway.public
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=chromium(),
+            args=[*FLAGS, f"--host-resolver-rules=MAP *.localhost {host}:{port}"],
+        )
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(shared_gateway: GatewayProcess) -> AsyncIterator[Browser]:
+    """A browser that knows the shared gateway."""
+    async with launched(shared_gateway) as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(shared_gateway: GatewayProcess) -> AsyncIterator[World]:
+    """The shared gateway with a publisher of this test's."""
+    async with world_of(shared_gateway) as world:
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def person(world: World, browser: Browser) -> AsyncIterator[Person]:
+    """A person with a profile of their own; nothing may have been complained about."""
+    context = await browser.new_context()
+    person = Person(world, context, await context.new_page())
+    yield person
+    await context.close()
+    assert person.complaints == []
