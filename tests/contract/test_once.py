@@ -175,9 +175,12 @@ async def test_the_page_that_asks_is_a_page_for_a_browser(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session, sub="bob")
     fields = [("Cookie", cookie), ("Accept", "text/html"), ("Origin", session.origin)]
-    answer = await rig.post_open(session, rig.token(session, sub="eve"), fields)
+    token = rig.token(session, sub="eve", name="<b>Eve</b>")
+    answer = await rig.post_open(session, token, fields)
     assert answer.status == 409
     assert (answer.get("Content-Type") or "").startswith("text/html")
+    assert b"&lt;b&gt;Eve&lt;/b&gt;" in answer.body
+    assert b"<b>" not in answer.body
 
 
 @pytest.mark.parametrize("value", ["0", "", "2", "true"])

@@ -140,6 +140,9 @@ async def test_the_cookie_lives_as_long_as_the_grant(rig: Rig) -> None:
     session = await rig.session()
     answer = await rig.post_open(session, rig.token(session, max_age=600))
     assert 590 <= int(attributes(answer, "fumarole")["max-age"]) <= 600
+    await rig.change(session, expires_at=time.time() + 100)
+    answer = await rig.post_open(session, rig.token(session, max_age=600))
+    assert 90 <= int(attributes(answer, "fumarole")["max-age"]) <= 100
 
 
 async def test_a_token_of_the_future_gives_no_longer_grant(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -107,7 +108,8 @@ async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, ser
         assert (await rig.post_open(session, used)).status == 303
         await rig.process.kill()
         await rig.bus.revoke(sid=other.sid)
-        await rig.process.start()
+        # Whoever is there before the route table waits for it, instead of being refused.
+        await rig.process.start(ready=False)
         fields = [("Cookie", cookie)]
         assert (await rig.get(session, fields=fields)).status == 200
         # What happened while it was away counts, and what was before as well.
@@ -159,19 +161,28 @@ async def test_a_gateway_that_is_told_to_end_lets_requests_finish(
         # The machine may be busy; what is promised is half of the time, and the whole.
         assert time.monotonic() - start < 1.5 + BUSY_SECONDS
         await stream.read_until(b"world")
-        await rig.process.wait(3.0 + BUSY_SECONDS)
+        assert await rig.process.wait(3.0 + BUSY_SECONDS) == 0
         assert time.monotonic() - start < 3.0 + BUSY_SECONDS
+        with pytest.raises(ConnectionRefusedError):
+            await rig.connect()
 
 
-async def test_a_second_signal_ends_at_once(tmp_path: Path, serve: Serve) -> None:
-    async with running_rig(tmp_path, {"DRAIN_SECONDS": "60"}) as rig:
+async def test_readiness_falls_first_and_a_second_signal_ends_at_once(
+    tmp_path: Path, serve: Serve
+) -> None:
+    settings = {"DRAIN_SECONDS": "60", "DRAIN_DELAY_SECONDS": "60"}
+    async with running_rig(tmp_path, settings) as rig:
         session = await rig.session(await serve(websocket()))
         await rig.tunnel(session, await rig.opened(session))
         rig.process.signal(signal.SIGTERM)
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(BUSY_SECONDS):
+            while (await rig.process.ops_answer("/readyz")).status != 503:
+                await asyncio.sleep(0.02)
+        # Load balancers have not seen it yet: all is as it was.
+        assert (await rig.get(session)).status == 401
         start = time.monotonic()
         rig.process.signal(signal.SIGTERM)
-        await rig.process.wait(BUSY_SECONDS)
+        assert await rig.process.wait(BUSY_SECONDS) == 1
         assert time.monotonic() - start < BUSY_SECONDS, "and not in a minute"
 
 

@@ -1,4 +1,4 @@
-"""From when on a process takes connections; how it lives and ends is in test_process.py."""
+"""From when on a process takes connections; how it lives and ends is in tests/contract/test_running.py."""
 
 from __future__ import annotations
 
