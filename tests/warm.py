@@ -21,11 +21,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeAlias, cast
@@ -68,6 +69,36 @@ def popen(
     request = {"words": words[2:], "cwd": str(cwd), "env": {**env}, "session": start_new_session}
     child = Child(request, stdin, stdout, stderr)
     return cast("subprocess.Popen[bytes]", child)  # it has all of it that is used
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    given: str = "",
+    seconds: float = 120.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run *command* as ``subprocess.run`` does, with *given* on its standard input.
+
+    Raises:
+        subprocess.TimeoutExpired: If it runs for more than *seconds*; it is ended.
+    """
+    with ExitStack() as files:
+        theirs, out, err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        theirs.write(given.encode())
+        theirs.seek(0)
+        process = popen(command, cwd=cwd, env=env, stdin=theirs, stdout=out, stderr=err)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+            process.wait()
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return subprocess.CompletedProcess(command, code, *texts)
 
 
 def _is_warm(words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> bool:

@@ -6,11 +6,13 @@ import asyncio
 import base64
 import os
 import secrets
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.contract.process import ROOT
 from tests.contract.rig import make_settings
 from tests.contract.tokens import Orchestrator
@@ -28,21 +30,14 @@ REQUIRED = (
 async def ended(settings: dict[str, str]) -> tuple[int | None, str]:
     """Return exit code and output of a gateway that should not start."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway"),
-        cwd=ROOT,
-        env=environment | settings,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    command = [sys.executable, "-m", "gateway"]
     try:
-        async with asyncio.timeout(20):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.communicate()
+        done = await asyncio.to_thread(
+            warm.run, command, cwd=ROOT, env=environment | settings, seconds=60.0
+        )
+    except subprocess.TimeoutExpired:
         return None, "it started"
-    return process.returncode, output.decode()
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from controller.store.outbox.update_rows import updates_after
 from controller.store.outbox.usage_entries import usage_after
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import Session, end_session, insert_session
+from tests import warm
 from tests.controller.postgres import Postgres, find_programs
 from tests.controller.running import ROOT, Controller
 from tests.controller.samples import make_record
@@ -39,10 +40,8 @@ SIDS = {name: name * 26 for name in "abc"}
 
 def command(settings: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     known = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run(
-        [sys.executable, "-m", "controller", *words],
-        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "controller", *words]
+    return warm.run(command, cwd=ROOT, env=known | settings)
 
 
 @pytest.mark.parametrize(

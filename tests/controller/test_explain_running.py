@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -21,7 +20,8 @@ from deploy.local.redis import redis_program
 from shared.bus import BusReader, Keys, ReportWriter, connect
 from shared.errors import BusUnavailable
 from shared.reports import Failure, GatewayReport, encode_report
-from tests.controller.running import BASE_DOMAIN, SIGNER, Controller, eventually, running
+from tests import warm
+from tests.controller.running import BASE_DOMAIN, ROOT, SIGNER, Controller, eventually, running
 from tests.programs import RedisServer
 from tests.shared.samples import SIGNERS, make_claims
 
@@ -300,11 +300,9 @@ async def test_a_policy_in_the_way_is_named(world: World) -> None:
 
 async def test_the_command_says_the_same_with_a_token_on_standard_input(world: World) -> None:
     def run(what: str, *options: str, given: str = "") -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "controller", "explain", what, *options],
-            env={"PATH": "/usr/bin:/bin"} | world.controller.settings,
-            input=given, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "controller", "explain", what, *options]
+        env = {"PATH": "/usr/bin:/bin"} | world.controller.settings
+        done = warm.run(command, cwd=ROOT, env=env, given=given)
         return done.returncode, done.stdout + done.stderr
 
     url = f"https://{world.sids['good']}.{BASE_DOMAIN}/"

@@ -73,7 +73,6 @@ async def controller(
         # Each test is an installation of its own in the one cluster.
         instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
     )
-    one.spawn = subprocess.Popen
     async with running(one):
         yield one
 
@@ -471,6 +470,7 @@ async def test_of_two_controllers_the_later_one_leads(
         redis_url=redis_server.url,
         instance=controller.instance,
     )
+    other.spawn = subprocess.Popen
     async with running(other):
         assert await controller.exit_code() == 1
         assert "the controller cannot go on" in controller.tail()
@@ -501,7 +501,12 @@ async def test_revocations_and_routes_survive_the_loss_of_redis(
     assert head.since is not None, "which tokens were used is lost, and gateways must know"
 
 
-async def test_sigterm_ends_it_in_order(controller: Controller) -> None:
+async def test_one_that_is_no_fork_starts_and_sigterm_ends_it_in_order(
+    controller: Controller,
+) -> None:
+    await controller.kill()
+    controller.spawn = subprocess.Popen
+    await controller.start()
     await controller.submit("term1")
     assert await controller.stop() == 0
     await asyncio.sleep(0)

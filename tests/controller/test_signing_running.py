@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import Keys, connect
+from tests import warm
 from tests.controller.running import ROOT, Controller, eventually, running
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
@@ -34,7 +35,7 @@ async def test_what_a_controller_signs_a_gateway_serves_and_goes_on_after_it(
     )
     command = [sys.executable, "-m", "controller", "route-keys", str(key)]
     public = tmp_path / "route-keys.json"
-    public.write_bytes(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+    public.write_text(warm.run(command, cwd=ROOT, env={"PATH": os.environ["PATH"]}).stdout)
     with RedisServer(redis_program(), tmp_path) as server:
         async with EmbeddedCluster() as cluster:
             controller = Controller(

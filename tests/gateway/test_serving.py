@@ -1,4 +1,4 @@
-"""From when on a process takes connections; how it lives and ends is in tests/contract/test_running.py."""
+"""From when on a process takes connections; its life and end: tests/contract/test_running.py."""
 
 from __future__ import annotations
 

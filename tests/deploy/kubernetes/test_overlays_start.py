@@ -20,6 +20,7 @@ from controller.settings import read_settings
 from deploy.local.cluster import EmbeddedCluster
 from gateway.settings import settings_from
 from shared.settings import Environment
+from tests import warm
 from tests.controller.running import eventually
 from tests.deploy.kubernetes.in_cluster import ROOT, read_addresses
 from tests.deploy.kubernetes.manifests import (
@@ -94,7 +95,7 @@ async def test_every_process_of_an_overlay_starts_and_is_ready(
                 if name != "fumarole-gateway":
                     environment["KUBECONFIG"] = str(cluster.kubeconfig(account))
                 with (tmp_path / f"{name}.log").open("wb") as log:
-                    running[name] = subprocess.Popen(
+                    running[name] = warm.popen(
                         [sys.executable, "-m", MODULES[name]],
                         cwd=ROOT,
                         env={"PATH": os.environ["PATH"], **environment},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from shared.events import Head
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set, read_signing_keys
 from shared.route_table.signed_table import TableSigner, TableVerifier
+from tests import warm
 
 ROOT = Path(__file__).parents[3]
 KEYS = [Ed25519PrivateKey.generate() for _ in range(2)]
@@ -63,7 +64,9 @@ def test_the_command_writes_what_gateways_verify_with(tmp_path: Path) -> None:
         (tmp_path / f"{number}.pem").write_bytes(pem(key))
     paths = [str(tmp_path / f"{number}.pem") for number in range(2)]
     command = [sys.executable, "-m", "controller", "route-keys"]
-    told = subprocess.run([*command, *paths], cwd=ROOT, check=True, capture_output=True).stdout
+    done = warm.run([*command, *paths], cwd=ROOT, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 0
+    told = done.stdout.encode()
     assert json.loads(told) == public_key_set(KEYS)
     head = Head(epoch="e", seq=1, term=1, routes=0, revoked=0)
     for key in KEYS:

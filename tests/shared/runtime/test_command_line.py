@@ -11,6 +11,7 @@ import pytest
 
 from shared.runtime.command_line import settings_from_command
 from shared.version import VERSION
+from tests import warm
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = ("gateway", "controller")
@@ -18,10 +19,8 @@ PROGRAMS = ("gateway", "controller")
 
 def run(module: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     known = {k: v for k, v in os.environ.items() if not k.startswith("FUMAROLE_")}
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    command = [sys.executable, "-m", module, *arguments]
+    return warm.run(command, cwd=ROOT, env=known | settings)
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
