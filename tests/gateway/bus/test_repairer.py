@@ -165,7 +165,6 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
         assert found is not None
         assert found.sid == sid_of(4999)
     watcher.cancel()
-    gc.unfreeze()
     # Loading it in one piece would take 100 ms.
     assert longest < 0.03
 
