@@ -40,6 +40,7 @@ from controller.store.vault import Vault
 from tests.controller.samples import make_defaults
 
 LINK_KEY = os.urandom(32)
+PAUSE_SECONDS, LONG_PAUSE_SECONDS = 0.05, 0.25
 T = TypeVar("T")
 
 
@@ -163,20 +164,24 @@ class Parts:
 
     async def drive(self, job_id: str, until: Callable[[JobRecord], bool]) -> JobRecord:
         """Reconcile until the record is as wanted; the cluster needs its time in between."""
-        deadline = time.monotonic() + 150
+        deadline, before, changed_at = time.monotonic() + 150, None, time.monotonic()
         while not until(record := await self.record(job_id)):
-            assert time.monotonic() < deadline, record
-            await self.look(job_id, tools=record.tools > 0)
+            now = time.monotonic()
+            assert now < deadline, record
+            before, changed_at = record, changed_at if record == before else now
+            # A look takes much of the processor that the cluster needs to go on.
+            pause = PAUSE_SECONDS if now - changed_at < 1 else LONG_PAUSE_SECONDS
+            await self.look(job_id, tools=record.tools > 0, pause=pause)
         return record
 
-    async def look(self, job_id: str, *, tools: bool) -> None:
+    async def look(self, job_id: str, *, tools: bool, pause: float = PAUSE_SECONDS) -> None:
         """Reconcile the job and its tools once; the cluster needs its time after that."""
         # As the reconciler does, which tries again: a store that many share can be busy.
         with suppress(StoreUnavailable):
             await self.reconciler.reconcile(job_id)
             for run in await self.runs_of(job_id) if tools else ():
                 await self.reconciler.reconcile(run.id)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pause)
 
     async def runs_of(self, job_id: str) -> list[JobRecord]:
         """Return every run of the job's tools."""
