@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,11 @@ from typing import Any, Literal
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient
+from pydantic import BaseModel
 from pytest_aiohttp import AiohttpClient
 
-from controller.api.application import ApiParts, list_offered, make_api_app
+from controller.api import application
+from controller.api.application import ApiParts, list_offered
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.server_sent_events import EventStreams
@@ -106,6 +108,37 @@ def others() -> list[type[JobPlugin]]:
     return []
 
 
+_DESCRIBED: dict[object, Described] = {}
+
+
+def described_once(
+    operations: Sequence[Operation],
+    offered_fields: Collection[str],
+    job_fields: Mapping[str, type[BaseModel]],
+) -> Described:
+    """Return the description of these; making one takes longer than most tests of the API."""
+    key = (
+        tuple(map(id, operations)),
+        frozenset(offered_fields),
+        frozenset(job_fields.items()),
+    )
+    if key not in _DESCRIBED:
+        document = describe(VERSION, operations, offered_fields, job_fields)
+        _DESCRIBED[key] = Described(document)
+    return _DESCRIBED[key]
+
+
+def describe_once(
+    version: str,
+    operations: Sequence[Operation],
+    offered_fields: Collection[str],
+    job_fields: Mapping[str, type[BaseModel]],
+) -> Mapping[str, Any]:
+    """Return the same as ``describe``, made once."""
+    assert version == VERSION
+    return described_once(operations, offered_fields, job_fields).document
+
+
 @pytest.fixture
 async def api(
     tmp_path: Path,
@@ -113,6 +146,7 @@ async def api(
     settings: dict[str, str],
     others: list[type[JobPlugin]],
     aiohttp_client: AiohttpClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Api]:
     jobs = read_settings(Environment(settings)).jobs
     context = make_context(defaults=jobs)
@@ -185,10 +219,11 @@ async def api(
         clock=time.time,
     )
     keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
-    app = make_api_app(parts, keys=keys, issuer=ISSUER)
+    monkeypatch.setattr(application, "describe", describe_once)
+    app = application.make_api_app(parts, keys=keys, issuer=ISSUER)
     operations = [operation for operation, _ in list_offered(parts, EventStreams())]
-    document = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
-    described = Described(document)
+    described = described_once(operations, parts.offered_fields, parts.job_fields)
+    described.wrong.clear()
     app.middlewares.insert(0, described.middleware)
     headers = {"Authorization": f"Bearer {service_token()}"}
     client = await aiohttp_client(app, headers=headers)
