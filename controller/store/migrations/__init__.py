@@ -17,6 +17,7 @@ whose programs do without it.
 from __future__ import annotations
 
 import logging
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +47,7 @@ def migrate(connection: sa.Connection) -> None:
     """
     # It tells at every start that there was nothing to do.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    config = make_config(connection)
-    scripts = ScriptDirectory.from_config(config)
+    scripts = _scripts()
     known = {script.revision for script in scripts.walk_revisions()}
     head = scripts.get_current_head() or ""
     position = MigrationContext.configure(connection, opts={"version_table": SCHEMA_TABLE})
@@ -66,7 +66,8 @@ def migrate(connection: sa.Connection) -> None:
     if current is not None and current not in known:
         log.warning("the store's schema is of a later version", extra={"schema": current})
         return
-    command.upgrade(config, "head")
+    if current != head:
+        command.upgrade(make_config(connection), "head")
     if oldest is None or oldest < OLDEST_READER:
         readers.stamp(scripts, OLDEST_READER)
 
@@ -75,9 +76,20 @@ def _is_next(schema: str, head: str) -> bool:
     return schema.isdecimal() and int(schema) == int(head) + 1
 
 
+@cache
+def _scripts() -> ScriptDirectory:
+    """Return the migrations, which are read once."""
+    return ScriptDirectory.from_config(_config())
+
+
 def make_config(connection: sa.Connection) -> Config:
     """Return Alembic's configuration for *connection*; there is no ini file."""
+    config = _config()
+    config.attributes["connection"] = connection
+    return config
+
+
+def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
-    config.attributes["connection"] = connection
     return config
