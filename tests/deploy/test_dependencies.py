@@ -1,0 +1,103 @@
+"""What is imported is declared where it is imported from, and what is declared is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: Mapping[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+OURS = ("shared", "gateway", "controller", "deploy", "benchmarks", "tests")
+# A part of another package, whose documentation shows it as its own.
+PARTS = {"pydantic_core": "pydantic"}
+
+
+def names_of(requirements: list[Any]) -> set[str]:
+    """Return the packages that a list names, those of the groups that it includes as well."""
+    groups = [PROJECT["dependency-groups"][one["include-group"]]
+              for one in requirements if isinstance(one, dict)]  # fmt: skip
+    own = {canonicalize_name(Requirement(one).name) for one in requirements if isinstance(one, str)}
+    return own.union(*map(names_of, groups))
+
+
+BASE = names_of(PROJECT["project"]["dependencies"])
+EVERYTHING = BASE.union(
+    names_of(PROJECT["dependency-groups"]["dev"]), *map(names_of, EXTRAS.values())
+)
+
+
+def imports_of(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield the packages of others that the modules of *folder* import, and where."""
+    for path in (ROOT / folder).rglob("*.py"):
+        if "node_modules" in path.parts or "build" in path.parts:
+            continue
+        for node in _outside_of_type_checking(ast.parse(path.read_text())):
+            names = [one.name for one in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module] if node.module and not node.level else []
+            for name in {PARTS.get(top, top) for top in (one.partition(".")[0] for one in names)}:
+                if name not in sys.stdlib_module_names and name not in OURS:
+                    yield name, str(path.relative_to(ROOT))
+
+
+def _outside_of_type_checking(module: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    statements: list[Any] = [*module.body]
+    while statements:
+        one = statements.pop()
+        if isinstance(one, ast.Import | ast.ImportFrom):
+            yield one
+        elif not (isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"):
+            for blocks in ("body", "orelse", "finalbody", "handlers", "cases"):
+                statements += getattr(one, blocks, ())
+
+
+@cache
+def packages_of(folder: str) -> Mapping[str, str]:
+    """Return the packages that *folder* imports, each with one of the places."""
+    there = packages_distributions()
+    return {canonicalize_name(there[name][0]): where for name, where in imports_of(folder)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [("shared", ()), ("gateway", ("gateway",)), ("controller", ("controller", "s3"))],
+)
+def test_each_process_declares_what_it_imports(folder: str, extras: tuple[str, ...]) -> None:
+    declared = BASE.union(*(names_of(EXTRAS[extra]) for extra in extras))
+    found = packages_of(folder)
+    assert {name: where for name, where in found.items() if name not in declared} == {}
+    own = declared - BASE if extras else set[str]()
+    assert own <= found.keys()
+
+
+@pytest.mark.parametrize("folder", ["deploy", "benchmarks", "tests"])
+def test_what_is_run_here_is_declared_for_here(folder: str) -> None:
+    found = packages_of(folder)
+    assert {name: where for name, where in found.items() if name not in EVERYTHING} == {}
+
+
+def test_what_both_processes_are_given_both_need() -> None:
+    used = [packages_of("shared").keys() | packages_of(one).keys() for one in OURS[1:3]]
+    assert used[0] & used[1] >= BASE
+
+
+def test_every_lock_holds_what_is_declared() -> None:
+    for lock, wanted in (
+        ("gateway", BASE | names_of(EXTRAS["gateway"])),
+        ("controller", BASE | names_of(EXTRAS["controller"]) | names_of(EXTRAS["s3"])),
+        ("dev", EVERYTHING),
+    ):
+        text = (ROOT / f"deploy/locks/{lock}.txt").read_text()
+        assert wanted <= set(re.findall(r"^([a-z0-9-]+)==", text, re.M)), lock
