@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator
+from typing import Final
 
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -13,6 +14,8 @@ from shared.errors import BusUnavailable
 
 _ENDED = "Connection closed by server."
 """What redis says, of all that it calls a ConnectionError, where there was a connection."""
+_NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What redis raises where an answer is not in its protocol, or not one to what was asked."""
 
 
 class NotServed(RedisConnectionError):
@@ -32,7 +35,7 @@ class translated:  # noqa: N801  # reads as a statement
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if _cancel_requests() > self._cancelling and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError from error
-        if isinstance(error, RedisError | OSError | TimeoutError):
+        if isinstance(error, (RedisError, OSError, TimeoutError, *_NONSENSE)):
             raise BusUnavailable(f"Redis did not answer: {reason_of(error)}") from error
 
 
