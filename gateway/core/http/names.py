@@ -128,24 +128,20 @@ def fold(name: bytes) -> bytes:
 class Names:
     """Looks up meanings; remembers what it was asked, within bounds."""
 
-    __slots__ = ("_known", "_of_fold")
+    __slots__ = ("_of_fold", "known")
 
     def __init__(self, table: Mapping[bytes, Meaning], *, dropped: Iterable[bytes]) -> None:
         self._of_fold = dict.fromkeys(dropped, Meaning.DROP) | dict(table)
-        self._known: dict[bytes, int] = {}
-
-    @property
-    def known(self) -> Mapping[bytes, int]:
+        self.known: dict[bytes, int] = {}
         """Meanings of exact spellings that were asked for before, for a first look."""
-        return self._known
 
     def meaning(self, name: bytes) -> int:
         """Return the :class:`Meaning` of *name*, as an integer."""
-        known = self._known.get(name)
+        known = self.known.get(name)
         if known is None:
             known = self._decide(name)
-            if len(self._known) < _REMEMBERED and len(name) <= _LONGEST_REMEMBERED:
-                self._known[name] = known
+            if len(self.known) < _REMEMBERED and len(name) <= _LONGEST_REMEMBERED:
+                self.known[name] = known
         return known
 
     def _decide(self, name: bytes) -> int:

@@ -75,7 +75,6 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         "transport",
         "turns",
         "upload",
-        "upstream",
         "verdict",
         "was_admitted",
     )
