@@ -85,7 +85,12 @@ TARGETS: Final = (
     ),
     Target(
         "controller/sessions/publisher.py",
-        (f"{_SESSIONS}publisher.py", f"{_SESSIONS}publishing.py"),
+        (
+            f"{_SESSIONS}publisher.py",
+            f"{_SESSIONS}publisher_and_redis.py",
+            f"{_SESSIONS}publisher_and_store.py",
+            f"{_SESSIONS}publishing.py",
+        ),
     ),
     *(
         Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
@@ -93,7 +98,11 @@ TARGETS: Final = (
     ),
     Target(
         "controller/jobs/reconcile/ending.py",
-        (f"{_RECONCILE}ending.py", f"{_RECONCILE}end_actions.py"),
+        (
+            f"{_RECONCILE}ending.py",
+            f"{_RECONCILE}end_actions.py",
+            f"{_RECONCILE}job_end_actions.py",
+        ),
     ),
     Target(
         "controller/jobs/reconcile/adoption.py",

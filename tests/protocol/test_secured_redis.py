@@ -19,7 +19,7 @@ from shared.errors import BusUnavailable
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_job, make_record
-from tests.controller.sessions.test_publisher import World, publishing
+from tests.controller.sessions.publishing import World, publishing
 from tests.gateway.process import GatewayProcess
 from tests.redis_nodes import Node, Site, free_ports, running
 from tests.redis_secured import Secured, secured_cluster, secured_sentinels

@@ -17,12 +17,7 @@ from shared.bus import Keys, connect
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
-from tests.controller.sessions.test_publisher import (  # noqa: F401  # fixtures
-    World,
-    job,
-    publishing,
-    world,
-)
+from tests.controller.sessions.publishing import World, publishing
 from tests.shared.samples import make_sid
 
 FIRST, SECOND = make_sid(1), make_sid(2)
@@ -98,7 +93,7 @@ async def test_who_waits_for_sessions_goes_on_when_gateways_know_all_of_them(
         assert publisher.count == 2
 
 
-async def test_nobody_waits_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811  # the fixture
+async def test_nobody_waits_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     async with asyncio.timeout(5):
         await world.publisher.until_published([SECOND])
@@ -106,7 +101,7 @@ async def test_nobody_waits_for_good(world: World, monkeypatch: pytest.MonkeyPat
 
 
 async def test_what_nobody_told_of_is_found_now_and_then(
-    world: World,  # noqa: F811  # the fixture
+    world: World,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publisher, looks = world.publisher, list[Any]()
@@ -168,7 +163,7 @@ async def test_a_redis_that_was_exchanged_between_two_leaders_may_have_forgotten
         assert head.since == clock.now
 
 
-async def test_of_a_job_whose_sessions_have_ended_nothing_is_left(world: World) -> None:  # noqa: F811  # the fixture
+async def test_of_a_job_whose_sessions_have_ended_nothing_is_left(world: World) -> None:
     sid = await world.open(endpoint="lab")
     await world.until(sid, lambda route: True)
     await world.sessions.end(sid)

@@ -9,9 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -21,7 +19,7 @@ from redis.asyncio import Redis
 
 from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
 from gateway.core.bus_state import Bus
-from shared.bus import BusReader, Publisher, connect
+from shared.bus import BusReader, Publisher
 from shared.events import GrantRevoked, RouteUpserted, event_time
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
@@ -40,8 +38,6 @@ from tests.gateway.bus.following import (
     sid_of,
     until,
 )
-from tests.gateway.process import GatewayProcess
-from tests.programs import RedisServer, redis_program
 
 THREE = sid_of(3)
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
@@ -524,63 +520,6 @@ async def test_a_head_that_is_repeated_is_a_silent_controller(redis: Redis) -> N
         assert not seen.dialling()
         await publisher.beat(now=time.time() + 301)
         await until(seen.dialling)
-
-
-# Processes
-
-
-@pytest.fixture
-def route_keys(tmp_path: Path) -> Path:
-    path = tmp_path / "route-keys.json"
-    path.write_text(json.dumps(public_key_set([KEY])))
-    return path
-
-
-@asynccontextmanager
-async def gateway_process(
-    tmp_path: Path, url: str, keys: Path, workers: int = 1
-) -> AsyncIterator[GatewayProcess]:
-    gateway = GatewayProcess(
-        tmp_path,
-        url,
-        FUMAROLE_GATEWAY_ROUTE_KEYS=str(keys),
-        FUMAROLE_GATEWAY_WORKERS=str(workers),
-    )
-    try:
-        await gateway.start(ready=False)
-        yield gateway
-    finally:
-        gateway.kill()
-
-
-async def until_ready_says(gateway: GatewayProcess, what: str) -> None:
-    """Wait until readiness says *what*; nothing: until it is ready."""
-    async with asyncio.timeout(20):
-        while True:
-            ready = await gateway.ask_ops("/readyz")
-            if what in ready.text and (ready.status == 200) == (not what):
-                return
-            await asyncio.sleep(0.05)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_keys_that_are_set_before_the_controller_signs_are_told_in_readiness(
-    tmp_path: Path, route_keys: Path, workers: int
-) -> None:
-    with RedisServer(redis_program(), tmp_path) as server:
-        client = connect(server.url)
-        try:
-            unsigned = Publisher(client, KEYS, term=1)
-            await unsigned.rebuild(routes(ONE), {}, epoch="e1", now=time.time())
-            async with gateway_process(tmp_path, server.url, route_keys, workers) as gateway:
-                await until_ready_says(gateway, "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE")
-                assert (await gateway.ask(ONE, "GET", "/")).status == 503
-                await leading(client, ONE, term=2, epoch="e2")
-                await until_ready_says(gateway, "")
-                told = json.loads((await gateway.ask_ops("/debug/routes")).text)
-                assert (told["epoch"], told["states"]["ready"]) == ("e2", 1)
-        finally:
-            await client.aclose()
 
 
 async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_that_is_not(

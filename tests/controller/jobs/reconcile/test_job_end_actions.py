@@ -1,0 +1,265 @@
+"""What the end of a job leaves in the store, and what it tells the cluster."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.states import State
+from controller.jobs.reconcile.lifecycle.steps import (
+    LOST,
+    Conclude,
+    Confirm,
+    StartNextAttempt,
+)
+from controller.store.database import Store
+from controller.store.jobs.between_jobs.mount_points import (
+    MountPoints,
+    hold_mount_points,
+    last_jobs_of,
+)
+from controller.store.jobs.between_jobs.predecessors import predecessors_of, record_predecessors
+from controller.store.jobs.job_rows import (
+    RequestedEnd,
+    changed_jobs,
+    insert_job,
+)
+from controller.store.jobs.progress.attempts import (
+    CompanionRecord,
+    companions_of,
+    due_jobs,
+    move_attempt,
+    record_companions,
+    record_hooks,
+)
+from controller.store.jobs.progress.hook_runs import hooks_of
+from controller.store.jobs.progress.timers import timers_of
+from controller.store.outbox.update_rows import updates_of
+from controller.volcano.observed import ObservedJob
+from shared.audit import LOGGER
+from tests.controller.conftest import Clock
+from tests.controller.jobs.reconcile.end_world import ENDS, RUNS, WHY, run, seconds_of, world
+from tests.controller.samples import UID, make_observed, make_record, make_seen
+
+
+async def test_how_a_job_will_end_is_decided_and_not_told_yet(store: Store, clock: Clock) -> None:
+    job = make_observed("Failed", retries=4, max_retry=3)
+    runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"), run("c", started_at=None))}
+    async with world(store, clock, RUNS) as w:
+        seen = make_seen(RUNS, job, runs=runs)
+        after = await w.ends.conclude(Conclude(State.FAILURE, "exit_code", "it broke", WHY), seen)
+        assert after == await w.record()
+        assert (after.outcome, after.end_state) == ("FAILURE", "FAILURE")
+        assert (after.end_reason, after.end_message) == ("exit_code", "it broke")
+        assert (after.end_details, after.state, after.started_at) == (WHY, "RUNNING", 2.0)
+        (closed,) = await w.attempts()
+        assert (closed.outcome, closed.reason) == ("FAILURE", "exit_code")
+        assert (closed.message, closed.details) == ("it broke", WHY)
+        assert (closed.ended_at, closed.started_at) == (clock.now, 4.0)
+        assert (closed.retries, closed.restarts) == (4, 2)
+
+
+async def test_one_that_ran_between_two_looks_began_when_its_first_pod_did(
+    store: Store, clock: Clock
+) -> None:
+    record = make_record(uid=UID)
+    runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"))}
+    async with world(store, clock, record) as w:
+        await w.ends.conclude(Conclude(State.SUCCESS, "completed"), make_seen(record, runs=runs))
+        assert (await w.record()).started_at == 4.0
+
+
+async def test_one_of_which_no_pod_began_has_not_begun(store: Store, clock: Clock) -> None:
+    record = make_record(uid=UID)
+    async with world(store, clock, record) as w:
+        await w.ends.conclude(Conclude(State.FAILURE, "failed"), make_seen(record))
+        assert (await w.record()).started_at is None
+        assert [one.started_at for one in await w.attempts()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("shown", "last", "restarts"),
+    [
+        (None, make_observed("Failed", retries=4), 4),
+        (make_observed("Failed", retries=3), make_observed("Failed", retries=4), 3),
+        # Another VolcanoJob's counts are not the attempt's: what was seen last stays.
+        (make_observed("Failed", uid="another", retries=3), None, 1),
+        (None, None, 1),
+    ],
+)
+async def test_an_attempt_keeps_the_count_of_restarts_that_was_seen_last(
+    store: Store,
+    clock: Clock,
+    shown: ObservedJob | None,
+    last: ObservedJob | None,
+    restarts: int,
+) -> None:
+    async with world(store, clock, RUNS) as w:
+        async with store.write() as transaction:
+            await move_attempt(transaction, "j1", 1, retries=1, restarts=1)
+        await w.ends.conclude(LOST, make_seen(RUNS, shown, last=last))
+        (closed,) = await w.attempts()
+        assert (closed.retries, closed.restarts) == (restarts, restarts)
+
+
+async def test_what_follows_from_a_volcano_job_that_is_gone_waits_for_the_cluster_to_say_so(
+    store: Store, clock: Clock
+) -> None:
+    again = Confirm(StartNextAttempt("evicted", "once more"))
+    async with world(store, clock, RUNS) as w:
+        w.cluster.job = make_observed()
+        assert await seconds_of(w.ends.confirm(again, make_seen(RUNS))) == 1.0
+        assert (await w.record()).renewal is None
+        w.cluster.job = None
+        await w.ends.confirm(again, make_seen(RUNS))
+        assert (await w.record()).renewal == "evicted"
+
+
+async def test_a_job_that_is_over_is_told_with_all_that_is_known(
+    store: Store, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    logging.getLogger(LOGGER).propagate = True
+    runs = [run(started_at=6.0), run("b", rank=1, index=1), run("a", attempt=2, started_at=3.0)]
+    async with world(store, clock, ENDS, *runs) as w:
+        async with store.write() as transaction:
+            points = MountPoints(place="here", names=("a",), cleaner={})
+            assert await hold_mount_points(transaction, "j1", points)
+        await w.ends.finish(ENDS)
+        after = await w.record()
+        assert (after.state, after.reason, after.message) == ("SUCCESS", "completed", "it is done")
+        assert (after.details, after.finished_at, after.started_at) == (WHY, clock.now, 2.0)
+        assert after.sealed is None
+        assert [one.started_at for one in await w.attempts()] == [4.0]
+        async with store.read() as transaction:
+            told = await updates_of(transaction, "j1")
+            assert [one["rank"] for one in told[-1].exits or ()] == [0, 1]
+            assert await timers_of(transaction, "j1") == {}
+            # Nothing was made there: the folder is nobody's.
+            assert await last_jobs_of(transaction, "here") == []
+            assert await due_jobs(transaction, now=9e9, limit=9) == {}
+    assert w.cluster.told == []
+    (audited,) = [one for one in caplog.records if one.name == LOGGER]
+    said = {name: getattr(audited, name) for name in ("event", "job", "reason")}
+    assert said == {"event": "ended", "job": "j1", "reason": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "told"),
+    [
+        ("RUNNING", "FAILURE", "FAILURE"),
+        ("CANCELING", "EXPIRED", "EXPIRED"),
+        ("RUNNING", None, "FAILURE"),
+        ("of a later version", "SUCCESS", "SUCCESS"),
+    ],
+)
+async def test_the_outcome_is_the_state_from_whatever_state(
+    store: Store, clock: Clock, state: str, outcome: str | None, told: str
+) -> None:
+    record = replace(ENDS, state=state, outcome=outcome)
+    async with world(store, clock, record) as w:
+        await w.ends.finish(record)
+        assert (await w.record()).state == told
+
+
+@pytest.mark.parametrize(
+    "fields", [{"stopping": True}, {"ordered": "AbortJob"}, {"stopping": True, "ordered": "x"}]
+)
+async def test_a_command_that_volcano_may_still_find_is_withdrawn(
+    store: Store, clock: Clock, fields: dict[str, Any]
+) -> None:
+    record = replace(ENDS, **fields)
+    async with world(store, clock, record) as w:
+        await w.ends.finish(record)
+        assert w.cluster.told == [("withdraw", "j1", "jobs")]
+
+
+async def test_what_the_volcano_job_owns_goes_with_it_and_all_else_is_removed(
+    store: Store, clock: Clock
+) -> None:
+    owned = CompanionRecord(kind="Secret", namespace="jobs", name="owned", uid="1", owner_uid=UID)
+    left = CompanionRecord(kind="Service", namespace="jobs", name="left", uid="2", owner_uid=None)
+    async with world(store, clock, ENDS) as w:
+        async with store.write() as transaction:
+            await record_companions(transaction, "j1", [owned, left])
+        await w.ends.finish(ENDS)
+        assert w.cluster.told == [("companion", "j1", "left")]
+        async with store.read() as transaction:
+            assert await companions_of(transaction, "j1") == []
+
+
+async def test_a_job_that_was_never_seen_to_be_submitted_is_looked_for_before_it_is_over(
+    store: Store, clock: Clock
+) -> None:
+    record = replace(ENDS, uid=None, started_at=None)
+    async with world(store, clock, record, run(), run("b", started_at=None), uid=None) as w:
+        async with store.write() as transaction:
+            for hook in ("complete", "cleanup"):
+                await record_hooks(transaction, "j1", 1, hook=hook, plugins=["accounting"], now=1.0)
+        w.cluster.job = make_observed()
+        assert await seconds_of(w.ends.finish(record)) == 1.0
+        assert w.cluster.told == [("remove", "jobs", "j-j1", UID, True)]
+        async with store.read() as transaction:
+            # The last hooks have not seen its pods: they run once more.
+            assert [*await hooks_of(transaction, "j1", 1)] == ["complete"]
+        w.cluster.job = None
+        await w.ends.finish(record)
+        after = await w.record()
+        # Some of its pods ran, if never as many as it takes.
+        assert (after.state, after.started_at) == ("SUCCESS", 4.0)
+
+
+async def test_a_job_that_was_submitted_is_not_looked_for_again(store: Store, clock: Clock) -> None:
+    async with world(store, clock, ENDS) as w:
+        w.cluster.job = make_observed()
+        await w.ends.finish(ENDS)
+        assert (w.cluster.told, (await w.record()).state) == ([], "SUCCESS")
+
+
+async def test_jobs_that_wait_for_the_end_are_looked_at(store: Store, clock: Clock) -> None:
+    async with world(store, clock, ENDS) as w:
+        async with store.write() as transaction:
+            await insert_job(transaction, make_record(id="j2"), labels={})
+            await record_predecessors(transaction, "j2", ["j1"])
+            _, before = await changed_jobs(transaction, after=0)
+        await w.ends.finish(ENDS)
+        async with store.read() as transaction:
+            assert (await changed_jobs(transaction, after=before))[0] == ["j2"]
+            (one,) = await predecessors_of(transaction, "j2")
+            assert (one.state, one.reason) == ("SUCCESS", "completed")
+
+
+async def test_a_job_that_somebody_has_ended_meanwhile_is_not_over_yet(
+    store: Store, clock: Clock
+) -> None:
+    async with world(store, clock, ENDS) as w:
+        async with store.write() as transaction:
+            await insert_job(transaction, make_record(id="j2"), labels={})
+            await record_predecessors(transaction, "j2", ["j1"])
+        await w.somebody_ends_it()
+        await w.ends.finish(ENDS)
+        assert (await w.record()).state == "CANCELING"
+        async with store.read() as transaction:
+            assert (await predecessors_of(transaction, "j2"))[0].goes_on
+
+
+async def test_a_plugin_ends_a_job_as_its_owner_would_and_one_that_is_over_stays(
+    store: Store, clock: Clock
+) -> None:
+    how = RequestedEnd("FAILURE", "out_of_funds", "no money", WHY)
+    async with world(store, clock, RUNS) as w:
+        await w.ends.ask(RUNS, how)
+        after = await w.record()
+        assert (after.desired, after.state, after.reason) == ("ended", "CANCELING", "out_of_funds")
+        assert (after.end_state, after.end_message) == ("FAILURE", "no money")
+        await w.ends.ask(replace(RUNS, id="unknown"), how)
+
+
+async def test_a_job_that_is_over_cannot_be_ended(store: Store, clock: Clock) -> None:
+    over = replace(ENDS, state="SUCCESS", reason="completed", finished_at=9.0)
+    async with world(store, clock, over) as w:
+        await w.ends.ask(over, RequestedEnd("FAILURE", "out_of_funds", "no money"))
+        assert (await w.record()).desired == "run"

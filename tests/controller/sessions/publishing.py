@@ -1,0 +1,148 @@
+"""A publisher with a real Redis and a real store; what the cluster shows is put in by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from controller.jobs.cluster.informer import InformerCache
+from controller.sessions.desired import DesiredRoutes
+from controller.sessions.notices import Notices
+from controller.sessions.published import PublishedRoutes
+from controller.sessions.publisher import RoutePublisher
+from controller.sessions.service import SessionService, Wanted
+from controller.store.database import Store
+from controller.store.instance import (
+    raise_term,
+    read_store_metadata,
+)
+from controller.store.sessions.hubs import Hub
+from controller.store.vault import Vault
+from shared.bus import BusReader, Keys, Publisher
+from shared.link import Seal
+from tests.controller.conftest import Clock
+from tests.controller.running import eventually
+from tests.controller.samples import make_job, relist
+
+LINK_KEY = os.urandom(32)
+HUB = Hub(id="hub-1", host="10.9.0.1", port=8082)
+JOB = make_job(
+    interactive={
+        "lab": {"kind": "web", "port": 8888},
+        "desk": {"kind": "vnc", "port": 5900, "password": {"parameter": "p"}},
+    },
+    parameters={"p": {"type": "secret", "value": "canary"}},
+)
+
+
+@dataclass
+class World:
+    """A store, a picture and a Redis, and whoever publishes from the first two to the third."""
+
+    store: Store
+    redis: Redis
+    clock: Clock
+    informer: InformerCache
+    publisher: RoutePublisher
+    sessions: SessionService
+    reader: BusReader
+    task: asyncio.Task[None]
+
+    async def open(self, **wanted: Any) -> str:
+        (view,) = await self.sessions.open([Wanted(job="j1", rank=0, **wanted)])
+        return view.sid
+
+    async def route(self, sid: str) -> dict[str, Any] | None:
+        snapshot = await self.reader.snapshot()
+        raw = snapshot.routes.get(sid) if snapshot else None
+        return json.loads(raw) if raw else None
+
+    async def until(self, sid: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async def look() -> dict[str, Any] | None:
+            route = await self.route(sid)
+            return route if route is not None and check(route) else None
+
+        return await eventually(look, seconds=8.0)
+
+    async def until_ready(self, sid: str) -> dict[str, Any]:
+        return await self.until(sid, lambda route: route["state"] == "ready")
+
+    async def until_gone(self, sid: str) -> None:
+        async def look() -> bool:
+            return await self.route(sid) is None
+
+        await eventually(look, seconds=8.0)
+
+    async def last_removed(self, sid: str) -> dict[str, Any]:
+        """Return how the session ended, as gateways were told."""
+        logged: Any = await self.redis.xrevrange(Keys("test").log)
+        events = [json.loads(fields[b"event"]) for _, fields in logged]
+        (told,) = [one for one in events if one["type"] == "RouteRemoved" and one["sid"] == sid]
+        status: dict[str, Any] = told["status"]
+        return status
+
+    def show(self, *pods: Any) -> None:
+        relist(self.informer.pods, *pods)
+
+
+LETTERS = str.maketrans("0189", "abcd")
+Start = Callable[[], Awaitable[World]]
+
+
+@asynccontextmanager
+async def publishing(
+    store: Store,
+    redis: Redis,
+    clock: Clock,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> AsyncIterator[World]:
+    wake: list[Callable[[str], None]] = []
+    informer = InformerCache(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
+    async with store.write() as transaction:
+        term = await raise_term(transaction)
+        revision = (await read_store_metadata(transaction)).revision
+    if meanwhile is not None:
+        await meanwhile()
+    keys = Keys("test")
+    publisher = RoutePublisher(
+        store=store,
+        bus=Publisher(redis, keys, term=term),
+        desired=DesiredRoutes(
+            store,
+            term=term,
+            informer=informer,
+            vault=Vault([LINK_KEY]),
+            base_domain="apps.example.com",
+        ),
+        seal=Seal(LINK_KEY),
+        clock=clock,
+        random=os.urandom,
+        revision=revision,
+    )
+    wake.append(publisher.job_changed)
+    published = PublishedRoutes(BusReader(redis, keys), lambda: publisher)
+    sessions = SessionService(
+        store=store,
+        base_domain="apps.example.com",
+        clock=clock,
+        random=os.urandom,
+        states_of=published.states_of,
+        until_published=published.until_published,
+        wake=publisher.wake,
+        tell=Notices(redis, keys).tell,
+    )
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield World(
+            store, redis, clock, informer, publisher, sessions, BusReader(redis, keys), task
+        )
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

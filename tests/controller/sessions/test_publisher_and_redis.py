@@ -1,0 +1,317 @@
+"""What Redis loses, has from elsewhere or does not answer: the publisher makes it good."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from controller.sessions.notices import Notices
+from controller.sessions.published import PublishedRoutes
+from controller.sessions.publisher import RoutePublisher
+from controller.sessions.service import SessionService, Wanted
+from controller.store.database import Store
+from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.instance import (
+    read_store_metadata,
+)
+from shared.bus import BusReader, Keys, Publisher, connect
+from shared.routes import digest
+from tests.controller.conftest import Clock
+from tests.controller.running import eventually
+from tests.controller.samples import make_pod
+from tests.controller.sessions.publishing import LETTERS, World, publishing
+from tests.controller.sessions.test_publisher_and_store import _is_published
+from tests.programs import RedisServer
+from tests.redis_tls import Authority, tls_redis
+
+
+async def test_whatever_stands_in_redis_is_no_reason_to_end_anything(
+    store: Store, redis: Redis, clock: Clock, job: None
+) -> None:
+    del job
+    async with publishing(store, redis, clock) as world:
+        sid = await world.open(endpoint="lab")
+        await world.until(sid, lambda route: True)
+    keys = Keys("test")
+    await redis.set(keys.store, f"another {1 << 40}")
+    await redis.delete(keys.routes)
+    far = clock.now + 10 * 86400
+    nonsense: dict[Any, float] = {"": far, "sub:": 1.0, "all:x\0": far, b"\xff": clock.now}
+    await redis.zadd(keys.revoked, nonsense | {"kid:" + "x" * 999: clock.now})
+    async with publishing(store, redis, clock) as world:
+        await world.until(sid, lambda route: True)
+        snapshot = await world.reader.snapshot()
+        assert snapshot is not None
+        assert snapshot.revoked == {}
+    await redis.delete(keys.store)
+    await redis.hset(keys.store, "of", "another kind")
+    async with publishing(store, redis, clock) as world:
+        await eventually(lambda: _is_published(world))
+        noted: Any = await redis.get(keys.store)
+        assert len(noted.split()) == 2
+
+
+async def test_what_another_process_wrote_is_noticed(world: World) -> None:
+    # An API of its own has no way to wake this publisher.
+    published = PublishedRoutes(world.reader, lambda: None)
+    service = SessionService(
+        store=world.store,
+        base_domain="apps.example.com",
+        clock=world.clock,
+        random=os.urandom,
+        states_of=published.states_of,
+        until_published=published.until_published,
+        wake=lambda _job: None,
+        tell=Notices(world.redis, Keys("test")).tell,
+    )
+    (view,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
+    await world.until(view.sid, lambda route: True)
+    world.show(make_pod())
+    await world.until_ready(view.sid)
+    revoked_of = await service.revoke(view.sid, sub="eve")
+    assert revoked_of is not None
+    assert revoked_of.state == "ready"
+
+    async def revoked() -> bool:
+        snapshot = await world.reader.snapshot()
+        return snapshot is not None and f"sub:{view.sid}:eve" in snapshot.revoked
+
+    await eventually(revoked)
+    await service.end(view.sid)
+    await world.until_gone(view.sid)
+
+
+async def test_routes_that_cannot_be_made_keep_no_revocation_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sid = await world.open(endpoint="lab")
+
+    async def fail(*_args: object) -> dict[str, Any]:
+        raise StoreUnavailable("no terminal can be assigned")
+
+    monkeypatch.setattr(world.publisher._desired, "of", fail)
+    await world.sessions.revoke(sid, sub="eve")
+
+    async def revoked() -> bool:
+        snapshot = await world.reader.snapshot()
+        return snapshot is not None and f"sub:{sid}:eve" in snapshot.revoked
+
+    await eventually(revoked)
+
+
+async def test_the_first_epoch_of_all_has_lost_nothing(world: World) -> None:
+    await world.open(endpoint="lab")
+    head = await world.reader.head()
+    assert head is not None
+    assert head.since is None
+
+
+async def test_another_publisher_that_begins_disturbs_nobody(
+    world: World, store: Store, redis: Redis, clock: Clock
+) -> None:
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    before = await world.until_ready(sid)
+    old = await world.reader.head()
+    async with publishing(store, redis, clock) as second:
+        second.show(make_pod())
+
+        async def taken_over() -> bool:
+            head = await second.reader.head()
+            return head is not None and old is not None and head.epoch != old.epoch
+
+        await eventually(taken_over)
+        after = await second.until_ready(sid)
+        assert after["target"] == before["target"]
+        head = await second.reader.head()
+        assert head is not None
+        assert head.since is None
+        # The first one learns by its heartbeat that it leads no more.
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(world.task, 8)
+
+
+async def test_what_redis_loses_is_there_again_and_the_loss_is_told(world: World) -> None:
+    world.show(make_pod())
+    sid = await world.open(endpoint="lab")
+    await world.until_ready(sid)
+    await world.sessions.revoke(sid, jti="t1")
+    await world.redis.flushall()
+    await world.until_ready(sid)
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    assert "jti:t1" in snapshot.revoked
+    assert snapshot.head.since == world.clock()
+
+
+async def test_a_route_that_redis_evicted_is_a_loss(world: World) -> None:
+    sid = await world.open(endpoint="lab")
+    await world.redis.hdel(Keys("test").routes, sid)
+    await world.until(sid, lambda route: True)
+    head = await world.reader.head()
+    assert head is not None
+    assert head.since == world.clock()
+
+
+async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
+    # Published for certain: opening waits for that with patience, but not for good.
+    first = await world.open(endpoint="lab")
+    await world.until(first, lambda route: True)
+    copy = await dump(world.redis)
+    second = await world.open(endpoint="lab")
+    await world.until(second, lambda route: True)
+    await restore(world.redis, copy)
+    await world.until(second, lambda route: True)
+    assert await world.route(first) is not None
+    head = await world.reader.head()
+    assert head is not None
+    assert head.since == world.clock()
+
+
+async def dump(redis: Redis) -> dict[bytes, bytes]:
+    """Return all keys as they are at one moment."""
+    keys: Any = await redis.keys("*")
+    async with redis.pipeline(transaction=True) as pipe:
+        for key in keys:
+            pipe.dump(key)
+        return dict(zip(keys, await pipe.execute(), strict=True))
+
+
+async def restore(redis: Redis, copy: dict[bytes, bytes]) -> None:
+    """Put them back, all at the same moment: the publisher's heart beats all the time."""
+    async with redis.pipeline(transaction=True) as pipe:
+        for key, value in copy.items():
+            pipe.restore(key, 0, value, replace=True)
+        await pipe.execute()
+
+
+@pytest.mark.needs("redis-tls")
+async def test_a_redis_that_is_not_trusted_is_said_and_nothing_is_published(
+    store: Store, clock: Clock, tmp_path: Path
+) -> None:
+    async with tls_redis(tmp_path, "test") as server:
+        client = connect(server.url("controller", authority=Authority(tmp_path / "others")))
+        async with publishing(store, client, clock) as world:
+            problems = await eventually(lambda: _why_not(world.publisher))
+            assert problems[0] == "routes are not published to Redis"
+            assert "its certificate is not trusted" in problems[1]
+        await client.aclose()
+        client = connect(server.url("controller"))
+        async with publishing(store, client, clock) as world:
+
+            async def published() -> bool:
+                return not world.publisher.problems
+
+            await eventually(published)
+        await client.aclose()
+
+
+async def _why_not(publisher: RoutePublisher) -> tuple[str, ...] | None:
+    return publisher.problems if len(publisher.problems) > 1 else None
+
+
+async def test_how_far_redis_was_told_is_kept(world: World) -> None:
+    await world.open(endpoint="lab")
+
+    async def kept() -> bool:
+        head = await world.reader.head()
+        async with world.store.read() as transaction:
+            position = await read_store_metadata(transaction)
+        return head is not None and (position.epoch, position.seq) == (head.epoch, head.seq)
+
+    await eventually(kept)
+
+
+async def test_a_redis_that_comes_back_is_told_everything(
+    redis_server: RedisServer, store: Store, clock: Clock, job: None
+) -> None:
+    redis = connect(redis_server.url)
+    await redis.flushall()
+    async with publishing(store, redis, clock) as world:
+        sid = await world.open(endpoint="lab")
+        redis_server.kill()
+        try:
+            world.show(make_pod())
+            await asyncio.sleep(0.3)
+            assert not world.publisher.is_published
+        finally:
+            redis_server.start()
+        await world.until_ready(sid)
+    await redis.aclose()
+
+
+async def test_what_is_told_is_what_a_gateway_has(world: World) -> None:
+    world.show(make_pod())
+    sids = [await world.open(endpoint="lab") for _ in range(3)]
+    await world.until_ready(sids[0])
+    await world.sessions.end(sids[1])
+    await world.until_gone(sids[1])
+    await world.until_ready(sids[2])
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    shares = [digest(sid, raw) for sid, raw in snapshot.routes.items()]
+    told = world.publisher.describe()
+    assert told["hash"] == f"{shares[0] ^ shares[1]:016x}"
+    assert (told["epoch"], told["seq"]) == (snapshot.head.epoch, snapshot.head.seq)
+    assert (told["routes"], told["published"]) == (2, True)
+
+
+class _Silent:
+    """Stands before the publisher's script: answers are lost, and calls after them, too."""
+
+    def __init__(self, script: Any, answers: list[bool]) -> None:
+        self.script = script
+        self.answers = answers
+
+    async def __call__(self, **call: Any) -> Any:
+        arrives = self.answers.pop(0) if self.answers else None
+        if arrives is False:
+            raise RedisConnectionError("lost on the way there")
+        answer = await self.script(**call)
+        if arrives:
+            raise RedisConnectionError("lost on the way back")
+        return answer
+
+
+@pytest.mark.parametrize("answers", [[True], [False], [True, True, False], [False, True, False]])
+async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew(
+    world: World, answers: list[bool]
+) -> None:
+    first = await world.open(endpoint="lab")
+    epoch = world.publisher.describe()["epoch"]
+    bus = world.publisher._bus
+    bus._publish = _Silent(bus._publish, list(answers))  # type: ignore[assignment]  # it wraps it
+    world.show(make_pod())
+    second = await world.open(endpoint="lab")
+    await world.until_ready(first)
+    await world.until_ready(second)
+    await world.sessions.end(second)
+    await world.until_gone(second)
+    told = world.publisher.describe()
+    head = await world.reader.head()
+    assert head is not None
+    assert (told["epoch"], head.epoch, head.seq) == (epoch, epoch, told["seq"])
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    assert told["hash"] == f"{digest(first, snapshot.routes[first]):016x}"
+
+
+async def test_what_two_publishers_fill_in_at_once_is_not_mixed(redis: Redis) -> None:
+    keys = Keys("test")
+    old, new = Publisher(redis, keys, term=1), Publisher(redis, keys, term=2)
+    stale = {f"{n:026d}".translate(LETTERS): b'{"old":1}' for n in range(1500)}
+    await asyncio.gather(
+        old.rebuild(stale, {}, epoch="old", now=1.0),
+        new.rebuild(dict.fromkeys(stale, b'{"new":1}'), {}, epoch="new", now=1.0),
+        return_exceptions=True,
+    )
+    snapshot = await BusReader(redis, keys).snapshot()
+    assert snapshot is not None
+    assert snapshot.head.epoch == "new"
+    assert set(snapshot.routes.values()) == {b'{"new":1}'}
