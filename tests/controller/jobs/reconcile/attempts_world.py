@@ -36,6 +36,8 @@ class World:
     folder: Path
     assemble: Callable[[Store, int], Parts]
     cluster: EmbeddedCluster
+    kube: Kube
+    informer: InformerCache
 
     def back_up(self) -> str:
         """Copy the store as it is now; return the copy's URL."""
@@ -117,7 +119,8 @@ async def open_world(
                 instance=instance, evictions_allowed=1,
             )  # fmt: skip
 
-        yield World(assemble(store, term), admin, folder, assemble, cluster)
+        parts = assemble(store, term)
+        yield World(parts, admin, folder, assemble, cluster, kube, informer)
         watching.cancel()
         await asyncio.wait([watching])
     await store.close()
