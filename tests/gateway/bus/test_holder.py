@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.bus.catch_up import release
 from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
 from gateway.bus.holder import RouteTableHolder
 from gateway.bus.loading import load_table
@@ -21,16 +22,6 @@ from tests.gateway.bus.leading import KEY, NOW, Leader, verifier
 
 THREE = sid_of(3)
 DAY = 86400.0
-
-
-class Holder(RouteTableHolder):
-    """A holder with nothing around it that would read Redis."""
-
-    async def repair(self, seconds: float | None = None) -> None:
-        raise AssertionError("nobody asks for it")
-
-    async def run(self) -> None:
-        raise AssertionError("nobody runs it")
 
 
 class Holding:
@@ -51,7 +42,7 @@ class Holding:
             monotonic=lambda: self.uptime,
             fresh_seconds=300.0,
         )
-        self.holder = Holder(
+        self.holder = RouteTableHolder(
             clock=self.clock,
             monotonic=lambda: self.uptime,
             wall=lambda: self.wall,
@@ -418,6 +409,62 @@ async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
         h.hear(msgspec.structs.replace(second, route=msgspec.Raw(b"{}")), second)
         h.holder.adopt(table, read_at=50.0)
     assert (set(h.table), h.table.seq) == ({ONE, TWO}, 1)
+
+
+# What may be done, and what waits
+
+
+async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good() -> None:
+    h = Holding()
+
+    def may(now: float) -> tuple[bool, bool, bool]:
+        """Say whether it serves, opens, and has to look first."""
+        h.uptime = now
+        return h.holder.serving, h.holder.opening, h.holder.stale
+
+    h.clock.good(50.0)
+    h.clock.looked(50.0)
+    assert may(51.0) == may(60.0) == (False, False, False)
+    assert (h.holder.trouble, h.holder.lag_seconds) == (None, 0.0)
+    h.holder.note_trouble("away")
+    assert h.holder.trouble == "away"
+    h.holder.adopt(await h.load(await Leader().begin(ONE)), read_at=50.0)
+    assert may(54.0) == (True, True, False)
+    assert may(55.0) == (True, True, True)
+    assert may(56.0) == (True, False, True)
+    h.clock.looked(115.0)
+    assert may(115.0) == (True, False, False)
+    assert may(115.1) == (False, False, False)
+
+
+async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.bus.holder.REPAIR_SECONDS", 0.02)
+    monkeypatch.setattr("gateway.bus.holder.WAKE_SECONDS", 600.0)
+    h = await holding(await Leader().begin(ONE))
+    h.clock.looked(50.0)
+    async with asyncio.timeout(20):
+        await h.holder.repair()
+        assert len(h.holder.catch_up.begin_look()) == 1
+        # Stopped while it waits: what Redis said before says nothing.
+        waits = asyncio.create_task(h.holder.repair())
+        await asyncio.sleep(0)
+        assert len(h.holder.catch_up.begin_look()) == 1
+        h.uptime = 60.0
+        while not (asked := h.holder.catch_up.begin_look()):
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        assert not waits.done()
+        release(asked)
+        await waits
+        # Stopped before: then it is waited for at once.
+        waits = asyncio.create_task(h.holder.repair())
+        await asyncio.sleep(0.05)
+        assert not waits.done()
+        release(h.holder.catch_up.begin_look())
+        await waits
+    assert h.holder.catch_up.begin_look() == []
 
 
 # What is told of it
