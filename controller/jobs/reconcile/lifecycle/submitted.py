@@ -93,7 +93,10 @@ def _as_it_was(seen: ObservedState) -> Conclude | StartNextAttempt:
 def _living(seen: ObservedState, job: ObservedJob) -> Step:
     progress = progress_of(job.phase)
     match progress:
-        case Progress.WAITING | Progress.RUNNING if seen.record.desired == "suspended":
+        # Also one that was resumed meanwhile: the command may be on its way, or lost.
+        case Progress.WAITING | Progress.RUNNING if (
+            seen.record.desired == "suspended" or seen.record.stopping
+        ):
             return Stop(job.uid)
         case Progress.WAITING:
             return due_policies(seen, job) or _expose_first(seen, _waiting(seen, job))

@@ -278,6 +278,9 @@ STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="be
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
 def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
     assert decide(make_seen(WANTED_STILL, make_observed(phase))) == Stop(UID)
+    # Volcano may have lost the command: one that is half stopped would have no retries any more.
+    half = replace(STOPPING, desired="run")
+    assert decide(make_seen(half, make_observed(phase))) == Stop(UID)
 
 
 def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt() -> None:
