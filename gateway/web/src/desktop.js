@@ -7,10 +7,19 @@ import { Prompt } from "./desktop-password.js";
 import { connectedAgain, endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
 import { RoundTrip } from "./round-trip.js";
+import { wait } from "./state.js";
 import { text } from "./texts.js";
 import { describe, joinWayOut } from "./way-out.js";
 
+/** For a desktop's first picture; one that is slower gets what is pasted all the same. */
+const PICTURE_MS = 2000;
+
 class Desktop extends RFB {
+  /** Kept once a picture has come: what its clipboard takes, the desktop has said before that. */
+  painted = new Promise((resolve) => {
+    this.hasPainted = resolve;
+  });
+
   /** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
    * that refuses says it all at once, and nothing after it. */
   _negotiateProtocolVersion() {
@@ -38,6 +47,7 @@ class Desktop extends RFB {
 
   _framebufferUpdate() {
     const whole = super._framebufferUpdate();
+    if (whole) this.hasPainted();
     if (whole && this.asksForPixel) {
       this.asksForPixel = false;
       roundTrip.answered();
@@ -185,7 +195,10 @@ const pasteButton = document.querySelector("#paste");
 pasteButton.hidden = !mayPaste || !navigator.clipboard?.readText;
 pasteButton.onclick = async () => {
   try {
-    desktop?.clipboardPasteFrom(await navigator.clipboard.readText());
+    const pasted = await navigator.clipboard.readText();
+    // Before it, noVNC would send Latin-1 alone.
+    await Promise.race([desktop?.painted, wait(PICTURE_MS)]);
+    desktop?.clipboardPasteFrom(pasted);
   } catch {
     status.note(text("desktop.paste_refused"));
   }
