@@ -37,8 +37,15 @@ if not os.environ.get("CI"):
 
 # What a test may need, how to find it, and what would bring it.
 SYSTEM = "make system"
-# Whose tests share what is dear to start, and run in one process; those under pressure by wire.
-GROUPS = ("e2e", "conformance", "pressure")
+# Whose tests share what is dear to start, or the demo's ports, and run in one process; those under
+# pressure by wire.
+GROUPS = {
+    "docs/test_tutorials": "demo",
+    "e2e/test_smoke": "demo",
+    "e2e": "e2e",
+    "conformance": "conformance",
+    "pressure": "pressure",
+}
 TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (lambda: chromium() is not None, SYSTEM),
     "xvnc": (lambda: shutil.which("Xvnc") is not None, SYSTEM),
@@ -76,7 +83,7 @@ def _can_unshare() -> bool:
 class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
     """Runs a module's tests in one process, in their order: what they share is started once.
 
-    Some folders share a system of their own: :data:`GROUPS`. Told by names alone, since xdist 3.8
+    Some of them share a system or ports: :data:`GROUPS`. Told by names alone, since xdist 3.8
     writes the marks ``xdist_group`` where pytest 9.2 does not look.
 
     Tests that say how long they may take run programs, and wait for them. Every second process
@@ -86,8 +93,9 @@ class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         """Return the group of a test."""
         module = nodeid.partition("::")[0]
-        folder = next((name for name in GROUPS if module.startswith(f"tests/{name}")), module)
-        return f"{folder}-{'TLS' in nodeid}" if folder == "pressure" else folder
+        path = module.removeprefix("tests/")
+        group = next((GROUPS[start] for start in GROUPS if path.startswith(start)), module)
+        return f"{group}-{'TLS' in nodeid}" if group == "pressure" else group
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a process the group that is to run next."""

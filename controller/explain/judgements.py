@@ -22,6 +22,11 @@ SILENT_SECONDS: Final = 6.0
 AHEAD_SECONDS: Final = 10.0
 FAILED_SECONDS: Final = 60.0
 """For how long a failure that a gateway reports counts."""
+STEADY_SECONDS: Final = 600.0
+"""After so long a kubelet takes a program for steady, and forgets that it crashed before.
+
+Source: Kubernetes, "Pod Lifecycle", how Pods handle problems with containers.
+"""
 
 _TOKEN_CAUSES: Final = {
     "kid": "wrong_key", "signature": "wrong_key", "algorithm": "wrong_key",
@@ -144,11 +149,12 @@ def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: fl
     def failed(cause: str, seen: str) -> Finding:
         return Finding(step="pod", ok=False, cause=cause, seen=seen, at=now)
 
-    codes = [one.exit_code for one in place.earlier if one.exit_code not in (None, 0)]
-    again = pod is None or not (pod.ready or pod.unscheduled)
-    if again and (len(codes) > 1 or (pod is not None and pod.waiting == "CrashLoopBackOff")):
-        ended = f"{len(codes)} times" if codes else "again and again"
-        last = f", last with exit code {codes[-1]}" if codes else ""
+    crashes = _crashes_in_a_row(place.earlier)
+    if (len(crashes) > 1 and _may_crash_again(pod, crashes, now)) or (
+        pod is not None and pod.waiting == "CrashLoopBackOff"
+    ):
+        ended = f"{len(crashes)} times" if crashes else "again and again"
+        last = f", last with exit code {crashes[-1].exit_code}" if crashes else ""
         return failed("crash_loop", f"The program at rank {place.rank} ended {ended}{last}")
     if pod is None or not pod.node:
         why = (pod.unscheduled if pod is not None else "") or record.message or "no node takes it"
@@ -166,6 +172,31 @@ def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: fl
         seen = f"runs since {now - (pod.started_at or now):.0f} s on {pod.node}, and is not ready"
         return Finding(step="pod", ok=True, seen=seen, at=now)
     return Finding(step="pod", ok=True, seen=f"runs on {pod.node}", at=now)
+
+
+def _crashes_in_a_row(earlier: Sequence[PodRecord]) -> list[PodRecord]:
+    """Return the last of *earlier* that failed, none of them steady, in the order of starts."""
+    crashes: list[PodRecord] = []
+    for one in reversed(earlier):
+        if one.exit_code == 0 or _lasted(one) >= STEADY_SECONDS:
+            break
+        if one.exit_code is not None:
+            crashes.insert(0, one)
+    return crashes
+
+
+def _may_crash_again(pod: ObservedPod | None, crashes: Sequence[PodRecord], now: float) -> bool:
+    """Return whether the pod, where it runs, has not yet run for longer than those before it."""
+    if pod is None or not pod.running:
+        return pod is None or not pod.unscheduled
+    # Kubernetes' times are whole seconds.
+    return now - (pod.started_at or now) <= max(map(_lasted, crashes)) + 1
+
+
+def _lasted(one: PodRecord) -> float:
+    if one.started_at is None or one.ended_at is None:
+        return 0.0
+    return one.ended_at - one.started_at
 
 
 def _amounts(record: JobRecord) -> str:

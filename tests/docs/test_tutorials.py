@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 120.0
 INSTALL_SECONDS = 900.0
 _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-pytestmark = [pytest.mark.xdist_group("tutorials"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def commands_of(page: str) -> Iterator[tuple[str, bool]]:

@@ -104,7 +104,8 @@ def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attem
 
 
 def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
-    for step in (refused("pod_security"), refused("quota", attempt=MOST_ATTEMPTS)):
+    for_good = map(refused, ("pod_security", "limit_range", "admission"))
+    for step in (*for_good, refused("quota", attempt=MOST_ATTEMPTS)):
         assert step == Conclude(State.FAILURE, "refused", "exceeded quota")
 
 

@@ -36,6 +36,10 @@ def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> 
     step = decide(make_seen(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
+    # A job that has failed before anything was timed is timed first, too.
+    step = step_of(job(DELAYED), ran(retry=1), now=38.9)
+    assert isinstance(step, SetTimers)
+    assert [one.trigger for one in step.timers] == ["PodFailed/job-0"]
     # One that is left from a policy that is no longer there goes.
     plain = job()
     assert step_of(plain, phase="Running", timers=timer(plain, 39.0)) == SetTimers(())

@@ -1,0 +1,79 @@
+"""What a pod, and those before it at its rank, say of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.explain.judgements import STEADY_SECONDS, RankEvidence, judge_pod
+from controller.store.jobs.progress.pods import PodRecord
+from controller.volcano.observed import ObservedPod
+from tests.controller.samples import make_pod, make_record
+
+NOW = 5000.0
+
+
+def ended(at: float, lasted: float | None, exit_code: int | None = 3) -> PodRecord:
+    """A pod of the rank that ended *at* seconds ago."""
+    values: dict[str, Any] = dict.fromkeys(PodRecord.__slots__)
+    began = None if lasted is None else NOW - at - lasted
+    values |= {"rank": 0, "phase": "Failed", "exit_code": exit_code, "seen_at": NOW - at}
+    return PodRecord(**values | {"started_at": began, "ended_at": NOW - at})
+
+
+def running(seconds: float) -> ObservedPod:
+    return make_pod(node="node-0", running=True, ready=True, started_at=NOW - seconds)
+
+
+def judged(pod: ObservedPod | None, *earlier: PodRecord) -> tuple[str, str]:
+    place = RankEvidence(rank=0, image="busybox", pod=pod, earlier=earlier, port=None)
+    found = judge_pod(make_record(), place, terminal=False, now=NOW)
+    return found.cause or "", found.seen
+
+
+TWICE = (ended(60, 5), ended(20, 10))
+
+
+@pytest.mark.parametrize(
+    ("pod", "earlier", "cause"),
+    [
+        (running(3), TWICE, "crash_loop"),
+        (running(10.9), TWICE, "crash_loop"),
+        (running(11.1), TWICE, ""),
+        (running(0), (ended(20, 10),), ""),
+        (running(0), (ended(60, 5), ended(20, 10, 0)), ""),
+        (running(0), (*TWICE, ended(1, None, None)), "crash_loop"),
+        # What was steady, or ended well, ends what came before it.
+        (running(0), (ended(900, 5), ended(60, STEADY_SECONDS), ended(20, 5)), ""),
+        (running(0), (ended(900, 5), ended(800, 5), ended(60, 5, 0), ended(20, 5)), ""),
+        # One whose beginning nobody saw counts as short.
+        (running(0.5), (ended(60, None), ended(20, None)), "crash_loop"),
+        (running(1.5), (ended(60, None), ended(20, None)), ""),
+        (None, TWICE, "crash_loop"),
+        (None, TWICE[:1], "pod_pending"),
+        (make_pod(running=False, ready=False), TWICE, "crash_loop"),
+        (make_pod(running=False, node="", unscheduled="no node"), TWICE, "pod_pending"),
+        (make_pod(running=False, node="n", waiting="CrashLoopBackOff"), (), "crash_loop"),
+    ],
+)
+def test_a_program_crashes_again_and_again_until_it_outlives_its_crashes(
+    pod: ObservedPod | None, earlier: tuple[PodRecord, ...], cause: str
+) -> None:
+    assert judged(pod, *earlier)[0] == cause
+
+
+@pytest.mark.parametrize(
+    ("earlier", "words"),
+    [
+        (TWICE, "The program at rank 0 ended 2 times, last with exit code 3"),
+        ((*TWICE, ended(1, 1, 137)), "The program at rank 0 ended 3 times, last with exit code 137"),
+        ((ended(900, 5, 0), *TWICE), "The program at rank 0 ended 2 times, last with exit code 3"),
+        ((), "The program at rank 0 ended again and again"),
+    ],
+)
+def test_how_often_and_with_what_it_crashed_is_said(
+    earlier: tuple[PodRecord, ...], words: str
+) -> None:
+    pod = make_pod(running=False, waiting="CrashLoopBackOff")
+    assert judged(pod, *earlier) == ("crash_loop", words)
