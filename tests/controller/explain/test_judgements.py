@@ -66,14 +66,14 @@ def test_a_program_crashes_again_and_again_until_it_outlives_its_crashes(
 @pytest.mark.parametrize(
     ("earlier", "words"),
     [
-        (TWICE, "The program at rank 0 ended 2 times, last with exit code 3"),
-        ((*TWICE, ended(1, 1, 137)), "The program at rank 0 ended 3 times, last with exit code 137"),
-        ((ended(900, 5, 0), *TWICE), "The program at rank 0 ended 2 times, last with exit code 3"),
-        ((), "The program at rank 0 ended again and again"),
+        (TWICE, "ended 2 times, last with exit code 3"),
+        ((*TWICE, ended(1, 1, 137)), "ended 3 times, last with exit code 137"),
+        ((ended(900, 5, 0), *TWICE), "ended 2 times, last with exit code 3"),
+        ((), "ended again and again"),
     ],
 )
 def test_how_often_and_with_what_it_crashed_is_said(
     earlier: tuple[PodRecord, ...], words: str
 ) -> None:
     pod = make_pod(running=False, waiting="CrashLoopBackOff")
-    assert judged(pod, *earlier) == ("crash_loop", words)
+    assert judged(pod, *earlier) == ("crash_loop", f"The program at rank 0 {words}")
