@@ -35,16 +35,26 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     """Return the JSON object in the body.
 
     Raises:
-        ApiError: 413, 415, or 400 for what is no JSON object, or repeats a key.
+        ApiError: 413, 415, or 400 for what is no JSON object, repeats a key, breaks off, or is not
+            in the content coding that it names (RFC 9110, section 8.4).
     """
     if request.content_type != "application/json":
         raise ApiError("not_json")
     if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
         raise ApiError("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
     try:
-        return strict_json_object(await request.read())
+        return strict_json_object(await _read(request))
     except ValueError as error:
         raise ApiError("bad_json", f"The body is not a JSON object: {error}.") from None
+
+
+async def _read(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.RequestPayloadError as error:
+        raise ValueError("it is not in the coding that Content-Encoding names") from error
+    except OSError as error:
+        raise ValueError("it breaks off") from error
 
 
 async def read_model(request: web.Request, model: type[Model]) -> Model:

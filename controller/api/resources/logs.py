@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import aiohttp
 from aiohttp import web
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import EVENTS, TEXT, Operation
@@ -17,7 +17,7 @@ from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogSt
 from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import ToolName
-from controller.jobs.spec.problems import Problem
+from controller.jobs.spec.problems import TAG, Problem
 from controller.kube.errors import Invalid, KubeError, NotFound
 from controller.logs.live import PodName
 from controller.logs.reading import LogReader, LogText
@@ -37,11 +37,19 @@ TRUNCATED: Final = "Fumarole-Log-Truncated"
 
 def _rank(raw: object) -> object:
     number = whole_number(raw) if isinstance(raw, str) else None
+    if number is None and raw != "all":
+        raise ValueError("should be a rank, in decimal digits, or all")
     return raw if number is None else number
 
 
+def _which(rank: object) -> str:
+    return f"{TAG}all" if rank == "all" else f"{TAG}one"
+
+
 Rank = Annotated[
-    Annotated[int, Field(ge=0, le=2**31)] | Literal["all"],
+    Annotated[Annotated[int, Field(ge=0, le=2**31)], Tag(f"{TAG}one")]
+    | Annotated[Literal["all"], Tag(f"{TAG}all")],
+    Discriminator(_which),
     BeforeValidator(_rank),
 ]
 

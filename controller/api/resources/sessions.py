@@ -22,7 +22,7 @@ from controller.api.query_parameters import (
 )
 from controller.api.request_bodies import MOST_ITEMS, is_given, read_model
 from controller.api.response_models import ResponseModel
-from controller.jobs.spec.model import ENDPOINT_PATTERN, EndpointName, JobId, Name, Port
+from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
 from controller.store.sessions.session_lists import SessionFilter
@@ -31,9 +31,8 @@ from shared.routes import Clipboard
 MOST_KID: Final = 255
 """The longest name of a key that the store holds."""
 
-
-ToolEndpoint = Annotated[str, Field(pattern=f"^tool:{ENDPOINT_PATTERN[1:]}")]
-"""Leads to a tool that is attached to the rank."""
+EndpointOrTool = Annotated[str, Field(pattern=f"^(tool:)?{ENDPOINT_PATTERN[1:]}")]
+"""An endpoint that the job declares, or what leads to a tool that is attached to the rank."""
 
 
 class SessionItem(Strict):
@@ -44,7 +43,7 @@ class SessionItem(Strict):
 
     job: JobId
     rank: Annotated[int, Field(ge=0, le=2**31)] = 0
-    endpoint: EndpointName | ToolEndpoint | None = None
+    endpoint: EndpointOrTool | None = None
     kind: Literal["web", "vnc", "terminal"] | None = None
     port: Port | None = None
     clipboard: Clipboard | None = None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import io
 import time
+import zlib
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from controller.api.request_bodies import MAX_BODY_BYTES
+from controller.api.error_responses import ApiError
+from controller.api.request_bodies import MAX_BODY_BYTES, read_object
 from shared.tokens import SESSION_AUDIENCE
 from tests.controller.api.conftest import SIGNER, Api, service_token
 from tests.shared.samples import Signer, make_claims
@@ -88,6 +94,30 @@ async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:
     headers = {"Content-Type": "application/json"}
     answer = await api.client.post("/v1/jobs", data=endless(), headers=headers)
     assert answer.status == 413
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"{}", zlib.compress(b"{}"), gzip.compress(b"{}") + b"more"],
+    ids=["plain", "deflate", "more"],
+)
+async def test_a_body_in_another_coding_than_it_names_is_refused(api: Api, data: bytes) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = await api.client.post("/v1/jobs", data=data, headers=headers)
+    body = await answer.json()
+    assert (answer.status, body["code"]) == (400, "bad_json")
+    assert "Content-Encoding" in body["message"]
+
+
+async def test_a_body_that_breaks_off_is_no_failure_of_ours() -> None:
+    payload = aiohttp.StreamReader(Mock(), 2**16, loop=asyncio.get_running_loop())
+    payload.feed_data(b'{"items":[')
+    headers = {"Content-Type": "application/json"}
+    request = make_mocked_request("POST", "/v1/jobs", headers, payload=payload)
+    payload.set_exception(ConnectionResetError("Connection lost"))
+    with pytest.raises(ApiError) as refused:
+        await read_object(request)
+    assert refused.value.code == "bad_json"
 
 
 async def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None:

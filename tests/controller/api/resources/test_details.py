@@ -159,6 +159,13 @@ async def test_a_log_that_is_not_there_says_why(
     assert answer.status == status, await answer.text()
 
 
+@pytest.mark.parametrize("rank", ["-1", "x", "ALL", str(2**31 + 1), "1.0", ""])
+async def test_a_rank_that_is_none_is_one_problem_of_rank(api: Api, rank: str) -> None:
+    answer = await api.client.get("/v1/jobs/j1/logs", params={"rank": rank})
+    problems = (await answer.json())["details"]["problems"]
+    assert (answer.status, [one["path"] for one in problems]) == (422, ["rank"])
+
+
 def node(cpu: str, *, ready: str = "True", **spec: Any) -> dict[str, Any]:
     allocatable = {"cpu": cpu, "memory": "1Gi", "nvidia.com/gpu": "2"}
     conditions = [{"type": "Ready", "status": ready}]

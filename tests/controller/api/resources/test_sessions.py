@@ -66,6 +66,8 @@ async def test_sessions_are_opened_in_the_order_in_which_they_were_asked_for(api
         ({"job": "j1", "rank": -1, "endpoint": "lab"}, "items[0].rank"),
         ({"job": "j1", "rank": True, "endpoint": "lab"}, "items[0].rank"),
         ({"job": "j1", "endpoint": "board"}, "items[0].endpoint"),
+        ({"job": "j1", "endpoint": 5}, "items[0].endpoint"),
+        ({"job": "j1", "endpoint": "tool:"}, "items[0].endpoint"),
         ({"job": "j1"}, "items[0]"),
         ({"job": "j1", "endpoint": "lab", "kind": "web"}, "items[0]"),
         ({"job": "j1", "kind": "web"}, "items[0]"),
