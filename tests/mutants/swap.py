@@ -20,6 +20,8 @@ class Functions:
     def __init__(self, code: CodeType) -> None:
         self._codes = _by_key(code)
         wanted = set(self._codes)
+        # The collector does not list what was frozen, and tests/conftest.py freezes all.
+        gc.unfreeze()
         self._functions = [
             (found, key)
             for found in gc.get_objects()
@@ -27,20 +29,22 @@ class Functions:
             and found.__code__.co_filename == code.co_filename
             and (key := _key(found.__code__)) in wanted
         ]
+        gc.freeze()
 
     def changed(self, mutated: CodeType) -> dict[Key, CodeType]:
         """Return the code of those functions that the mutant changes."""
         after = _by_key(mutated)
         return {key: code for key, code in after.items() if self._codes.get(key) != code}
 
-    def take(self, changed: dict[Key, CodeType]) -> bool:
-        """Give the functions their new code; ``False`` where there is none that has it."""
-        taken = 0
+    def have(self, changed: dict[Key, CodeType]) -> bool:
+        """Say whether one of them is there to be given its new code."""
+        return any(key in changed for _, key in self._functions)
+
+    def take(self, changed: dict[Key, CodeType]) -> None:
+        """Give the functions their new code."""
         for function, key in self._functions:
             if key in changed:
                 function.__code__ = changed[key]
-                taken += 1
-        return taken > 0
 
 
 def _key(code: CodeType) -> Key:

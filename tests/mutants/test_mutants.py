@@ -102,6 +102,13 @@ def test_how_old_they_must_be():
 def test_what_the_law_says():
     assert LEAST == 18
 """
+FREEZES = """
+import gc
+
+def pytest_collection_finish():
+    # As tests/conftest.py does: the collector lists none of what was imported any more.
+    gc.freeze()
+"""
 MEASURES = """
 from pathlib import Path
 from tests.mutants.__main__ import in_process
@@ -118,6 +125,7 @@ for one in in_process(Plan(module, "deciding", module.mutants(), ["test_deciding
 def test_what_the_tests_do_not_notice_survives(tmp_path: Path) -> None:
     (tmp_path / "deciding.py").write_text(DECIDES)
     (tmp_path / "test_deciding.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(FREEZES)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: none\n")
     measured = subprocess.run(
         [sys.executable, "-c", MEASURES],

@@ -120,8 +120,10 @@ class Worker:
         items = {item.nodeid: item for item in session.items}
         self._plan.recorded = record(list(items.values()), self._plan.module.path)
         functions = Functions(self._plan.module.code)
+        everything = [one.test for one in self._plan.recorded]
+        self._check("in a fork", lambda: passes(items[test] for test in everything))
         if any(self._is_for_import(mutant) for mutant in self._plan.mutants):
-            self._check_imports_anew()
+            self._check("imported anew", self._anew(self._plan.module.code, everything))
         for mutant in self._plan.mutants:
             tests = self._plan.tests_of(mutant, anywhere=self._is_for_import(mutant))
             chosen = [items[one.test] for one in tests]
@@ -140,23 +142,23 @@ class Worker:
         if not items:
             return Tried(mutant, "passed", 0)
         changed = functions.changed(code)
-        if changed and not self._is_for_import(mutant):
+        if functions.have(changed) and not self._is_for_import(mutant):
 
             def work() -> bool:
-                return functions.take(changed) and passes(items)
+                functions.take(changed)
+                return passes(items)
 
         else:
             work = self._anew(code, [item.nodeid for item in items])
         limit = _TIMES * seconds + _SPARE_SECONDS
         return Tried(mutant, run_forked(work, limit), len(items))
 
-    def _check_imports_anew(self) -> None:
-        """Raise unless the tests pass with the module imported anew and not mutated."""
+    def _check(self, how: str, work: Callable[[], bool]) -> None:
+        """Raise unless the tests pass without a mutation: else it would not be what fails them."""
         tests = self._plan.recorded
-        work = self._anew(self._plan.module.code, [one.test for one in tests])
         limit = _TIMES * sum(one.seconds for one in tests) + _RECORDING_SECONDS / 10
         if tests and run_forked(work, limit) != "passed":
-            raise RuntimeError(f"{self._plan.name}: imported anew, its tests do not pass")
+            raise RuntimeError(f"{self._plan.name}: {how}, its tests do not pass")
 
     def _anew(self, code: CodeType, tests: list[str]) -> Callable[[], bool]:
         """Return the work of a child that imports all of ours again, with the mutant in it."""
