@@ -138,7 +138,8 @@ def _any_node(_labels: Mapping[str, str]) -> bool:
 def _sum(demand: Mapping[str, Demand], states: Collection[str]) -> Counted:
     found = [demand[state] for state in states if state in demand]
     return Counted(
-        cpu=sum(one.cpu for one in found),
+        # Thousandths are what a job can ask for: 0.1 and 0.2 are 0.3.
+        cpu=round(sum(one.cpu for one in found), 3),
         memory=sum(one.memory for one in found),
         gpu=sum(one.gpu for one in found),
         jobs=sum(one.jobs for one in found),

@@ -192,6 +192,13 @@ async def test_utilization_is_what_there_is_what_runs_and_what_waits(
     assert shown["used"] == {"jobs": 1, "cpu": 1.0, "memory": 2**30, "gpu": 0}
 
 
+async def test_utilization_is_added_up_in_thousandths(api: Api, script: Script) -> None:
+    script.answer(listing(node("1"), version="1"))
+    for name, cpu in (("j1", 0.1), ("j2", 0.2)):
+        await submit(api, make_job(name, resources={"cpu": cpu, "memory": "16Mi"}))
+    assert (await get(api, "/v1/utilization"))["queued"]["cpu"] == 0.3
+
+
 async def test_utilization_is_shown_also_while_the_cluster_does_not_answer(
     api: Api, script: Script
 ) -> None:
