@@ -23,6 +23,7 @@ PRIVATE_NETWORKS: Final = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 """Where a real cluster's pods usually are (RFC 1918); this machine must be able to reach them."""
 
 _TOOLS: Final = Path(__file__).parent / "apps/tools.yaml"
+_OWNERS: Final = Path(__file__).parent / "apps/owners.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ def embedded(kubeconfig: Path) -> ClusterUse:
         namespace="default",
         settings=(
             ("FUMAROLE_CONTROLLER_METRICS_SECONDS", "5"),
+            ("FUMAROLE_CONTROLLER_OWNERS_FILE", str(_OWNERS)),
             ("FUMAROLE_CONTROLLER_TOOLS_FILE", str(_TOOLS)),
             ("FUMAROLE_CONTROLLER_VOLUMES", "home=home"),
         ),

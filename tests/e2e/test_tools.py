@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,8 +24,7 @@ import yaml
 from playwright.async_api import Error, Page, expect
 
 from controller.kube.client import Kube
-from controller.kube.errors import AlreadyExists
-from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, VCJOBS
+from controller.kube.kinds import PODS, VCJOBS
 from deploy.local import cluster_use
 from deploy.local.cluster.kubelet.images import MORE_VARIABLE
 from deploy.local.orchestrator.keys import ensure_key
@@ -151,28 +150,12 @@ async def orchestrator(system: LocalSystem) -> AsyncIterator[Orchestrator]:
         yield Orchestrator(system, http)
 
 
-async def claim_home(kube: Kube, job: str) -> None:
-    """Make the claim on which the job's files are, once it is known where it runs."""
-
-    async def look() -> str | None:
-        found = await kube.list(VCJOBS, labels=f"fumarole.dev/job={job}")
-        return found[0]["metadata"]["namespace"] if found else None
-
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    namespace = await eventually(look, seconds=60, what="the job is not submitted")
-    with suppress(AlreadyExists):
-        await kube.create(
-            PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "home"}, "spec": spec}, namespace
-        )
-
-
 @asynccontextmanager
 async def training(system: LocalSystem, job: str, **fields: Any) -> AsyncIterator[Orchestrator]:
     """Have a training job run for the block; nothing is left of its tools after it."""
     kubeconfig = system.kubeconfig_of("admin")
     async with orchestrator(system) as asked, Kube.connect(kubeconfig) as kube:
         await asked.call("POST", "/v1/jobs", {"items": [JOB | {"id": job} | fields]})
-        await claim_home(kube, job)
         try:
             yield asked
         finally:
