@@ -92,8 +92,8 @@ async def start(request: web.Request) -> web.Response:
     raise web.HTTPSeeOther(f"http://{host}:{GATEWAY_PORT}/.fumarole/open#token={token}&next=/")
 
 
-async def follow(after: int) -> int:
-    """Print what becomes of every job from update *after* on; return the last one's number."""
+async def follow(after: int) -> AsyncIterator[int]:
+    """Print what becomes of every job from update *after* on; yield each one's number."""
     token = sign({"aud": "fumarole-controller", "sub": "orchestrator"})
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
     async with (
@@ -101,26 +101,28 @@ async def follow(after: int) -> int:
         http.get("/v1/updates", params={"after": after}, timeout=FOREVER) as stream,
     ):
         if stream.status == 410:  # Some are gone. A real one looks at all of its jobs now.
-            return int((await stream.json())["details"]["through"])
+            yield int((await stream.json())["details"]["through"])
+            return
         stream.raise_for_status()
         async for line in stream.content:
             if line.startswith(b"data: "):
                 update = json.loads(line[6:])
                 if "through" in update:  # The same, within the stream.
-                    return int(update["through"])
-                after = update["id"]
+                    yield int(update["through"])
+                    return
                 print(update["job"], update["state"], update["message"] or "", flush=True)
-    return after
+                yield update["id"]
 
 
 async def following(app: web.Application) -> AsyncIterator[None]:
     """Follow for as long as this process runs."""
 
     async def run() -> None:
-        after = 0
+        after = 0  # A real one keeps it with what it has made of the update.
         while True:
             with suppress(ClientError):  # The controller is not there yet, or not for a moment.
-                after = await follow(after)
+                async for number in follow(after):
+                    after = number
             await asyncio.sleep(1)
 
     task = asyncio.create_task(run())
