@@ -41,7 +41,7 @@ ERRORS: Final[Mapping[str, ErrorKind]] = {
         409, "Others have these ids or links; nothing was done.", {"problems": [_PROBLEM]}
     ),
     "ending": ErrorKind(409, "The job is about to end."),
-    "key_reused": ErrorKind(409, "This key was used to add another time."),
+    "key_reused": ErrorKind(409, "This key has added another number of seconds."),
     "no_end": ErrorKind(409, "The job was given no time that could be extended."),
     "not_offered": ErrorKind(409, "The job's product does not offer that."),
     "not_started": ErrorKind(409, "This rank has not run yet."),

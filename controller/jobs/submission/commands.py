@@ -167,9 +167,11 @@ class JobCommands:
 
     async def _want(self, job_id: str, desired: str) -> JobRecord | None:
         async with self._held(job_id) as (transaction, record):
-            if record is None or record.desired == desired:
-                return record
+            if record is None:
+                return None
             _refuse_ending(record)
+            if record.desired == desired:
+                return record
             return await tell_job(transaction, record, now=self._clock(), desired=desired)
 
     async def extend(
@@ -192,7 +194,9 @@ class JobCommands:
             before = await find_extension(transaction, job_id, key) if key is not None else None
             if before is not None:
                 if before != seconds:
-                    raise CommandRefused("key_reused", "this key was used to add another time")
+                    raise CommandRefused(
+                        "key_reused", "this key has added another number of seconds"
+                    )
                 return Extended(record, added=False)
             _refuse_ending(record)
             if not self._catalogue.offers(record.product, "extend"):

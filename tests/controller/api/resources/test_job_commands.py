@@ -123,3 +123,12 @@ async def test_suspending_and_resuming_are_wishes_that_can_be_repeated(api: Api)
         status, answer = await post(api, f"j1/{wish}")
         assert (status, answer["code"]) == (409, "ending")
         assert (await post(api, f"never-was/{wish}"))[0] == 404
+
+
+async def test_a_job_that_is_over_is_neither_suspended_nor_resumed(api: Api) -> None:
+    await submit(api, make_job())
+    for desired in ("run", "suspended"):
+        await change(api, state="FAILURE", desired=desired)
+        for wish in ("suspend", "resume"):
+            status, answer = await post(api, f"j1/{wish}")
+            assert (status, answer["code"]) == (409, "over"), (desired, wish)
