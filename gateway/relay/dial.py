@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from gateway.relay.ending.ends import SHUTDOWN_SECONDS
+from gateway.relay.tls_records import secure
 from shared.networks import Bounds
 
 if TYPE_CHECKING:
@@ -128,14 +129,16 @@ class Dialler:
     async def _connect(
         self, target: Target, factory: Callable[[], P], **where: Any
     ) -> tuple[asyncio.Transport, P]:
-        tls = target.scheme in ("https", "wss")
-        return await self._loop.create_connection(
-            factory,
-            **where,
-            ssl=self._tls() if tls else None,
+        if target.scheme not in ("https", "wss"):
+            return await self._loop.create_connection(factory, **where)
+        return await secure(
+            self._loop,
+            factory(),
+            self._tls(),
+            lambda records: self._loop.create_connection(records, **where),
             # Where it is a name it is asked for (SNI) too; an address has to be in the certificate.
-            server_hostname=target.host if tls else None,
-            ssl_shutdown_timeout=SHUTDOWN_SECONDS if tls else None,
+            server_hostname=target.host,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 
     def _tls(self) -> ssl.SSLContext:
@@ -183,4 +186,5 @@ def make_trust(authorities: Path | None) -> ssl.SSLContext:
     """
     context = ssl.create_default_context(cafile=authorities)
     context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION
     return context

@@ -33,6 +33,7 @@ from gateway.relay.ending.keep_alive import (
     keep_accepted_alive,
     probe_after,
 )
+from gateway.relay.tls_records import secure
 
 if TYPE_CHECKING:
     from gateway.relay.gateway import DataPath
@@ -238,12 +239,13 @@ class Listener:
         if context is None:
             await self._loop.connect_accepted_socket(lambda: front, sock)
             return
-        seconds = self._path.parts.limits.head_seconds
-        await self._loop.connect_accepted_socket(
-            lambda: front,
-            sock,
-            ssl=context,
-            ssl_handshake_timeout=seconds,
+        await secure(
+            self._loop,
+            front,
+            context,
+            lambda factory: self._loop.connect_accepted_socket(factory, sock),
+            server_side=True,
+            ssl_handshake_timeout=self._path.parts.limits.head_seconds,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 
