@@ -83,9 +83,13 @@ def make_api_app(
     """
     streams = EventStreams()
     offered = list_offered(parts, streams)
-    operations = [operation for operation, _ in offered]
-    description = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
-    docs = DocsPage(json.dumps(description).encode())
+
+    def description() -> bytes:
+        operations = [operation for operation, _ in offered]
+        document = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
+        return json.dumps(document).encode()
+
+    docs = DocsPage(description)
 
     async def close_streams(_app: web.Application) -> None:
         streams.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,13 +61,18 @@ _NOT_BUILT: Final = f"""<p>This page is not built. Run <code>make install</code>
 class DocsPage:
     """Serves the page, what it loads, and the description.
 
+    The description is made for the first request and kept: it takes longer than all else that a
+    start of the API takes, and most processes are never asked for it.
+
     Args:
-        description: The document, as JSON.
+        describe: Returns the document, as JSON. It is called in a thread.
         folder: Where the files are that the page loads, if they were built.
     """
 
-    def __init__(self, description: bytes, folder: Path = BUILD_FOLDER) -> None:
-        self._description = description
+    def __init__(self, describe: Callable[[], bytes], folder: Path = BUILD_FOLDER) -> None:
+        self._describe = describe
+        self._describing = asyncio.Lock()
+        self._description: bytes | None = None
         self._files = _built(folder)
 
     @property
@@ -95,6 +101,9 @@ class DocsPage:
 
     async def description(self, _request: web.Request) -> web.Response:
         """Send the description."""
+        async with self._describing:
+            if self._description is None:
+                self._description = await asyncio.to_thread(self._describe)
         return web.Response(
             body=self._description,
             content_type="application/json",

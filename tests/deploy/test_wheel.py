@@ -84,7 +84,7 @@ def test_programs_of_an_installed_wheel_find_their_pages(dist: Path, tmp_path: P
         "from gateway.pages.assets import load_assets\n"
         "from controller.api.docs_page import DocsPage\n"
         "load_assets()\n"
-        "assert DocsPage(b'').is_built\n"
+        "assert DocsPage(bytes).is_built\n"
         "print(gateway.__file__, m.__file__)"
     )
     env = os.environ | {"PYTHONPATH": str(tmp_path / "site")}

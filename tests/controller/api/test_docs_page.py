@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -33,7 +35,7 @@ async def test_the_description_is_there_for_everybody(
     async with stranger.get("/docs/openapi.json") as answer:
         assert answer.status == 200
         assert await answer.json() == api.described.document
-    assert {route.path for route in DocsPage(b"").routes()} == PUBLIC
+    assert {route.path for route in DocsPage(bytes).routes()} == PUBLIC
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,26 @@ async def test_nothing_else_is_there_for_everybody(
         assert answer.status == status
 
 
+async def test_the_description_is_made_once_and_not_before_somebody_asks(
+    aiohttp_client: AiohttpClient,
+) -> None:
+    threads: list[int] = []
+
+    def describe() -> bytes:
+        threads.append(threading.get_ident())
+        return b"{}"
+
+    app = web.Application()
+    app.add_routes(DocsPage(describe).routes())
+    client = await aiohttp_client(app)
+    assert threads == []
+    answers = await asyncio.gather(*(client.get("/docs/openapi.json") for _ in range(3)))
+    assert [await answer.text() for answer in answers] == ["{}"] * 3
+    # The loop goes on meanwhile.
+    (thread,) = threads
+    assert thread != threading.get_ident()
+
+
 async def test_where_it_was_not_built_it_says_how_to(
     tmp_path: Path, aiohttp_client: AiohttpClient
 ) -> None:
@@ -63,7 +85,7 @@ async def test_where_it_was_not_built_it_says_how_to(
         if manifest is not None:
             (tmp_path / "manifest.json").write_text(manifest)
         app = web.Application()
-        app.add_routes(DocsPage(b"{}", tmp_path).routes())
+        app.add_routes(DocsPage(lambda: b"{}", tmp_path).routes())
         client = await aiohttp_client(app)
         page = await client.get("/docs")
         assert page.status == 503
