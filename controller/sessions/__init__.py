@@ -4,7 +4,7 @@
 - ``routes``: where a session lives, as a function of its row, its job and its pod. No I/O.
 - ``desired``: reads all that from store and informer; assigns terminals to hubs.
 - ``dirty_set``: whose routes are to be looked at next. ``snapshot``: what the store says of them.
-- ``publisher``: keeps what gateways are told equal to that, over Redis.
+- ``publisher``: keeps what gateways are told equal to that, over Redis; ``interval``: when.
 - ``published``: what they have been told, by this process or another.
 - ``control``: what plugins may do with a job's sessions.
 - ``terminals``: how a hub learns which shells it holds.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, Literal
@@ -17,6 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
+from controller.sessions.interval import Interval
 from controller.sessions.restored import take_back
 from controller.sessions.snapshot import SessionsSnapshot, SnapshotReader
 from controller.sessions.statuses import ended_status
@@ -53,6 +55,8 @@ class RoutePublisher:
         clock: Unix seconds.
         random: Random bytes.
         revision: The store's when the term began.
+        monotonic: Seconds that go on evenly, for heartbeats.
+        sleep: Returns after so many seconds.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class RoutePublisher:
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         revision: int,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -79,7 +85,10 @@ class RoutePublisher:
         self._woken = asyncio.Event()
         self._news = asyncio.Event()
         self._rev = 0
-        self._beat_at = self._resync_at = self._looked_at = 0.0
+        self._sleep = sleep
+        self._beat = Interval(HEARTBEAT_SECONDS, monotonic)
+        self._resync = Interval(RESYNC_SECONDS, monotonic)
+        self._apart = Interval(APART_SECONDS, monotonic)
         self._remembered = ("", -1)
         self._digests: dict[str, int] = {}
         self._hash = 0
@@ -176,26 +185,25 @@ class RoutePublisher:
             except (BusUnavailable, StoreUnavailable) as error:
                 self._trouble = str(error)
                 log.warning("routes cannot be published", extra={"why": self._trouble})
-                await asyncio.sleep(PAUSE_SECONDS)
+                await self._sleep(PAUSE_SECONDS)
 
     # One after another
 
     async def _round(self) -> None:
         """Wait for something to do, and do it."""
-        pause = max(0.0, min(LOOK_SECONDS, self._beat_at - _uptime()))
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
+            async with asyncio.timeout(min(LOOK_SECONDS, self._beat.left_seconds)):
                 await self._woken.wait()
-        await asyncio.sleep(max(0.0, self._looked_at + APART_SECONDS - _uptime()))
-        self._looked_at = _uptime()
+        await self._sleep(self._apart.left_seconds)
+        self._apart.begin()
         self._woken.clear()
         try:
             await self._keep_up()
         except StoreUnavailable as error:
             # What is published stays as it is, and gateways must not take us for dead.
             log.warning("changes cannot be read", extra={"why": str(error)})
-        if _uptime() >= self._beat_at:
-            self._beat_at = _uptime() + HEARTBEAT_SECONDS
+        if self._beat.is_due:
+            self._beat.begin()
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
 
     async def _keep_up(self) -> None:
@@ -208,9 +216,9 @@ class RoutePublisher:
             raise
         self._world.dealt_with(snapshot)
         await self._remember()
-        if _uptime() >= self._resync_at:
+        if self._resync.is_due:
             await self._world.look_at_all(self._sids_of.keys(), now=self._clock())
-            self._resync_at = _uptime() + RESYNC_SECONDS
+            self._resync.begin()
         if self._world.dirty_set:
             self._woken.set()
 
@@ -237,7 +245,7 @@ class RoutePublisher:
         except BusUnavailable:
             self._unsure = then
             # Once Redis answers again: does it still hold what it did?
-            self._beat_at = 0.0
+            self._beat.make_due()
             raise
         then()
 
@@ -342,7 +350,7 @@ class RoutePublisher:
         for sid, one in desired.items():
             self._note(one, routes[sid])
         self._world.dealt_with(snapshot)
-        self._beat_at = _uptime() + HEARTBEAT_SECONDS
+        self._beat.begin()
         await self._remember()
         self._built, self._unsure = True, None
         self._tell_waiting()
@@ -359,8 +367,3 @@ class RoutePublisher:
                 identity = (await read_store_metadata(transaction)).identity
             await self._bus.note_store(identity, self._world.revision)
             self._remembered = told
-
-
-def _uptime() -> float:
-    """Return seconds that go on evenly: setting the wall clock must not stop heartbeats."""
-    return asyncio.get_running_loop().time()

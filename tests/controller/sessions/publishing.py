@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.sessions.desired import DesiredRoutes
@@ -92,6 +94,48 @@ class World:
         relist(self.informer.pods, *pods)
 
 
+class Silent:
+    """Stands before the publisher's script: answers are lost, and calls after them, too."""
+
+    def __init__(self, script: Any, answers: list[bool]) -> None:
+        self.script = script
+        self.answers = answers
+
+    async def __call__(self, **call: Any) -> Any:
+        arrives = self.answers.pop(0) if self.answers else None
+        if arrives is False:
+            raise RedisConnectionError("lost on the way there")
+        answer = await self.script(**call)
+        if arrives:
+            raise RedisConnectionError("lost on the way back")
+        return answer
+
+
+class Sleep:
+    """Notes for how long the publisher asks to sleep. While *held*, it sleeps until it is woken."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.held = held
+        self.asked: list[float] = []
+        self._over = asyncio.Event()
+
+    async def __call__(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        self._over.clear()
+        if self.held:
+            await self._over.wait()
+
+    def end(self) -> None:
+        """Have it go on."""
+        self._over.set()
+
+    async def until_asked(self, times: int) -> None:
+        """Return once the publisher has asked to sleep so many times."""
+        async with asyncio.timeout(8):
+            while len(self.asked) < times:
+                await asyncio.sleep(0.005)
+
+
 LETTERS = str.maketrans("0189", "abcd")
 Start = Callable[[], Awaitable[World]]
 
@@ -102,6 +146,9 @@ async def publishing(
     redis: Redis,
     clock: Clock,
     meanwhile: Callable[[], Awaitable[None]] | None = None,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[World]:
     wake: list[Callable[[str], None]] = []
     informer = InformerCache(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
@@ -125,6 +172,8 @@ async def publishing(
         clock=clock,
         random=os.urandom,
         revision=revision,
+        monotonic=monotonic,
+        sleep=sleep,
     )
     wake.append(publisher.job_changed)
     published = PublishedRoutes(BusReader(redis, keys), lambda: publisher)

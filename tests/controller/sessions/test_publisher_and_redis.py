@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from controller.sessions.notices import Notices
 from controller.sessions.published import PublishedRoutes
@@ -25,7 +25,7 @@ from shared.routes import digest
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
-from tests.controller.sessions.publishing import LETTERS, World, publishing
+from tests.controller.sessions.publishing import LETTERS, Silent, World, publishing
 from tests.controller.sessions.test_publisher_and_store import _is_published
 from tests.programs import RedisServer
 from tests.redis_tls import Authority, tls_redis
@@ -262,23 +262,6 @@ async def test_what_is_told_is_what_a_gateway_has(world: World) -> None:
     assert (told["routes"], told["published"]) == (2, True)
 
 
-class _Silent:
-    """Stands before the publisher's script: answers are lost, and calls after them, too."""
-
-    def __init__(self, script: Any, answers: list[bool]) -> None:
-        self.script = script
-        self.answers = answers
-
-    async def __call__(self, **call: Any) -> Any:
-        arrives = self.answers.pop(0) if self.answers else None
-        if arrives is False:
-            raise RedisConnectionError("lost on the way there")
-        answer = await self.script(**call)
-        if arrives:
-            raise RedisConnectionError("lost on the way back")
-        return answer
-
-
 @pytest.mark.parametrize("answers", [[True], [False], [True, True, False], [False, True, False]])
 async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew(
     world: World, answers: list[bool]
@@ -286,7 +269,7 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     first = await world.open(endpoint="lab")
     epoch = world.publisher.describe()["epoch"]
     bus = world.publisher._bus
-    bus._publish = _Silent(bus._publish, list(answers))  # type: ignore[assignment]  # it wraps it
+    bus._publish = Silent(bus._publish, list(answers))  # type: ignore[assignment]  # it wraps it
     world.show(make_pod())
     second = await world.open(endpoint="lab")
     await world.until_ready(first)
@@ -300,6 +283,11 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     snapshot = await world.reader.snapshot()
     assert snapshot is not None
     assert told["hash"] == f"{digest(first, snapshot.routes[first]):016x}"
+    # What turned out to have been told is not told again.
+    logged: Any = await world.redis.xrevrange(Keys("test").log)
+    events = [json.loads(fields[b"event"]) for _, fields in logged]
+    ready = [one["sid"] for one in events if (one.get("route") or {}).get("state") == "ready"]
+    assert sorted(ready) == sorted((first, second))
 
 
 async def test_what_two_publishers_fill_in_at_once_is_not_mixed(redis: Redis) -> None:

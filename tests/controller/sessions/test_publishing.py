@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.sessions import publisher as module
+from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store
 from controller.store.sessions.session_rows import Session, insert_session
-from shared.bus import Keys, connect
+from shared.bus import Keys, Publisher, connect
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
-from tests.controller.sessions.publishing import World, publishing
+from tests.controller.sessions.publishing import Silent, Sleep, World, publishing
 from tests.shared.samples import make_sid
 
 FIRST, SECOND = make_sid(1), make_sid(2)
@@ -43,12 +45,19 @@ def counted(function: Callable[..., Awaitable[Any]], calls: list[Any]) -> Callab
     return called
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The publisher does nothing for a long time unless it is woken."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 600.0)
+
+
 @pytest.mark.usefixtures("job")
 async def test_before_anything_is_published_that_is_what_is_told(
     store: Store, clock: Clock
 ) -> None:
-    nowhere = connect("redis://127.0.0.1:1/0")
-    async with publishing(store, nowhere, clock) as one:
+    nowhere, sleep = connect("redis://127.0.0.1:1/0"), Sleep(held=True)
+    async with publishing(store, nowhere, clock, sleep=sleep) as one:
         publisher, calls = one.publisher, list[Any]()
         publisher._bus.head = counted(publisher._bus.head, calls)  # type: ignore[method-assign]  # counted
         told = publisher.describe()
@@ -63,8 +72,10 @@ async def test_before_anything_is_published_that_is_what_is_told(
 
         await eventually(why)
         # It is asked for again after a while, and not all the time.
-        await asyncio.sleep(0.4)
-        assert len(calls) <= 3
+        assert (len(calls), sleep.asked) == (1, [0.25])
+        sleep.end()
+        await sleep.until_asked(2)
+        assert (len(calls), sleep.asked) == (2, [0.25, 0.25])
     await nowhere.aclose()
 
 
@@ -100,26 +111,141 @@ async def test_nobody_waits_for_good(world: World, monkeypatch: pytest.MonkeyPat
     assert await world.route(SECOND) is None
 
 
-async def test_what_nobody_told_of_is_found_now_and_then(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.usefixtures("job")
+async def test_what_nobody_told_of_is_found_each_minute(
+    store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher, looks = world.publisher, list[Any]()
+    steady, looks = Clock(64.0), list[Any]()
+    look_at_all = counted(SnapshotReader.look_at_all, looks)
+    monkeypatch.setattr(SnapshotReader, "look_at_all", look_at_all)
+    async with publishing(store, redis, clock, monotonic=steady) as one:
+        sid = await one.open(endpoint="lab")
+        await one.until(sid, lambda route: True)
+        # All was looked at when it began, and what is opened later is told of.
+        for steady.now in (64.0, 123.75):
+            for _ in range(2):
+                await one.open(endpoint="lab")
+        assert len(looks) == 1
+        monkeypatch.setattr(one.publisher._world, "concerns", lambda _job: False)
+        one.show(make_pod())
+        steady.now = 124.0
+        await one.until_ready(sid)
+        assert len(looks) == 2
+
+
+@pytest.mark.usefixtures("job")
+async def test_a_heartbeat_is_told_each_second(store: Store, redis: Redis, clock: Clock) -> None:
+    steady = Clock(64.0)
+    async with publishing(store, redis, clock, monotonic=steady) as one:
+        await eventually(partial(is_published, one))
+        async with one.reader.subscribe() as messages:
+
+            async def told_with_two() -> list[str]:
+                # What is due is told in the round of a change, so that two of them show it.
+                for _ in range(2):
+                    await one.open(endpoint="lab")
+                return [await next_type(messages) for _ in range(2)]
+
+            assert await told_with_two() == ["RouteUpserted"] * 2
+            steady.now += 0.875
+            assert await told_with_two() == ["RouteUpserted"] * 2
+            steady.now += 0.125
+            assert await next_type(messages) == "Heartbeat"
+            assert await told_with_two() == ["RouteUpserted"] * 2
+
+
+async def next_type(messages: AsyncIterator[bytes]) -> str:
+    async with asyncio.timeout(5):
+        return str(json.loads(await anext(messages))["type"])
+
+
+async def test_a_heartbeat_comes_also_while_nothing_is_to_be_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 600.0)
+    async with world.reader.subscribe() as messages:
+        while await next_type(messages) != "Heartbeat":
+            pass
+        assert await next_type(messages) == "Heartbeat"
+
+
+@pytest.mark.usefixtures("job")
+async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
+    store: Store, redis: Redis, clock: Clock
+) -> None:
+    async with publishing(store, redis, clock, monotonic=Clock(64.0)) as one:
+        await eventually(partial(is_published, one))
+        bus = one.publisher._bus
+        bus._publish = Silent(bus._publish, [True])  # type: ignore[assignment]  # it wraps it
+        async with one.reader.subscribe() as messages:
+            await one.open(endpoint="lab")
+            assert await next_type(messages) == "RouteUpserted"
+            # No time has passed.
+            assert await next_type(messages) == "Heartbeat"
+
+
+@pytest.mark.usefixtures("job", "patient")
+async def test_what_changes_in_a_burst_is_looked_at_together(
+    store: Store, redis: Redis, clock: Clock
+) -> None:
+    sleep, looks = Sleep(), list[Any]()
+    async with publishing(store, redis, clock, monotonic=Clock(64.0), sleep=sleep) as one:
+        await one.open(endpoint="lab")
+        sleep.held, world = True, one.publisher._world
+        one.publisher.look_at_store()
+        await sleep.until_asked(len(sleep.asked) + 1)
+        world.next = counted(world.next, looks)  # type: ignore[method-assign]  # counted
+        for sid in (FIRST, SECOND):
+            await insert(store, sid)
+            one.publisher.look_at_store()
+        assert looks == []
+        sleep.held = False
+        sleep.end()
+        for sid in (FIRST, SECOND):
+            await one.until(sid, lambda route: True)
+        assert len(looks) == 1
+        assert sleep.asked[0] == 0.0
+        assert sleep.asked[1:] == pytest.approx([0.02] * len(sleep.asked[1:]))
+
+
+@pytest.mark.usefixtures("patient")
+async def test_whatever_it_is_told_of_wakes_it(world: World) -> None:
     sid = await world.open(endpoint="lab")
-    await world.until(sid, lambda route: True)
-    look_at_all = counted(publisher._world.look_at_all, looks)
-    monkeypatch.setattr(publisher._world, "look_at_all", look_at_all)
-    for number in range(3):
-        # Each is a round of its own.
-        await insert(world.store, make_sid(number))
-        publisher.look_at_store()
-        await world.until(make_sid(number), lambda route: True)
-    monkeypatch.setattr(publisher._world, "concerns", lambda _job: False)
     world.show(make_pod())
-    assert looks == []
-    publisher._resync_at = 0.0
     await world.until_ready(sid)
-    assert len(looks) == 1
+    await insert(world.store, FIRST)
+    world.publisher.look_at_store()
+    await world.until(FIRST, lambda route: True)
+
+
+@pytest.mark.usefixtures("job", "patient")
+async def test_what_is_opened_while_all_is_published_anew_does_not_wait(
+    store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuild = Publisher.rebuild
+
+    async def meanwhile(self: Publisher, *given: Any, **named: Any) -> None:
+        await insert(store, FIRST)
+        await rebuild(self, *given, **named)
+
+    monkeypatch.setattr(Publisher, "rebuild", meanwhile)
+    async with publishing(store, redis, clock) as one:
+        await one.until(FIRST, lambda route: True)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_more_than_is_looked_at_at_once_does_not_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.sessions.snapshot.AT_ONCE", 1)
+    await world.open(endpoint="lab")
+    world.publisher._world.dirty_set.add_later([f"other{number}" for number in range(5)])
+    world.publisher.wake("j1")
+
+    async def all_looked_at() -> bool:
+        return not world.publisher.describe()["changed_jobs"]
+
+    await eventually(all_looked_at, seconds=8.0)
 
 
 @pytest.mark.usefixtures("job")

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.sessions.interval import Interval
+from tests.controller.conftest import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(64.0)
+
+
+@pytest.fixture
+def interval(clock: Clock) -> Interval:
+    return Interval(8.0, clock)
+
+
+def test_what_was_never_done_is_due(interval: Interval, clock: Clock) -> None:
+    # A monotonic clock may begin anywhere.
+    for clock.now in (-64.0, 0.0, 64.0):
+        assert interval.is_due
+        assert interval.left_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("passed", "left"), [(0.0, 8.0), (7.5, 0.5), (8.0, 0.0), (8.5, 0.0), (80.0, 0.0)]
+)
+def test_it_is_due_again_once_its_seconds_have_passed(
+    interval: Interval, clock: Clock, passed: float, left: float
+) -> None:
+    interval.begin()
+    clock.now += passed
+    assert interval.left_seconds == left
+    assert interval.is_due is (left == 0.0)
+
+
+def test_it_counts_from_when_it_was_done_last(interval: Interval, clock: Clock) -> None:
+    interval.begin()
+    clock.now += 20.0
+    interval.begin()
+    assert interval.left_seconds == 8.0
+
+
+def test_it_can_be_made_due(interval: Interval) -> None:
+    interval.begin()
+    interval.make_due()
+    assert interval.is_due
+    assert interval.left_seconds == 0.0
+    interval.begin()
+    assert not interval.is_due
