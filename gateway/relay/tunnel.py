@@ -11,10 +11,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
-from gateway.relay.ending.kernel import is_secured
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import FULL_READ, SMALL_READ
+from gateway.relay.turns import FULL_READ
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
@@ -59,7 +58,6 @@ class Tunnel(asyncio.Protocol):
         "path",
         "phase",
         "tick",
-        "timed_from",
         "timer",
         "tracker",
         "traffic",
@@ -81,9 +79,6 @@ class Tunnel(asyncio.Protocol):
         """Where bytes are counted; its session's from :meth:`begin` on."""
         self.browser = browser
         self.app = app
-        secured = is_secured(browser) or is_secured(app)
-        self.timed_from = SMALL_READ if secured else FULL_READ
-        """Bytes of a read, from which on it takes a turn: those that may not be all there is."""
         self.tracker = FrameTracker()
         self.traffic = path.meters.websocket
         self.phase = Phase.OPEN
@@ -148,7 +143,7 @@ class Tunnel(asyncio.Protocol):
         turns = self.turns
         if turns.crowded:
             turns.count_read(self)
-        if len(data) >= self.timed_from:  # nobody looks into it: less of it cannot take long
+        if len(data) >= FULL_READ:  # nobody looks into it: less of it cannot take long
             turns.take(self, data)
         elif not self.phase:
             # As receive() does it, without the call: most messages are small.
@@ -379,7 +374,7 @@ class AppSide(asyncio.Protocol):
         turns = tunnel.turns
         if turns.crowded:
             turns.count_read(self)
-        if len(data) < tunnel.timed_from:  # few of its frames are followed now
+        if len(data) < FULL_READ:  # few of its frames are followed now
             tunnel.from_app(data)
         else:
             turns.take(self, data)

@@ -12,8 +12,8 @@ for more before anything else runs, and does so up to 48 times: 2,000 connection
 something to read made turns of seconds, in which no timer, no answer of Redis and no other
 connection got on. Once a turn has lasted :data:`LONG_TURN_SECONDS`, a connection that is read is
 not read again before the next one. Where so many connections cannot exist, only reads that fill the
-buffer come more than once in a turn, and only these look at the clock. Under TLS what fills it may
-be 3,000 bytes for the one who reads: the rest is records' framing.
+buffer come more than once in a turn, and only these look at the clock. Of TLS, whose records may
+hold next to nothing, a few come in a turn (:mod:`gateway.relay.tls_records`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ TURN_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2
 """Bounds of the histogram; one turn may take 5 ms at most."""
 _SHORT_SECONDS: Final = TURN_SECONDS[0]
 SMALL_READ: Final = 3000
-"""A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use. So
-much is in 256 KiB of TLS records of one byte each, whatever the cipher."""
+"""A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use."""
 FULL_READ: Final = 250_000
 """From here on the loop would read again at once: uvloop's buffer is 256,000 bytes. What is less
 was all there was, unless it came by TLS."""
