@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.exchange import Exchange
 from gateway.core.downstream.phases import DUE, LEFT, NEXT, TAKES, Due, Event, Left, Phase, Takes
-from gateway.core.http.framing import LengthBody
+from gateway.core.http.framing import ChunkedBody, LengthBody
 from gateway.core.http.heads import HeadRefused
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class Connection(Exchange):
         elif self._waits_for_continue():
             # Not for good: it is asked to wait, and then looked at as any other.
             self.set_deadline(limits.app_head_seconds)
-            self.interims += 1
+            self.has_waited = True
         else:
             self.fail("body_timeout")
 
@@ -338,14 +338,25 @@ class Connection(Exchange):
 
     def _waits_for_continue(self) -> bool:
         """Say whether the browser sends nothing because the app has not asked it to."""
-        body, fields = self.request, self.reader.fields
         return (
-            fields is not None
-            and isinstance(body, LengthBody)
-            and body.left == fields.length
-            and not self.interims
+            not self.has_waited
+            and not self.was_continued
+            and self._is_untouched()
             and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.reader.crossing.lower()
         )
+
+    def continued(self) -> None:
+        """The app asks for the request's body: only from now on the browser can be slow."""
+        if self.phase is Phase.UPLOADING and not self.was_continued and self._is_untouched():
+            self.set_deadline(self.limits.slow_body_seconds)
+        self.was_continued = True
+
+    def _is_untouched(self) -> bool:
+        """Say whether nothing of the request's body has come."""
+        body, fields = self.request, self.reader.fields
+        if isinstance(body, ChunkedBody):
+            return not body.begun
+        return fields is not None and isinstance(body, LengthBody) and body.left == fields.length
 
     def app_stalled(self) -> None:
         """The app has taken nothing of the request for as long as it may."""

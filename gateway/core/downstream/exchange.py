@@ -71,6 +71,7 @@ class Exchange(ABC):
     __slots__ = (
         "date",
         "first",
+        "has_waited",
         "head",
         "heard",
         "inbox",
@@ -88,6 +89,7 @@ class Exchange(ABC):
         "uploaded",
         "upstream",
         "upstream_closes",
+        "was_continued",
         "write_full",
     )
 
@@ -117,6 +119,7 @@ class Exchange(ABC):
         self.response = None
         self.interims = self.uploaded = 0
         self.heard = self.reused = self.upstream_closes = False
+        self.has_waited = self.was_continued = False
 
     # What is done about it
 
@@ -147,6 +150,10 @@ class Exchange(ABC):
     @abstractmethod
     def responded(self, status: int) -> None:
         """Count a response whose head is there."""
+
+    @abstractmethod
+    def continued(self) -> None:
+        """The app asks for the request's body (100)."""
 
     @abstractmethod
     def move_request(self) -> None:
@@ -373,6 +380,8 @@ class Exchange(ABC):
         fields = head.fields
         if fields.chunked or fields.length > 0 or self.interims > self.limits.interim_responses:
             raise HeadRefused(BAD)
+        if head.status == 100:
+            self.continued()
         start = self.reader.start
         if start is None or start.minor == 0:
             return

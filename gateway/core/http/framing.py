@@ -130,10 +130,22 @@ class ChunkedBody:
         framed: Whether the other side gets chunks too, or the bare bytes (HTTP/1.0).
     """
 
-    __slots__ = ("_framed", "_left", "_pending", "_state", "_trailers", "done", "rest", "stopped")
+    __slots__ = (
+        "_framed",
+        "_left",
+        "_pending",
+        "_state",
+        "_trailers",
+        "begun",
+        "done",
+        "rest",
+        "stopped",
+    )
 
     def __init__(self, *, framed: bool = True) -> None:
         self._framed = framed
+        self.begun = False
+        """Whether any of it has come."""
         self._state = _SIZE
         self._left = 0
         self._pending = b""
@@ -147,6 +159,7 @@ class ChunkedBody:
         if self._state == _DATA and len(data) < self._left:
             self._left -= len(data)
             return data
+        self.begun = True
         if self._pending:
             data = self._pending + data
             self._pending = b""

@@ -58,6 +58,8 @@ class Machine(Connection):
         self.turns: list[Callable[[], None]] = []
         self.app: App | None = None
         self.over = False
+        self.deadline = 0.0
+        """In how many seconds, when it was set last; 0 for never."""
         self.worst = 0
         """The most that was kept of what the browser sent."""
 
@@ -99,7 +101,7 @@ class Machine(Connection):
         self.turns.append(go_on)
 
     def set_deadline(self, seconds: float) -> None:
-        """Deadlines pass when they are told to."""
+        self.deadline = seconds  # which passes when it is told to
 
     def connect(self) -> None:
         self.log.append("connect")

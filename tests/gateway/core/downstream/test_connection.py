@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -54,6 +55,48 @@ def test_one_pipelined_refusal_is_written_a_turn_and_none_while_the_browser_does
     m.set_write_full(False)
     m.turn()
     assert m.log.count("write 401") == 3
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 9", b"Transfer-Encoding: chunked"])
+def test_who_waits_for_100_continue_is_given_the_apps_time_once(framing: bytes) -> None:
+    m = Machine()
+    m.receive(b"POST / HTTP/1.1\r\nHost: a.b\r\nExpect: 100-Continue\r\n%b\r\n\r\n" % framing)
+    m.dialled()
+    assert m.deadline == m.limits.slow_body_seconds
+    m.deadline_passed()
+    assert m.deadline == m.limits.app_head_seconds
+    m.deadline_passed()
+    assert m.log[-2:] == ["write 408", "linger"]
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 9", b"Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_upload_has_its_time_from_100_continue_on(framing: bytes, waits: bool) -> None:
+    m = Machine()
+    m.receive(b"POST / HTTP/1.1\r\nHost: a.b\r\nExpect: 100-continue\r\n%b\r\n\r\n" % framing)
+    m.dialled()
+    if waits:
+        m.deadline_passed()
+    m.deadline = 0.001
+    m.response_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert m.deadline == m.limits.slow_body_seconds
+    m.deadline = 0.001
+    m.response_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert m.deadline == 0.001
+    m.deadline_passed()
+    assert m.log[-2:] == ["write 408", "linger"]
+
+
+def test_a_hint_is_no_leave_to_send_and_who_has_begun_waits_for_none() -> None:
+    for first, hint, status in ((b"", b"103 Early Hints", None), (b"x", b"100 Continue", 408)):
+        m = Machine()
+        m.receive(POST.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n") + first)
+        m.dialled()
+        m.deadline = 0.001
+        m.response_received(b"HTTP/1.1 %b\r\n\r\n" % hint)
+        assert m.deadline == 0.001
+        m.deadline_passed()
+        assert (f"write {status}" in m.log) == (status is not None)
 
 
 def test_reading_stops_while_enough_waits_and_goes_on_when_it_is_used_up() -> None:
