@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
@@ -22,6 +22,7 @@ from gateway.relay.http.upstream import UpstreamConnection
 from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
+from gateway.relay.wheel import TICK_SECONDS
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
     from gateway.relay.context import Context
-
-_OFTEN_SECONDS: Final = 60.0
-"""A deadline that is further away waits until the wheel asks anyway."""
 
 
 class Admits(Protocol):
@@ -267,7 +265,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             self.deadline = 0.0
             return
         self.deadline = self.loop.time() + seconds
-        if not self.tick or seconds < _OFTEN_SECONDS:
+        if not 0 < self.tick * TICK_SECONDS <= self.deadline:
             self.context.wheel.arm(self, self.deadline)
 
     def limited(self, refusal: Refusal) -> Refusal:

@@ -11,6 +11,7 @@ import pytest
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.downstream.phases import Phase
 from gateway.core.limits.values import Limits
+from gateway.relay.wheel import TICK_SECONDS
 from tests.gateway.relay.harness import (
     BASE,
     FROM_HERE,
@@ -131,6 +132,19 @@ async def test_a_kept_decision_ends_with_the_grant_even_if_nobody_says_so() -> N
         now[0] += 4000
         browser.send(request())
         assert status_of((await browser.answer())[0]) == 401
+
+
+async def test_a_deadline_that_comes_sooner_than_the_one_before_is_kept() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        (connection,) = r.connections
+        wheel = connection.context.wheel
+        # As the wheel does with who was waiting for the app when it asked.
+        wheel.disarm(connection)
+        wheel.arm(connection, connection.deadline)
+        app.send(answer())
+        await browser.answer()
+        assert connection.tick * TICK_SECONDS <= connection.deadline + TICK_SECONDS
 
 
 @pytest.mark.parametrize("target", ["10.0.0.1", "169.254.169.254", "0.0.0.0", "::ffff:10.0.0.1"])
