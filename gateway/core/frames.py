@@ -16,6 +16,7 @@ except ImportError:  # where there is no wheel for the machine
 CLOSE_NORMAL: Final = 1000
 CLOSE_UNSUPPORTED: Final = 1003
 NO_STATUS: Final = 1005
+CLOSE_NO_TEXT: Final = 1007
 CLOSE_REFUSED: Final = 1008
 CLOSE_FAILED: Final = 1011
 """Codes of RFC 6455, section 7.4.1; those of our own are in :mod:`gateway.core.access.answers`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from websockets.frames import Frame, Opcode
 
-from gateway.core.frames import CLOSE_REFUSED
+from gateway.core.frames import CLOSE_NO_TEXT, CLOSE_REFUSED
 from gateway.relay.bridge.upstream_connections import WebSocketUpstream, open_socket
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge
 from gateway.relay.dial import DialFailed
@@ -128,7 +128,9 @@ class TerminalBridge(WebSocketBridge):
         if not frame.fin:
             return
         self._text = None
-        if self._hub is not None and not (self._views and _is_input(bytes(text))):
+        if not _is_utf8(text):
+            self.close(CLOSE_NO_TEXT, "the text is not UTF-8")
+        elif self._hub is not None and not (self._views and _is_input(bytes(text))):
             self._hub.send_frame(Frame(Opcode.TEXT, bytes(text)))
 
 
@@ -144,6 +146,15 @@ def hub_query(head: bytes) -> str:
         found[1] or found[3]: piece for piece in pieces if (found := _WANTED.fullmatch(piece))
     }
     return b"&".join(wanted.values()).decode("ascii")
+
+
+def _is_utf8(text: bytearray) -> bool:
+    """Say whether a message is a text (RFC 6455, section 8.1)."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_input(text: bytes) -> bool:

@@ -333,6 +333,20 @@ async def test_a_message_that_is_too_long_ends_it(world: World) -> None:
             assert (await read_close(socket))[0] == 1008
 
 
+@pytest.mark.parametrize("mode", ["control", "view"])
+async def test_a_text_that_is_no_utf_8_ends_it_and_reaches_nobody(world: World, mode: str) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        async with typing(world, sid, mode=mode) as socket:
+            await read(socket)
+            whole = '{"type":"ping","of":"ä"}'.encode()
+            await socket.send((whole[:-3], whole[-3:]), text=True)
+            await socket.send((b'{"type":"ping"', b"\xc3}"), text=True)
+            assert (await read_close(socket))[0] == 1007
+        await hub.closed.wait()
+        assert hub.received == [whole.decode()]
+
+
 async def test_a_megabyte_of_scrollback_and_of_paste_crosses(world: World) -> None:
     block = bytes(range(256)) * 4096
 
