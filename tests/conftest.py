@@ -135,10 +135,18 @@ def pytest_sessionfinish() -> None:
     warm.close()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are long are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a tool that is not here; under CI let it fail instead."""
+    """Skip what needs a tool that is not here; under CI let it fail instead.
+
+    On plain asyncio's loop nothing of the product ever runs: what is tested on both loops is so
+    in the long run alone.
+    """
     found: dict[str, bool] = {}
     for item in items:
+        chosen = getattr(getattr(item, "callspec", None), "params", {})
+        if asyncio.new_event_loop in chosen.values():
+            item.add_marker(pytest.mark.long)
         for marker in item.iter_markers("needs"):
             for tool in marker.args:
                 find, remedy = TOOLS[tool]

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, Final
 
 from aiohttp import web
-from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
@@ -22,6 +21,9 @@ class Described:
     """A description, and in what responses disagree with it."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
+        # It makes parsers of all formats that there are, for a second, as it is imported.
+        from jsonschema import Draft202012Validator
+
         self.document = document
         self.wrong: list[str] = []
         resource = Resource.from_contents(document, default_specification=DRAFT202012)

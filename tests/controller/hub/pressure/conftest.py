@@ -1,4 +1,4 @@
-"""The loop that the hub runs on in production, and plain asyncio's."""
+"""The loop that the hub runs on in production; in the long run plain asyncio's, too."""
 
 from __future__ import annotations
 
