@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.access.answers import CLOSE_DRAINING
+from gateway.core.access.answers import CLOSE_DRAINING, CLOSE_TRY_AGAIN
 from gateway.core.http.framing import Body, FramingError
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
@@ -20,6 +20,9 @@ from gateway.relay.turns import SMALL_READ
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
     from gateway.relay.context import Context
+
+_OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_TRY_AGAIN})
+"""Ends after which the browser may come back by the same right."""
 
 
 class PageConnection(asyncio.Protocol):
@@ -98,10 +101,16 @@ class PageConnection(asyncio.Protocol):
         return self._access_right
 
     def end(self, ending: Ending) -> None:
-        """Reset the connection: an answer that was under way must not look complete."""
-        if ending.close_code == CLOSE_DRAINING:
-            return
-        reset(self._browser)
+        """Reset the connection: an answer that was under way must not look complete.
+
+        What becomes of the app is nothing to a page: where the session starts, or moves, it goes
+        on, and may still be ended.
+        """
+        if ending.close_code not in _OF_THE_APP:
+            reset(self._browser)
+        elif not self._browser.is_closing():
+            self._path.parts.live.discard(self)
+            self._path.parts.live.add(self)
 
     # What the browser's transport calls
 

@@ -314,6 +314,28 @@ async def test_an_answer_under_way_is_reset_when_its_grant_ends() -> None:
         assert len(r.live) == 0
 
 
+@pytest.mark.parametrize("change", [{"state": "starting"}, {"target": {"id": "pod2"}}])
+async def test_a_page_goes_on_whatever_becomes_of_the_app_and_ends_with_the_grant(
+    change: dict[str, object],
+) -> None:
+    async with with_pages() as (r, pages):
+        slow = request("/.fumarole/open", "Origin: " + ORIGIN, "Content-Length: 4", method="POST")
+        browser, other = await r.browser(), await r.browser()
+        for one in (browser, other):
+            one.send(slow + b"to")
+        while len(r.live) < 2:
+            await asyncio.sleep(0)
+        r.world.upsert(route(r.app.port, **change))
+        browser.send(b"ld")
+        assert status_of(await browser.head()) == 200
+        assert pages.bodies == [b"told"]
+        r.world.revoke(sid=SID)
+        with pytest.raises(ConnectionResetError):
+            await other.rest()
+        await browser.gone()
+        assert len(r.live) == len(r.live.leaving) == 0
+
+
 async def test_a_browser_that_leaves_ends_its_page() -> None:
     async with with_pages() as (r, _):
         browser = await r.browser()
