@@ -25,13 +25,14 @@ from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.origins import problems_with
+from controller.jobs.spec.pod_names import has_a_task, same_pod_names
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.tools.shape import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.plain import plain_text
 from controller.store.database import Transaction
 from controller.store.jobs.between_jobs.mount_points import hold_mount_points
-from controller.store.jobs.job_rows import JobRecord, lock_job, move_job
+from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, move_job
 from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     companions_of,
@@ -251,10 +252,34 @@ class SubmitActions:
         return made
 
     async def _wait_for_others(self, record: JobRecord, plan: Plan) -> None:
-        if plan.waiting:
-            text = plain_text(f"waiting for {plan.waiting[0]}", LONGEST_MESSAGE)
+        awaited = plan.waiting[0] if plan.waiting else await self._has_pods_so_named(record, plan)
+        if awaited:
+            text = plain_text(f"waiting for {awaited}", LONGEST_MESSAGE)
             await self._records.tell(record, reason="preparing", message=text)
             raise RequeueAfter(self._patience(record))
+
+    async def _has_pods_so_named(self, record: JobRecord, plan: Plan) -> str | None:
+        """Return what to wait for where another job has, or will have, pods of the same names.
+
+        Of two that are not submitted yet, the one that was accepted first goes first.
+        """
+        wanted = same_pod_names(plan.job) if record.tool is None else {}
+        if not wanted:
+            return None
+        async with self._records.read() as transaction:
+            found = await find_jobs(transaction, wanted)
+        for other in found.values():
+            tasks = wanted[other.id]
+            if other.namespace != record.namespace or not has_a_task(other.spec, tasks):
+                continue
+            if not other.is_final:
+                first = (other.created_at, other.id) < (record.created_at, record.id)
+                taken = other.uid is not None or first
+            else:
+                taken = bool(await self._cluster.find_pods(other.namespace, other.id))
+            if taken:
+                return f"the job {other.id} and its pods, which have the same names, to be gone"
+        return None
 
     async def _hold_mount_points(self, record: JobRecord, plan: Plan) -> None:
         """Keep the output folder from being cleaned until the job is over."""

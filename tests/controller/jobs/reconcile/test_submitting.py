@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import os
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -10,7 +13,7 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.reconcile.plugin_calls import PluginCalls
+from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
@@ -76,19 +79,26 @@ async def submit(
     **spec: Any,
 ) -> JobRecord:
     record = make_record(spec={**make_record().spec, **spec})
+    record = replace(record, id=record.spec["id"])
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
     records = JobRecords(store, term=term, vault=Vault([os.urandom(32)]), clock=clock)
     prerequisites = prerequisites or Prerequisites()
+    actions = SubmitActions(
+        records,
+        pipeline=pipeline,
+        cluster=cluster,
+        prerequisites=prerequisites,
+        calls=PluginCalls(),
+    )
     try:
-        await SubmitActions(
-            records,
-            pipeline=pipeline,
-            cluster=cluster,
-            prerequisites=prerequisites,
-            calls=PluginCalls(),
-        ).submit(record)
+        # On a busy machine the plan takes longer than a worker waits for it.
+        while True:
+            with suppress(StillRunning):
+                await actions.submit(record)
+                break
+            await asyncio.sleep(0.05)
     finally:
         async with store.read() as transaction:
             found = await find_job(transaction, record.id)
@@ -224,3 +234,58 @@ async def test_what_is_too_large_ends_the_job(
     record = await submit(store, clock, cluster, pipeline_of())
     assert (record.outcome, record.end_reason) == ("FAILURE", "refused")
     assert message in (record.end_message or "")
+
+
+class Named(Cluster):
+    """A cluster in which pods of jobs that are over may still be."""
+
+    def __init__(self, *has_pods: str) -> None:
+        super().__init__(Invalid("made after all", status=422))
+        self.has_pods = has_pods
+
+    async def find_pods(self, _namespace: str, job_id: str) -> list[str]:
+        return [job_id] if job_id in self.has_pods else []
+
+
+@pytest.mark.parametrize(
+    ("values", "has_pods", "waits"),
+    [
+        ({"uid": "u"}, (), True), ({"uid": "u", "namespace": "other"}, (), False),
+        ({"uid": "u", "tasks": [{"name": "b"}]}, (), False),
+        ({"created_at": -1.0}, (), True), ({"created_at": 1.0}, (), False),
+        ({"uid": "u", "state": "SUCCESS"}, ("a",), True),
+        ({"uid": "u", "state": "SUCCESS"}, (), False),
+    ],
+    ids=["submitted", "elsewhere", "other-task", "first", "second", "pods-left", "gone"],
+)  # fmt: skip
+async def test_a_job_waits_for_another_one_whose_pods_have_its_pods_names(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, Any], has_pods: tuple[str, ...], waits: bool,
+) -> None:  # fmt: skip
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
+    values = dict(values)
+    tasks = values.pop("tasks", [{"name": "b-job"}])
+    base = make_record()
+    spec = {**base.spec, "id": "a", "tasks": tasks}
+    values["created_at"] = base.created_at + values.get("created_at", 0.0)
+    other = replace(base, id="a", spec=spec, **values)
+    async with store.write() as transaction:
+        await insert_job(transaction, other, labels={})
+    cluster = Named(*has_pods)
+    if not waits:
+        record = await submit(store, clock, cluster, pipeline_of(), id="a-b")
+        assert (record.end_reason, cluster.made) == ("refused", ["job"])
+        return
+    with pytest.raises(RequeueAfter):
+        await submit(store, clock, cluster, pipeline_of(), id="a-b")
+    assert cluster.made == []
+    async with store.read() as transaction:
+        found = await find_job(transaction, "a-b")
+    assert found is not None
+    assert found.reason == "preparing"
+    assert found.message == (
+        "waiting for the job a and its pods, which have the same names, to be gone"
+    )

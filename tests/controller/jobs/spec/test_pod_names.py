@@ -1,0 +1,44 @@
+"""Jobs whose pods would have the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.spec.pod_names import has_a_task, same_pod_names
+from controller.volcano.names import pod_name
+from tests.controller.samples import make_job
+
+
+def other_jobs(job_id: str, *tasks: str) -> dict[str, set[str]]:
+    more = {"tasks": [{"name": name} for name in tasks]} if tasks else {}
+    return {id_: set(names) for id_, names in same_pod_names(make_job(id=job_id, **more)).items()}
+
+
+def test_a_hyphen_may_belong_to_the_identifier_or_to_the_task() -> None:
+    assert other_jobs("exp-train") == {"exp": {"train-job"}}
+    assert other_jobs("exp", "train-job") == {"exp-train": {"job"}}
+    assert other_jobs("a-b", "c", "d-e") == {"a": {"b-c", "b-d-e"}, "a-b-d": {"e"}}
+    # No task begins with a digit, nor is one as long as that.
+    assert other_jobs("sweep-0") == {}
+    assert other_jobs("a-0123456789ab") == {}
+
+
+@given(st.lists(st.sampled_from(["a", "b1", "-", "0"]), max_size=8), st.data())
+def test_what_is_found_has_pods_of_the_same_name(parts: list[str], data: st.DataObject) -> None:
+    middle = "".join(parts)
+    job_id, task = f"x{middle}y", data.draw(st.sampled_from(["job", "a-b", "w-1-z"]))
+    for other, tasks in same_pod_names(make_job(id=job_id, tasks=[{"name": task}])).items():
+        assert other != job_id
+        assert {pod_name(other, name, 0) for name in tasks} == {pod_name(job_id, task, 0)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "has"),
+    [({}, True), ({"tasks": [{"name": "a"}, {"name": "job"}]}, True), ({"tasks": [{}, 3]}, False)],
+)
+def test_a_job_without_tasks_has_one(spec: dict[str, Any], has: bool) -> None:
+    assert has_a_task(spec, {"job"}) is has
