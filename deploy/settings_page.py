@@ -24,7 +24,12 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs/settings.md"
 _OTHERS: Final = ("KUBERNETES_SERVICE_HOST",)
 _NEEDED: Final = object()
 _ROW: Final = re.compile(r"^\| `([A-Z0-9_]+)` \|.*\| (.*?) ?\|$")
-_UNITS: Final = (("_SECONDS", "seconds"), ("_BYTES", "bytes"), ("_FILE", "file"))
+_UNITS: Final = (
+    ("_SECONDS", "seconds"),
+    ("_BYTES", "bytes"),
+    ("_FILE", "file"),
+    ("KUBECONFIG", "file"),
+)
 _TYPES: Final = (
     ("bool", "yes or no"),
     ("float", "number"),

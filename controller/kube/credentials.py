@@ -154,10 +154,19 @@ class Credentials:
                 async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
                     await load_kube_config(file, client_configuration=configuration)
         except _MALFORMED as error:
-            raise Unavailable(f"no usable Kubernetes configuration: {error}") from error
+            raise Unavailable(f"no usable Kubernetes configuration: {self._why(error)}") from error
         # A file that a token is read from may end with a line break; client-go trims it, too.
         keys = configuration.api_key.items()
         configuration.api_key = {name: key.strip() for name, key in keys}
+
+    def _why(self, error: Exception) -> str:
+        """Say which file is meant; the library's own words often name none."""
+        if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            return str(error)
+        file = self._kubeconfig or Path("~/.kube/config")
+        if self._kubeconfig is None and not file.expanduser().exists():
+            return f"KUBECONFIG is not set, this is no pod, and there is no {file}"
+        return f"{file}: {type(error).__name__}: {error}"
 
 
 def _read_certificates(configuration: Configuration) -> Certificates:

@@ -243,3 +243,21 @@ async def test_a_program_that_gives_nothing_any_more_takes_nothing_away(
             await kube.get(PODS, "a", "ns")
             answer.write_text(json.dumps(said | {"status": {}}))
             await kube.get(PODS, "a", "ns")
+
+
+@pytest.mark.parametrize("content", ["a word", "[", "{}", None])
+async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "config"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(Unavailable, match=rf"configuration: {file}: "):
+        await credentials.Credentials(file).load()
+
+
+async def test_without_any_configuration_the_places_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(Unavailable, match="KUBECONFIG is not set, this is no pod, and there is no"):
+        await credentials.Credentials(None).load()
