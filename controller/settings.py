@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from controller.store import postgresql
 from controller.volcano.network import Dns
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
-from shared.jose.jwks import key_source
+from shared.jose.jwks import read_key_source
 from shared.jose.signing_keys import read_signing_keys
 from shared.log import LogSettings, read_log_settings
 from shared.networks import NOT_THE_WORLD, Network
@@ -31,6 +32,7 @@ from shared.route_table.signed_table import TableSigner
 from shared.settings import (
     Environment,
     count,
+    existing_file,
     is_loopback_name,
     key_file,
     listen_address,
@@ -49,6 +51,8 @@ Address = tuple[str, int]
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL_PAIR = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.ASCII)
+_STATE_FOLDER: Final = "FUMAROLE_CONTROLLER_STATE_FOLDER"
+_STORE_URL: Final = "FUMAROLE_CONTROLLER_STORE_URL"
 _STAND_IN_URL = urlsplit("https://missing.invalid")
 
 _MOST_DRY_RUN_SECONDS = 10.0
@@ -210,7 +214,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         bus_signer=environment.optional(
             "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, instance)
         ),
-        kubeconfig=environment.optional("KUBECONFIG", Path),
+        kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
         dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
         hook_seconds=read("FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()),
@@ -222,7 +226,9 @@ def read_settings(environment: Environment) -> ControllerSettings:
         webhooks=_webhooks(environment, leads="reconciler" in roles),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
-        token_jwks=needed("FUMAROLE_CONTROLLER_TOKEN_JWKS", key_source, ""),
+        token_jwks=read_key_source(
+            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=roles != {"hub"}
+        ),
         token_longest_seconds=read(
             "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", _period, LONGEST_SERVICE_SECONDS
         ),
@@ -370,12 +376,11 @@ def _dns(environment: Environment) -> Dns:
 
 
 def _store_url(environment: Environment) -> str:
-    folder = environment.optional("FUMAROLE_CONTROLLER_STATE_FOLDER", _folder)
-    url = environment.optional("FUMAROLE_CONTROLLER_STORE_URL", _database_url)
-    if url is None and folder is None:
+    folder = environment.optional(_STATE_FOLDER, _folder)
+    url = environment.optional(_STORE_URL, _database_url)
+    if not any(map(environment.is_set, (_STATE_FOLDER, _STORE_URL))):
         environment.problem(
-            "FUMAROLE_CONTROLLER_STATE_FOLDER",
-            "is not set, and neither is FUMAROLE_CONTROLLER_STORE_URL: the store must be somewhere",
+            _STATE_FOLDER, f"is not set, and neither is {_STORE_URL}: the store must be somewhere"
         )
     # As a URL of parts: a folder's name may hold what means something in a URL.
     return url or str(sa.URL.create("sqlite", database=f"{folder or ''}/store.db"))
@@ -482,6 +487,19 @@ def _folder(raw: str) -> Path:
     path = Path(raw)
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path.absolute()
+
+
+def _kubeconfig(raw: str) -> Path:
+    """Return a path, or a list of paths of which one at least can be read, as kubectl takes it."""
+    troubles = list[OSError]()
+    for path in raw.split(os.pathsep):
+        try:
+            existing_file(path)
+        except OSError as error:
+            troubles.append(error)
+        else:
+            return Path(raw)
+    raise troubles[0]
 
 
 def _database_url(raw: str) -> str:

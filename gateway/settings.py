@@ -19,7 +19,7 @@ from gateway.relay.dial import make_trust
 from gateway.tls import make_tls_context
 from shared.bus import check_url
 from shared.errors import BadKeySet
-from shared.jose.jwks import key_source
+from shared.jose.jwks import read_key_source
 from shared.jose.jws import KeySet, read_key_set
 from shared.log import LogSettings, read_log_settings
 from shared.networks import Network
@@ -107,7 +107,7 @@ def settings_from(env: Environment) -> Settings:
         ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
         site=site,
         token_issuer=issuer,
-        token_jwks=env.required("FUMAROLE_GATEWAY_TOKEN_JWKS", key_source, ""),
+        token_jwks=read_key_source(env, "FUMAROLE_GATEWAY_TOKEN_JWKS"),
         grant_keys=grant_keys,
         assertion_key_file=env.optional("FUMAROLE_GATEWAY_ASSERTION_KEY_FILE", _assertion_keys),
         upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),

@@ -27,6 +27,9 @@ _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
 )
+_OURS = "FUMAROLE_"
+_PROGRAMS = ("FUMAROLE_CONTROLLER_", "FUMAROLE_GATEWAY_", "FUMAROLE_PLUGIN_")
+"""A program knows all settings that begin with its own; another's it does not know."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -47,20 +50,18 @@ class Environment:
         """Return what is set, begins with a prefix, and is no setting, once all have been read.
 
         A misspelt name would leave a default in force, and some defaults are wider than what was
-        meant.
+        meant. Of names without any program's prefix those count that resemble a setting.
         """
-        found = (
-            name
-            for name in sorted(self._values)
-            if name.startswith(prefixes)
-            and name not in self._known
-            and not _SERVICE_LINK.fullmatch(name)
-        )
-        return [self._unknown(name) for name in found]
-
-    def _unknown(self, name: str) -> str:
-        meant = difflib.get_close_matches(name, sorted(self._known), n=1, cutoff=0.8)
-        return f"{name} is no setting" + (f"; {meant[0]} is one" if meant else "")
+        found = []
+        for name in sorted(self._values):
+            own = name.startswith(prefixes)
+            is_shared = name.startswith(_OURS) and not name.startswith(_PROGRAMS)
+            if name in self._known or _SERVICE_LINK.fullmatch(name) or not (own or is_shared):
+                continue
+            meant = difflib.get_close_matches(name, sorted(self._known), n=1, cutoff=0.8)
+            if own or meant:
+                found.append(f"{name} is no setting" + (f"; {meant[0]} is one" if meant else ""))
+        return found
 
     def check(self) -> None:
         """Raise SettingsError with all problems, if there were any."""
@@ -68,12 +69,17 @@ class Environment:
             raise SettingsError(self.problems)
 
     def problem(self, name: str, text: str) -> None:
-        """Note that *name* is wrong."""
-        self.problems.append(f"{name} {text}")
+        """Note that *name* is wrong; again changes nothing."""
+        if (problem := f"{name} {text}") not in self.problems:
+            self.problems.append(problem)
 
     def warning(self, name: str, text: str) -> None:
         """Note what *name* allows that its operator should know."""
         self.warnings.append(f"{name} {text}")
+
+    def is_set(self, name: str) -> bool:
+        """Say whether *name* has a value, right or wrong."""
+        return bool(self._values.get(name, "").strip())
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
         """Return the parsed value, or None where it is not set."""
@@ -96,7 +102,7 @@ class Environment:
     def required(self, name: str, parse: Callable[[str], T], stand_in: T) -> T:
         """Return the parsed value; *stand_in* after noting that it is missing."""
         self._known.add(name)
-        if not self._values.get(name, "").strip():
+        if not self.is_set(name):
             self.problem(name, "is not set")
             return stand_in
         return self.value(name, parse, stand_in)

@@ -16,7 +16,7 @@ import aiohttp
 
 from shared.errors import BadKeySet
 from shared.jose.jws import KeySet, read_key_set
-from shared.settings import web_url
+from shared.settings import Environment, web_url
 
 REFRESH_SECONDS: Final = 300.0
 UNKNOWN_KID_SECONDS: Final = 10.0
@@ -120,3 +120,15 @@ def key_source(raw: str) -> str:
     if "://" in raw:
         web_url(raw)
     return raw
+
+
+def read_key_source(environment: Environment, name: str, *, needed: bool = True) -> str:
+    """Return the setting *name*, or nothing; warn of a file that is not there yet.
+
+    It is no mistake: the file is looked for again, and until then no token verifies.
+    """
+    read = environment.required if needed else environment.value
+    source = read(name, key_source, "")
+    if source and "://" not in source and not Path(source).is_file():
+        environment.warning(name, f"names no file: no token verifies until {source} is there")
+    return source

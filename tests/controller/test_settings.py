@@ -191,3 +191,32 @@ def test_a_rule_for_names_that_admits_everything_cannot_be_set(
 ) -> None:
     with pytest.raises(SettingsError, match="DNS"):
         read(values | changed)
+
+
+def test_a_folder_that_cannot_be_made_is_one_problem(values: dict[str, str]) -> None:
+    with pytest.raises(SettingsError) as error:
+        read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": "/proc/no"})
+    [problem] = error.value.problems
+    assert problem.startswith("FUMAROLE_CONTROLLER_STATE_FOLDER is wrong: ")
+
+
+def test_a_kubeconfig_is_a_file_or_a_list_with_one(values: dict[str, str], tmp_path: Path) -> None:
+    there = tmp_path / "config"
+    there.write_text("")
+    for given in (f"{there}", f"/no/file:{there}"):
+        assert read(values | {"KUBECONFIG": given}).kubeconfig == Path(given)
+    for given in ("/no/file", "/no/file:/no/other", str(tmp_path)):
+        with pytest.raises(SettingsError, match="KUBECONFIG is wrong: "):
+            read(values | {"KUBECONFIG": given})
+
+
+def test_a_key_set_that_is_not_there_yet_is_warned_about(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    keys, name = tmp_path / "keys.json", "FUMAROLE_CONTROLLER_TOKEN_JWKS"
+    for there in (False, True):
+        environment = Environment(values | {name: str(keys)})
+        read_settings(environment)
+        environment.check()
+        assert any(name in one for one in environment.warnings) is not there
+        keys.touch()

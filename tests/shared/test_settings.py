@@ -48,6 +48,30 @@ def test_a_misspelt_setting_is_warned_about(capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_a_misspelt_name_of_no_program_is_warned_about_where_it_resembles_a_setting(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def read(environment: Environment) -> str | None:
+        environment.optional("FUMAROLE_GATEWAY_LISTEN", settings.text)
+        return environment.optional("FUMAROLE_REDIS_URL", settings.text)
+
+    misspelt = dict.fromkeys(("FUMAROLE_REDIS_URI", "FUMAROLE_GATEWY_LISTEN"), "a")
+    others = ("FUMAROLE_CLUSTER_SEED", "FUMAROLE_CONTROLLER_LISTEN", "FUMAROLE_REDIS_PORT")
+    prefix = "FUMAROLE_GATEWAY_"
+    assert settings.or_exit(read, misspelt | dict.fromkeys(others, "b"), prefix=prefix) is None
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: FUMAROLE_GATEWY_LISTEN is no setting; FUMAROLE_GATEWAY_LISTEN is one",
+        "warning: FUMAROLE_REDIS_URI is no setting; FUMAROLE_REDIS_URL is one",
+    ]
+
+
+def test_the_same_problem_is_told_once() -> None:
+    environment = Environment({"A": "x"})
+    for _ in range(2):
+        environment.optional("A", settings.seconds)
+    assert environment.problems == ["A is wrong: not a number of seconds, 0 or more"]
+
+
 def test_an_empty_setting_is_one_that_is_not_set() -> None:
     environment = Environment({"A": "", "B": "  "})
     assert environment.value("A", settings.seconds, 3.0) == 3.0
