@@ -105,8 +105,7 @@ def after_failure(
 
 def _has_paid_for_evictions(seen: ObservedState, job: ObservedJob) -> bool:
     """Say whether Volcano gave it up for a count of retries in which evictions are."""
-    given_up = 0 < job.max_retry <= job.retries
-    return given_up and retries_of(job.retries, seen.runs.values()) < job.max_retry
+    return retries_of(job.retries, seen.runs.values()) < job.max_retry <= job.retries
 
 
 def _is_ordered(record: JobRecord) -> bool:

@@ -75,13 +75,14 @@ def _is_newer(job: ObservedJob, record: JobRecord) -> bool:
     return job.attempt > record.attempt and job.uid != record.uid
 
 
-_ON_PURPOSE: Final[Mapping[str, Outcome]] = MappingProxyType(
-    {"SUCCESS": State.SUCCESS, "FAILURE": State.FAILURE, "EXPIRED": State.EXPIRED}
+_ON_PURPOSE: Final[Mapping[str | None, Outcome]] = MappingProxyType(
+    {"FAILURE": State.FAILURE, "EXPIRED": State.EXPIRED}
 )
+"""Any other end that somebody asked for is a success."""
 
 
 def _ended_on_purpose(record: JobRecord) -> Conclude:
-    outcome = _ON_PURPOSE.get(record.end_state or "", State.SUCCESS)
+    outcome = _ON_PURPOSE.get(record.end_state, State.SUCCESS)
     reason, message = record.end_reason or "asked", record.end_message or "ended as asked"
     return Conclude(outcome, reason, message, record.end_details)
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.states import State
-from controller.jobs.reconcile.lifecycle.failure import MOST_ATTEMPTS
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
@@ -82,6 +81,13 @@ def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
 
 
+def test_a_failure_without_a_word_of_its_own_that_a_pod_explains_is_an_end() -> None:
+    text = "job 0 failed on its node: OutOfcpu: no room"
+    full = make_pod(phase="Failed", running=False, reason="OutOfcpu", message="no room")
+    step = decide(make_seen(RUNS, make_observed("Failed"), full))
+    assert step == Conclude(State.FAILURE, "failed", text)
+
+
 QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}
 
 
@@ -105,7 +111,8 @@ def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attem
 
 def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
     for_good = map(refused, ("pod_security", "limit_range", "admission"))
-    for step in (*for_good, refused("quota", attempt=MOST_ATTEMPTS)):
+    assert isinstance(refused("quota", attempt=499), StartNextAttempt)
+    for step in (*for_good, refused("quota", attempt=500)):
         assert step == Conclude(State.FAILURE, "refused", "exceeded quota")
 
 
@@ -211,14 +218,18 @@ def test_another_attempt_says_why() -> None:
     evicted = ran(code=137, reason="Evicted")
     step = after_pods(step_of(job(on("RestartJob")), evicted, evictions_allowed=1))
     assert isinstance(step, StartNextAttempt)
-    assert (step.why, step.message.endswith("; submitted again")) == ("evicted", True)
+    assert step.why == "evicted"
+    assert step.message == "job 0 was evicted: Evicted; submitted again"
     gives_up: dict[str, Any] = {"retries": 2, "max_retry": 2}
     # It was made good for, at the cost of a retry that another failure needed.
     before = ran(code=137, at=5.0, reason="Evicted", pod_uid="before", seen_at=0.5)
     record = job(on("AbortJob", exit_code=99))
     step = after_pods(step_of(record, before, ran(), evictions_allowed=1, **gives_up))
     assert isinstance(step, StartNextAttempt)
-    assert step.message.endswith("; submitted again: retries that went to evictions are given back")
+    assert step.message == (
+        "job 0 ended with exit code 7; submitted again: "
+        "retries that went to evictions are given back"
+    )
 
 
 def test_where_nothing_says_what_applied_nothing_is_started_again() -> None:

@@ -24,7 +24,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.names import FIRST_START_ANNOTATION
-from controller.volcano.observed import Ended, ObservedPod
+from controller.volcano.observed import Ended, ObservedPod, Stuck
 from tests.controller.jobs.history.test_retries import job, step_of
 from tests.controller.jobs.reconcile.lifecycle.records import KEPT, RUNS, SUBMITTED, confirmed
 from tests.controller.samples import (
@@ -133,6 +133,25 @@ def test_why_a_job_waits_is_not_told_anew_for_every_number(
     record: JobRecord, now: float, step: Step
 ) -> None:
     assert decide(make_seen(record, make_observed("Pending"), now=now)) == step
+
+
+def test_what_was_wrong_with_an_image_is_told_on_while_a_kubelet_only_pauses() -> None:
+    def pulls(message: str) -> ObservedPod:
+        stuck = Stuck(container="job", reason="ImagePullBackOff", message=message, image="nope:1")
+        return make_pod(running=False, node="n1", stuck=stuck)
+
+    waits = make_observed("Pending")
+    told = decide(make_seen(SUBMITTED, waits, pulls("not found")))
+    assert isinstance(told, Note)
+    assert told.message == "the image cannot be pulled: nope:1: not found"
+    record = replace(SUBMITTED, reason=told.reason, message=told.message, details=told.details)
+    pauses = pulls('Back-off pulling image "nope:1"')
+    assert decide(make_seen(record, waits, pauses)) == Rest()
+
+
+def test_a_job_that_waits_after_it_has_run_is_not_told_to_have_begun() -> None:
+    waits = replace(SUBMITTED, reason="restarting", message="starting again")
+    assert decide(make_seen(waits, make_observed("Restarting", ran=True))) == Rest()
 
 
 def test_a_job_that_runs_is_told_and_then_started() -> None:
@@ -293,9 +312,7 @@ def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt()
                         kept='{"first-start": "2.0"}')  # fmt: skip
     assert decide(make_seen(suspended, aborted)) == Rest()
     resumed = replace(suspended, desired="run")
-    assert isinstance(step := decide(make_seen(resumed, aborted)), StartNextAttempt)
-    assert step.why == "resumed"
+    again = StartNextAttempt("resumed", "resumed, and submitted again")
+    assert decide(make_seen(resumed, aborted)) == again
     # Also one that is resumed before it was stopped: the command is on its way.
-    assert isinstance(
-        decide(make_seen(replace(STOPPING, desired="run"), aborted)), StartNextAttempt
-    )
+    assert decide(make_seen(replace(STOPPING, desired="run"), aborted)) == again

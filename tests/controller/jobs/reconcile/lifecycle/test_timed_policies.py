@@ -10,6 +10,7 @@ from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmPods,
     Note,
+    Order,
     Rest,
     SetTimers,
     StartNextAttempt,
@@ -30,6 +31,9 @@ def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
     runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 39.0)}
     assert step_of(record, failed, now=38.9, **runs) == Rest(39.0)
     assert isinstance(step_of(record, failed, now=39.0, **runs), ConfirmPods)
+    # One that has waited so is not told to have run in between.
+    assert isinstance(step_of(told, failed, timers=timer(told, 39.0), now=39.0, ran=True),
+                      ConfirmPods)  # fmt: skip
 
 
 def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> None:
@@ -37,9 +41,9 @@ def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> 
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
     # A job that has failed before anything was timed is timed first, too.
-    step = step_of(job(DELAYED), ran(retry=1), now=38.9)
+    step = decide(make_seen(job(DELAYED), make_observed("Failed"), FAILED, now=10.0))
     assert isinstance(step, SetTimers)
-    assert [one.trigger for one in step.timers] == ["PodFailed/job-0"]
+    assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
     # One that is left from a policy that is no longer there goes.
     plain = job()
     assert step_of(plain, phase="Running", timers=timer(plain, 39.0)) == SetTimers(())
@@ -55,3 +59,19 @@ def test_what_is_due_counts_the_retries_that_both_have_used(used: int, restarts:
         step = step_of(record, failed, phase="Running", now=39.0, timers=due, retries=restarts)
         then = step.then if isinstance(step, ConfirmPods) else None
         assert isinstance(then, StartNextAttempt) is again or then is None
+
+
+def test_of_two_policies_that_wait_the_one_that_is_due_first_is_carried_out() -> None:
+    record = job(DELAYED, replicas=2)
+    failed = ran(retry=1), ran(1, retry=1)
+    other = {"PodFailed/job-1": replace(*timer(record, 41.0).values(), trigger="PodFailed/job-1")}
+    for timers in (timer(record, 39.0) | other, other | timer(record, 39.0)):
+        runs: dict[str, Any] = {"phase": "Running", "timers": timers}
+        assert step_of(record, *failed, now=38.9, **runs) == Rest(39.0)
+        step = step_of(record, *failed, now=39.0, **runs)
+        text = "job 0 ended with exit code 7; started again by its policy RestartJob"
+        assert step == ConfirmPods(StartNextAttempt("retried", text))
+
+
+def test_an_order_without_its_reason_is_given_as_well() -> None:
+    assert step_of(job(DELAYED, ordered="AbortJob"), phase="Running") == Order("AbortJob", "")
