@@ -456,7 +456,7 @@ class Exchange(ABC):
         elif self._is_passing_on():
             pass  # What it sent is still being passed on, and says whether it is whole.
         elif self.reused and not self.heard and self.is_repeatable():
-            self.reused = False
+            # Still "reused": another one from the pool could be as stale, and so on.
             self.phase = NEXT[self.phase, Event.STALE]
             self.connect()
         else:

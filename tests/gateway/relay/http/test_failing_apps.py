@@ -32,6 +32,24 @@ async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(method: st
         assert status_of(await browser.head()) == 200
 
 
+async def test_it_is_sent_once_more_on_a_new_connection_however_many_are_unused() -> None:
+    async with rig() as r:
+        joined = [await r.joined(request()) for _ in range(3)]
+        for browser, app, _ in joined:
+            app.send(answer())
+            await browser.answer()
+        assert len(r.path.pool) == 3
+        browser, stale, _ = joined[-1]
+        browser.send(request("/again"))
+        await stale.head()
+        stale.reset()
+        fresh = await r.app.connection()
+        assert (await fresh.head()).startswith(b"GET /again")
+        fresh.reset()
+        assert status_of((await browser.answer())[0]) == 502
+        assert len(r.path.pool) == 2
+
+
 async def test_it_is_sent_once_more_only() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
