@@ -117,29 +117,40 @@ def _shape(start: StartLine, section: Section) -> Hashable:
 
 
 def check_sequence(data: bytes) -> Hashable:
-    """A section after another means what it means alone.
+    """A section after others means what it means alone.
 
-    The two are parted by a byte that stands in neither.
+    They are parted by a byte that stands in none. The last one comes twice, since a template
+    knows which values differed before.
     """
-    first, _, second = data.partition(b"\xfe")
-    sections = [part + b"\r\n\r\n" for part in (first, second)]
+    parts = data.split(b"\xfe")[:4]
+    sections = [part + b"\r\n\r\n" for part in (*parts, parts[-1])]
     if any(b"\r\n\r\n" in part[:-2] for part in sections):
         return "two heads"
+    last: Section | None = None
+    alone: dict[str, object] | str = ""
+    for raw in sections:
+        alone = _said(raw, None)
+        assert _said(raw, last) == alone, (raw, alone)
+        fitting = None if last is None else last.template.fit(raw, 0)
+        if last is not None and fitting is not None:
+            assert (len(raw), _fields_of(last, fitting[1])) == (fitting[0], alone), (raw, alone)
+        if isinstance(alone, str):
+            return alone
+        last = _READER.read_section(raw, last)
+    return str(alone["crossing"])[:12] if isinstance(alone, dict) else alone
+
+
+def _said(raw: bytes, last: Section | None) -> dict[str, object] | str:
     try:
-        last = _READER.read_section(sections[0], None)
+        section = _READER.read_section(raw, last)
     except HeadRefused as refused:
         return refused.code
-    verdicts: list[dict[str, object] | str] = []
-    for before in (None, last):
-        try:
-            section = _READER.read_section(sections[1], before)
-        except HeadRefused as refused:
-            verdicts.append(refused.code)
-        else:
-            said = {name: getattr(section.fields, name) for name in Fields.__slots__}
-            verdicts.append(said | {"crossing": section.crossing})
-    assert verdicts[0] == verdicts[1], verdicts
-    return verdicts[0] if isinstance(verdicts[0], str) else str(verdicts[0]["crossing"])[:12]
+    return _fields_of(section, section.crossing)
+
+
+def _fields_of(section: Section, crossing: bytes) -> dict[str, object]:
+    said = {name: getattr(section.fields, name) for name in Fields.__slots__}
+    return said | {"crossing": crossing}
 
 
 # Answers

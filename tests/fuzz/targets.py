@@ -35,6 +35,7 @@ _HEAD_WORDS: Final = tuple(
 )
 _SEQUENCES: Final = (
     b"Host: h\r\nA: b\r\nAccept: c\xfeHost: h\r\nA: c\r\nAccept: d",
+    b"Host: h\r\nA: b\r\nB: c\xfeHost: h\r\nA: c\r\nB: c\xfeHost: h\r\nA: d\r\nB: e",
     b"Host: h\r\nConnection: A\r\nA: b\xfeHost: h\r\nConnection: A\r\nA: c",
     b"Host: h\r\nContent-Length: 5\r\nA: b\xfeHost: h\r\nContent-Length: 6\r\nA:b",
     b"Cookie: fumarole=a; b=c\r\nHost: h\r\nX-A: b\xfeCookie: fumarole=d; b=c\r\nHost: h\r\nX-A: c",

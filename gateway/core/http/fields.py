@@ -12,6 +12,7 @@ from gateway.core.access.origins import Provenance
 from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
+from gateway.core.http.template import Template
 
 MAX_LENGTH_DIGITS: Final = 18
 
@@ -77,23 +78,33 @@ class Section:
     ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
     that is ours; ``parts`` what crosses of each line, and at its end what crosses of the cookies.
     ``plain``: ``Connection`` took nothing away, so that a part is its line's alone. Sections that
-    say the same to the gateway, after one another, share their ``fields``.
+    say the same to the gateway, after one another, share their ``fields``; ``template`` finds most
+    of them, by the lines that were ``varying`` before.
     """
 
-    __slots__ = ("crossing", "fields", "lines", "meanings", "names", "parts", "plain", "raw")
+    __slots__ = (
+        "crossing",
+        "fields",
+        "lines",
+        "meanings",
+        "names",
+        "parts",
+        "plain",
+        "template",
+        "varying",
+    )
 
     crossing: bytes
     fields: Fields
     parts: list[bytes]
+    template: Template
 
-    def __init__(
-        self, raw: bytes, lines: list[bytes], names: list[bytes], meanings: list[int]
-    ) -> None:
-        self.raw = raw
+    def __init__(self, lines: list[bytes], names: list[bytes], meanings: list[int]) -> None:
         self.lines = lines
         self.names = names
         self.meanings = meanings
         self.plain = True
+        self.varying: set[int] = set()
 
 
 class FieldReader:
@@ -128,17 +139,31 @@ class FieldReader:
             HeadRefused: If it must not be acted upon.
         """
         lines = raw.splitlines(keepends=True)
-        if last is None or len(lines) != len(last.lines):
-            return self._read_whole(raw, lines)
-        names, meanings, simple = last.names, last.meanings, last.plain
-        parts = last.parts.copy()
+        section = None if last is None else self._read_as_last(lines, last)
+        if section is None:
+            section = self._read_whole(raw, lines)
+        section.template = Template(raw, section.crossing)
+        if section.varying and section.plain:
+            section.template.loosen(lines, section.parts, section.names, section.varying)
+        return section
+
+    def _read_as_last(self, lines: list[bytes], last: Section) -> Section | None:
+        """Return what *lines* say by what differs from the *last* ones; None for other names."""
+        if len(lines) != len(last.lines):
+            return None
+        names, meanings, parts = last.names, last.meanings, last.parts.copy()
+        section = Section(lines, names, meanings)
+        section.varying = last.varying.copy()
+        simple = last.plain
         for at in compress(count(), map(ne, lines, last.lines)):
             line = lines[at]
             if at == len(names) or not _has_name(line, names[at]):
-                return self._read_whole(raw, lines)
+                return None
             parts[at] = line
-            simple = simple and meanings[at] == _PASS
-        section = Section(raw, lines, names, meanings)
+            if meanings[at] == _PASS:
+                section.varying.add(at)
+            else:
+                simple = False
         if simple:
             section.parts, section.fields = parts, last.fields
             section.crossing = b"".join(parts)
@@ -150,7 +175,7 @@ class FieldReader:
         pairs = split_fields(raw)
         known, meaning = self._names.known, self._names.meaning
         meanings = [known[name] if name in known else meaning(name) for name, _ in pairs]
-        section = Section(raw, lines, [name for name, _ in pairs], meanings)
+        section = Section(lines, [name for name, _ in pairs], meanings)
         self._understand(section, (value for _, value in pairs))
         return section
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.http.fields import FieldReader, Fields, Section, check_together
-from gateway.core.http.heads import HeadRefused, StartLine, find_end, read_start_line
+from gateway.core.http.heads import (
+    MAX_TARGET_BYTES,
+    HeadRefused,
+    StartLine,
+    find_end,
+    read_start_line,
+)
 from gateway.core.http.oversize import Oversized, read_oversized
 from gateway.core.http.upgrade import is_proper_upgrade
 
@@ -16,24 +22,25 @@ MAX_EMPTY_LINES: Final = 8
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start``, ``fields`` and ``crossing`` are the last head's. Browsers send nearly the same
-    section with each request, so only those lines are read again that differ.
+    ``start``, ``fields``, ``crossing`` and ``section`` are the last head's. Browsers send nearly
+    the same section with each request, so only those values are read again that differ.
     """
 
     __slots__ = (
         "_fields",
-        "_section",
+        "_last",
         "_skipped",
         "crossing",
         "fields",
         "oversized",
         "partial",
+        "section",
         "start",
     )
 
     def __init__(self, fields: FieldReader) -> None:
         self._fields = fields
-        self._section: Section | None = None
+        self._last: Section | None = None
         self._skipped = 0
         self.partial = b""
         """A head that is not complete yet."""
@@ -41,6 +48,8 @@ class RequestReader:
         self.fields: Fields | None = None
         self.crossing = b""
         """The fields that the app gets as they came: see :class:`Section`."""
+        self.section = b""
+        """The field section as it came."""
         self.oversized: Oversized | None = None
         """What the head that was refused as too large says."""
 
@@ -53,6 +62,8 @@ class RequestReader:
         seen = len(self.partial)
         if seen:
             data = self.partial + data
+        elif end := self._read_known(data):
+            return data[end:]
         if data[:1] == b"\r":
             data, seen = self._skip_empty_lines(data), 0
         try:
@@ -60,7 +71,7 @@ class RequestReader:
             if not end:
                 self.partial = data
                 return None
-            self.partial, self._skipped = b"", 0
+            self.partial = b""
             line_end = data.find(b"\r\n")
             self._parse(data[:line_end], data[line_end + 2 : end])
         except HeadRefused as refused:
@@ -79,25 +90,35 @@ class RequestReader:
             data = data[2:]
         return data
 
+    def _read_known(self, data: bytes) -> int:
+        """Return where the head ends that *data* begins with; 0 if its section is a new one."""
+        last = self._last
+        if last is None:
+            return 0
+        begin = data.find(b"\r\n") + 2
+        found = last.template.fit(data, begin)
+        if found is None or found[0] > MAX_TARGET_BYTES:
+            return 0
+        end, crossing = found
+        self._take(read_start_line(data[: begin - 2]), last.fields, crossing)
+        self.section = data[begin:end]
+        return end
+
     def _parse(self, line: bytes, section: bytes) -> None:
         start = read_start_line(line)
-        last = self._section
-        if last is None or section != last.raw:
-            last = self._section = self._fields.read_section(section, last)
-        fields = self.fields = last.fields
-        self.crossing = last.crossing
+        last = self._last = self._fields.read_section(section, self._last)
+        self.section = section
+        self._take(start, last.fields, last.crossing)
+
+    def _take(self, start: StartLine, fields: Fields, crossing: bytes) -> None:
+        self.fields, self.crossing, self._skipped = fields, crossing, 0
         if start.minor == 0 or start.authority is not None:
             check_together(start, fields)
         if fields.websocket and not is_proper_upgrade(start, fields):
             raise HeadRefused("bad_upgrade")
         self.start = start
 
-    @property
-    def section(self) -> bytes:
-        """The last head's fields as they came."""
-        return b"" if self._section is None else self._section.raw
-
     def forget(self) -> None:
         """Let go of everything."""
-        self.partial = self.crossing = b""
-        self.start = self.fields = self._section = None
+        self.partial = self.crossing = self.section = b""
+        self.start = self.fields = self._last = None

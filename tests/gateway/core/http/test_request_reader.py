@@ -49,6 +49,46 @@ def test_the_same_section_is_read_once() -> None:
     assert one.fields is not first
 
 
+@given(st.lists(st.sampled_from(["1", "two", " 3 ", "", "\x01", "a\r\n\r\n", "x" * 16_400])))
+def test_a_value_that_differs_again_and_again_is_judged_each_time(values: list[str]) -> None:
+    one = reader()
+    for value in values:
+        raw = HEAD.replace(b"One: 1", b"One: " + value.encode())
+        try:
+            reader().read(raw)
+        except HeadRefused:
+            with pytest.raises(HeadRefused):
+                one.read(raw)
+            return
+        alone = reader()
+        assert one.read(raw + b"beyond") == alone.read(raw + b"beyond")
+        assert (one.crossing, one.section) == (alone.crossing, alone.section)
+
+
+def test_a_head_in_two_pieces_is_the_same_after_one_like_it() -> None:
+    one = reader()
+    for number in range(3):
+        one.read(HEAD.replace(b"One: 1", b"One: %d" % number))
+    assert one.read(HEAD[:-3]) is None
+    assert one.read(HEAD[-3:] + b"beyond") == b"beyond"
+    assert one.crossing == b"X-One: 1\r\n"
+
+
+def test_a_start_line_is_judged_before_fields_that_are_known() -> None:
+    one = reader()
+    one.read(HEAD)
+    for line in (b"BREW / HTTP/1.1", b"GET /a\nb HTTP/1.1", b"GET  / HTTP/1.1", b"GET / HTTP/1.2"):
+        with pytest.raises(HeadRefused):
+            one.read(HEAD.replace(b"GET /path HTTP/1.1", line))
+
+
+def test_an_empty_line_before_each_of_many_requests_means_nothing() -> None:
+    one = reader()
+    for _ in range(MAX_EMPTY_LINES * 2):
+        assert one.read(b"\r\n") is None
+        assert one.read(HEAD) == b""
+
+
 def test_what_is_too_large_says_why() -> None:
     one = reader()
     with pytest.raises(HeadRefused) as refused:
