@@ -350,14 +350,19 @@ class Exchange(ABC):
             self.upstream.resume_reading()
 
     def _read_head(self, data: bytes, seen: int) -> None:
+        upstream = self.upstream
+        if upstream is None:
+            raise HeadRefused(BAD)
         while True:
-            end = find_response_end(data, seen)
-            if not end:
-                self.partial = data
-                return
+            head = upstream.head
+            if head is None or not data.startswith(head.raw):
+                end = find_response_end(data, seen)
+                if not end:
+                    self.partial = data
+                    return
+                head = upstream.head = self.responses.read_head(data[:end])
             self.partial, seen = b"", 0
-            head = self._head_of(data[:end])
-            data = data[end:]
+            data = data[len(head.raw) :]
             if head.status >= 200:
                 self._final(head, data)
                 return
@@ -365,15 +370,6 @@ class Exchange(ABC):
                 self._switch(head, data)
                 return
             self._interim(head)
-
-    def _head_of(self, raw: bytes) -> ResponseHead:
-        upstream = self.upstream
-        if upstream is None:
-            raise HeadRefused(BAD)
-        head = upstream.head
-        if head is None or head.raw != raw:
-            head = upstream.head = self.responses.read_head(raw)
-        return head
 
     def _interim(self, head: ResponseHead) -> None:
         self.interims += 1
