@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.exchange import Exchange
-from gateway.core.downstream.phases import DUE, LEFT, NEXT, TAKES, Due, Event, Left, Phase, Takes
+from gateway.core.downstream.phases import (
+    DUE,
+    LEFT,
+    NEXT,
+    TAKES,
+    Due,
+    Event,
+    Left,
+    Phase,
+    Takes,
+    after,
+)
 from gateway.core.http.framing import ChunkedBody, LengthBody
 from gateway.core.http.heads import HeadRefused
 
@@ -19,6 +30,10 @@ if TYPE_CHECKING:
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseReader
     from gateway.core.limits.values import Limits
+
+_AFTER_HEAD_READ: Final = after(Event.HEAD_READ)
+_AFTER_ANSWERED: Final = after(Event.ANSWERED)
+_HEADS: Final = Takes.HEADS
 
 
 class Connection(Exchange):
@@ -89,7 +104,7 @@ class Connection(Exchange):
     def receive(self, data: bytes) -> None:
         """Take what was read, as the phase says."""
         takes = TAKES[self.phase]
-        if takes is Takes.HEADS and not self.inbox and not self.write_full:
+        if takes is _HEADS and not self.inbox and not self.write_full:
             self._read_request(data)
         elif takes is Takes.BODY and not self.inbox and not self.request.stopped:
             self.feed_request(data)
@@ -170,7 +185,7 @@ class Connection(Exchange):
             if not begun:
                 self.set_deadline(self.limits.head_seconds)
             return
-        self.phase = NEXT[self.phase, Event.HEAD_READ]
+        self.phase = _AFTER_HEAD_READ[self.phase]
         self.inbox = beyond
         start, fields = reader.start, reader.fields
         if start is not None and fields is not None:
@@ -218,7 +233,7 @@ class Connection(Exchange):
                 self.inbox = b""
                 self.linger()
             return
-        self.phase = NEXT[self.phase, Event.ANSWERED]
+        self.phase = _AFTER_ANSWERED[self.phase]
         self._next()
 
     def _next(self) -> None:
@@ -265,7 +280,7 @@ class Connection(Exchange):
             asked = None if bare or start is None or fields is None else (start, fields)
             self.write(self.refusal_bytes(refusal, asked, close=not keeps))
         if keeps:
-            self.phase = NEXT[self.phase, Event.ANSWERED]
+            self.phase = _AFTER_ANSWERED[self.phase]
             self._next()
         else:
             self.phase = NEXT[self.phase, Event.ENDED]

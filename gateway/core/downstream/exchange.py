@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.decision import is_root
 from gateway.core.downstream.end_notice import is_document, unconditional
-from gateway.core.downstream.phases import NEXT, TAKES, Event, Phase, Takes
+from gateway.core.downstream.phases import NEXT, TAKES, Event, Phase, Takes, after
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import HeadRefused
@@ -38,6 +38,9 @@ _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
 _NO_BODY: Final = NoBody()
 _NO_HEAD: Final = AppHead(b"", b"", b"")
+_AFTER_ADMITTED: Final = after(Event.ADMITTED)
+_AFTER_SENT: Final = after(Event.SENT)
+_AFTER_RESPONDED: Final = after(Event.RESPONDED)
 
 
 class Upstream(Protocol):
@@ -201,7 +204,7 @@ class Exchange(ABC):
             except FramingError:
                 self.fail("bad_request")
                 return
-        self.phase = NEXT[self.phase, Event.ADMITTED]
+        self.phase = _AFTER_ADMITTED[self.phase]
         self.connect()
 
     def _feed_first(self) -> None:
@@ -231,7 +234,7 @@ class Exchange(ABC):
             b"".join((start.method, b" ", base, start.target, opening, crossing, ending, first))
         )
         if self.request.done:
-            self.phase = NEXT[self.phase, Event.SENT]
+            self.phase = _AFTER_SENT[self.phase]
             self.set_deadline(self.limits.app_head_seconds)
         else:
             self.phase = NEXT[self.phase, Event.SENDING]
@@ -285,7 +288,7 @@ class Exchange(ABC):
             self.regulate()
 
     def _request_sent(self) -> None:
-        self.phase = NEXT[self.phase, Event.SENT]
+        self.phase = _AFTER_SENT[self.phase]
         if self.phase is Phase.WAITING:
             self.set_deadline(self.limits.app_head_seconds)
         self.regulate()
@@ -399,7 +402,7 @@ class Exchange(ABC):
         self.response = body
         ends = not self.request.done or (not framing and not isinstance(body, NoBody))
         close = self.closes_after(ends)
-        self.phase = NEXT[self.phase, Event.RESPONDED]
+        self.phase = _AFTER_RESPONDED[self.phase]
         self.responded(head.status)
         end = b"Connection: close\r\n\r\n" if close else b"\r\n"
         crossing = fields.crossing if fields.dated else fields.crossing + self.date.field()
