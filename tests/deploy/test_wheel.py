@@ -156,7 +156,7 @@ def test_a_process_needs_nothing_that_its_extras_do_not_name(
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    other = "alembic" if process == "gateway" else "httptools"
+    other = "alembic" if process == "gateway" else "websockets"
     assert not list(site.glob(f"lib/python*/site-packages/{other}"))
 
 

@@ -19,6 +19,8 @@ MAX_LENGTH_DIGITS: Final = 18
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
 _AFTER_NAME = re.compile(rb": [!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?\r\n")
 """What follows a name in canonical form: a value (RFC 9110, section 5.5) without space around."""
+_CHUNKED = re.compile(rb"^transfer-encoding:[ \t]*+chunked *+\r\n", re.IGNORECASE | re.MULTILINE)
+"""The only ``Transfer-Encoding`` of a request: with a tab after it, parsers of apps differ."""
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
 
 
@@ -73,7 +75,7 @@ _SAYS_NOTHING = Provenance(None, None, None, None)
 
 
 class Section:
-    """A field section that was read, line by line, so that the next is read by what differs.
+    """A field section that was read, so that the next is read by the lines that differ.
 
     ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
     that is ours; ``parts`` what crosses of each line, and at its end what crosses of the cookies.
@@ -85,11 +87,11 @@ class Section:
     __slots__ = (
         "crossing",
         "fields",
-        "lines",
         "meanings",
         "names",
         "parts",
         "plain",
+        "raw",
         "template",
         "varying",
     )
@@ -99,8 +101,8 @@ class Section:
     parts: list[bytes]
     template: Template
 
-    def __init__(self, lines: list[bytes], names: list[bytes], meanings: list[int]) -> None:
-        self.lines = lines
+    def __init__(self, raw: bytes, names: list[bytes], meanings: list[int]) -> None:
+        self.raw = raw
         self.names = names
         self.meanings = meanings
         self.plain = True
@@ -138,24 +140,25 @@ class FieldReader:
         Raises:
             HeadRefused: If it must not be acted upon.
         """
-        lines = raw.splitlines(keepends=True)
-        section = None if last is None else self._read_as_last(lines, last)
+        section = None if last is None else self._read_as_last(raw, last)
         if section is None:
-            section = self._read_whole(raw, lines)
+            section = self._read_whole(raw)
         section.template = Template(raw, section.crossing)
         if section.varying and section.plain:
+            lines = raw.splitlines(keepends=True)
             section.template.loosen(lines, section.parts, section.names, section.varying)
         return section
 
-    def _read_as_last(self, lines: list[bytes], last: Section) -> Section | None:
-        """Return what *lines* say by what differs from the *last* ones; None for other names."""
-        if len(lines) != len(last.lines):
+    def _read_as_last(self, raw: bytes, last: Section) -> Section | None:
+        """Return what *raw* says by what differs from the *last* one; None for other names."""
+        lines, known = raw.splitlines(keepends=True), last.raw.splitlines(keepends=True)
+        if len(lines) != len(known):
             return None
         names, meanings, parts = last.names, last.meanings, last.parts.copy()
-        section = Section(lines, names, meanings)
+        section = Section(raw, names, meanings)
         section.varying = last.varying.copy()
         simple = last.plain
-        for at in compress(count(), map(ne, lines, last.lines)):
+        for at in compress(count(), map(ne, lines, known)):
             line = lines[at]
             if at == len(names) or not _has_name(line, names[at]):
                 return None
@@ -171,11 +174,11 @@ class FieldReader:
             self._understand(section, map(_value_of, lines, names))
         return section
 
-    def _read_whole(self, raw: bytes, lines: list[bytes]) -> Section:
+    def _read_whole(self, raw: bytes) -> Section:
         pairs = split_fields(raw)
         known, meaning = self._names.known, self._names.meaning
         meanings = [known[name] if name in known else meaning(name) for name, _ in pairs]
-        section = Section(lines, [name for name, _ in pairs], meanings)
+        section = Section(raw, [name for name, _ in pairs], meanings)
         self._understand(section, (value for _, value in pairs))
         return section
 
@@ -183,8 +186,7 @@ class FieldReader:
         held: dict[int, list[bytes]] = {}
         parts: list[bytes] = []
         for name, value, meaning in zip(section.names, values, section.meanings, strict=True):
-            crosses = meaning == _PASS or meaning in _CROSSING
-            parts.append(b"".join((name, b": ", value, b"\r\n")) if crosses else b"")
+            parts.append(b"".join((name, b": ", value, b"\r\n")) if _CROSSES[meaning] else b"")
             if meaning > _DROP:
                 if meaning not in held:
                     held[meaning] = [value]
@@ -195,7 +197,7 @@ class FieldReader:
         fields = section.fields = Fields()
         _take_host(fields, held.get(_HOST_FIELD))
         if _LENGTH_FIELD in held or _CODING_FIELD in held:
-            _take_framing(fields, held.get(_LENGTH_FIELD), held.get(_CODING_FIELD))
+            _take_framing(fields, held, section.raw)
         parts.append(self._take_cookies(fields, held[_COOKIE]) if _COOKIE in held else b"")
         if _CONNECTION in held:
             section.plain = _take_connection(fields, held[_CONNECTION], section.names, parts)
@@ -242,9 +244,10 @@ def _take_host(fields: Fields, values: list[bytes] | None) -> None:
     fields.host = values[0].decode("ascii")
 
 
-def _take_framing(fields: Fields, lengths: list[bytes] | None, codings: list[bytes] | None) -> None:
-    if codings is not None:
-        if codings[0].lower() != b"chunked" or lengths is not None:
+def _take_framing(fields: Fields, held: dict[int, list[bytes]], raw: bytes) -> None:
+    lengths = held.get(_LENGTH_FIELD)
+    if _CODING_FIELD in held:
+        if lengths is not None or _CHUNKED.search(raw) is None:
             raise HeadRefused("bad_request")
         fields.chunked = True
     elif lengths is not None:
@@ -336,9 +339,10 @@ _LISTS: Final = frozenset(
 )
 """Fields that may come several times; all others of a meaning may not."""
 _CROSSING: Final = frozenset(
-    {_ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT, _SERVICE_WORKER}
+    {_PASS, _ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT, _SERVICE_WORKER}
 )
-"""Fields that we read and the app gets too, as they are. Cookies cross without ours, and
+_CROSSES: Final = tuple(meaning in _CROSSING for meaning in range(max(Meaning) + 1))
+"""Fields that the app gets as they are, by their meaning. Cookies cross without ours, and
 ``Authorization`` when it is the app's."""
 _PLAIN_OPTIONS: Final = frozenset({b"close"} | HOP_BY_HOP) - {b"transfer-encoding"}
 """Options of ``Connection`` that name no field that would cross."""

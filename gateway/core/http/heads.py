@@ -1,7 +1,7 @@
 """Heads as raw bytes: where one ends, its start line, its fields, or why it is refused.
 
-llhttp splits fields and checks their characters. Where it is lax (line ends, the start line) the
-raw bytes are judged here, and what the fields say in :mod:`gateway.core.http.fields`.
+Each line is taken whole by one expression, which knows the strict form only; what the fields say
+is judged in :mod:`gateway.core.http.fields`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
-
-import httptools
 
 from gateway.core.http.names import TOKEN
 
@@ -47,8 +45,13 @@ _FEW_BYTES: Final = 64
 """Values of lists that are this short are split once."""
 
 _CR: Final = 0x0D
-_REQUEST_LINE: Final = b"POST / HTTP/1.1\r\n"
-_RESPONSE_LINE: Final = b"HTTP/1.1 200 OK\r\n"
+
+_FIELD: Final = re.compile(
+    rb"^(" + TOKEN + rb"):[ \t]*+"
+    rb"((?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?)[ \t]*+\r\n",
+    re.MULTILINE,
+)
+"""A field line (RFC 9112, section 5): its name, and its value without the space around it."""
 
 
 class HeadRefused(Exception):
@@ -167,44 +170,20 @@ def _absolute(method: bytes, target: bytes, minor: int) -> StartLine:
     return StartLine(method, path if path[:1] == b"/" else b"/" + path, minor, authority)
 
 
-class _Pairs(list[tuple[bytes, bytes]]):
-    """Collects what llhttp finds."""
-
-    __slots__ = ()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.append((name, value))
-
-
-def split_fields(section: bytes, *, response: bool = False) -> list[tuple[bytes, bytes]]:
+def split_fields(section: bytes) -> list[tuple[bytes, bytes]]:
     """Return names and values of *section*, which ends with an empty line.
-
-    llhttp gets a start line of ours before it: the real one has its own, stricter reader, and
-    llhttp does not know all of HTTP's methods.
 
     Raises:
         HeadRefused: ``bad_request`` or ``head_too_large``.
     """
-    check_line_ends(section, complete=True)
-    pairs = _Pairs()
-    if section == b"\r\n":
-        return pairs
-    # Before llhttp looks at each: there can be thirty thousand.
     lines = section.count(b"\n") - 1
-    if lines > MAX_FIELDS:
+    if lines > MAX_FIELDS:  # before any is looked at: there can be thirty thousand
+        check_line_ends(section, complete=True)
         raise HeadRefused("head_too_large")
-    parser = (httptools.HttpResponseParser if response else httptools.HttpRequestParser)(pairs)
-    try:
-        parser.feed_data((_RESPONSE_LINE if response else _REQUEST_LINE) + section)
-    except httptools.HttpParserUpgrade:
-        pass
-    except httptools.HttpParserError:
-        raise HeadRefused("bad_request") from None
+    pairs: list[tuple[bytes, bytes]] = _FIELD.findall(section)
     if len(pairs) != lines:
-        # llhttp saw another number of lines than there are: whatever that means, not here.
+        # A field lies within one line, so that each but the empty one must have been found.
         raise HeadRefused("bad_request")
-    if section.find(b" \r\n") >= 0 or section.find(b"\t\r\n") >= 0:
-        return [(name, value.rstrip(b" \t")) for name, value in pairs]
     return pairs
 
 

@@ -161,7 +161,7 @@ class ResponseReader:
             raise HeadRefused(BAD) from None
 
     def _read(self, section: bytes) -> ResponseFields:
-        pairs = split_fields(section, response=True)
+        pairs = split_fields(section)
         crossing: list[tuple[bytes, bytes]] = []
         held: dict[int, list[bytes]] = {}
         known = self._names.known

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import (
     IANA_METHODS,
     MAX_COOKIE_BYTES,
@@ -125,7 +127,6 @@ def test_fields_are_split_and_stripped() -> None:
     section = b"A: b\r\nC:\t d e \t\r\nF:\r\nG: \xff\r\n\r\n"
     expected = [(b"A", b"b"), (b"C", b"d e"), (b"F", b""), (b"G", b"\xff")]
     assert split_fields(section) == expected
-    assert split_fields(section, response=True) == expected
     assert split_fields(b"\r\n") == []
 
 
@@ -144,6 +145,58 @@ def test_of_too_many_lines_none_is_looked_at() -> None:
     line = b"Cookie: " + b"x" * 10 + b"\r\n"
     assert found([b"GET / HTTP/1.1\r\n" + line * 10_000]) == "head_too_large"
     assert found([b"GET / HTTP/1.1\r\n" + line * 10_000 + b"\r\n"]) == "head_too_large"
+
+
+def test_a_long_line_that_is_no_field_is_refused() -> None:
+    for line in (b"a:" + b" " * 60_000 + b"\x01", b"a: " + b"b " * 30_000 + b"\x01", b"a" * 60_000):
+        with pytest.raises(HeadRefused):
+            split_fields(line + b"\r\n\r\n")
+
+
+class Pairs(list[tuple[bytes, bytes]]):
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.append((name, value.rstrip(b" \t")))
+
+
+def read_by_llhttp(section: bytes) -> list[tuple[bytes, bytes]] | None:
+    """Return the fields that llhttp finds; None where it refuses them."""
+    pairs = Pairs()
+    parser = httptools.HttpRequestParser(pairs)
+    try:
+        parser.feed_data(b"POST / HTTP/1.1\r\n" + section)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError:
+        return None
+    return pairs
+
+
+_LINES = [
+    b"Host: h", b"X: y", b"X:", b"X: \t y \t", b"X\t: y", b" folded", b": y", b"X\x80: y",
+    b"X: \x80\xff", b"X: \x7f", b"X: a\x00b", b"Content-Length: 5", b"Content-Length: 5 6",
+    b"Content-Length:", b"Content-Length: 99999999999999999999", b"Transfer-Encoding: chunked",
+    b"Transfer-Encoding: chunked\t", b"Transfer-Encoding:\tchunked ", b"Transfer-Encoding: gzip",
+    b"Transfer-Encoding: x, chunked", b"Connection: upgrade", b"Upgrade: websocket",
+]  # fmt: skip
+_ENDS = [b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b"\r\r\n"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(_LINES), st.sampled_from(_ENDS)), max_size=4),
+    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 255)), max_size=2),
+)
+def test_what_llhttp_refuses_is_refused_and_the_rest_says_the_same(
+    lines: list[tuple[bytes, bytes]], changes: list[tuple[int, int]]
+) -> None:
+    section = bytearray(b"Host: h\r\n" + b"".join(line + end for line, end in lines) + b"\r\n")
+    for at, byte in changes:
+        section[at % (len(section) - 4)] = byte
+    raw = bytes(section[: section.find(b"\r\n\r\n") + 4])
+    try:
+        FieldReader(b"fumarole").read(raw)
+    except HeadRefused:
+        return
+    assert read_by_llhttp(raw) == split_fields(raw)
 
 
 names = st.from_regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}", fullmatch=True)
