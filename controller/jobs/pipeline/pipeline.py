@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -284,8 +284,9 @@ class Pipeline:
         call = Call(name, "on_job_monitoring", job_id)
         secrets = [value for one in batch for value in one.job.secrets().values()]
         read = due_times([one.job.id for one in batch])
+        given = [_picture(plugin, one) for one in batch]
         return await self.border.call(
-            call, lambda: plugin.on_job_monitoring(batch), read, secrets=secrets
+            call, lambda: plugin.on_job_monitoring(given), read, secrets=secrets
         )
 
     async def _create(
@@ -300,15 +301,19 @@ class Pipeline:
         checked = not _is_ours(plugin)
         before = {id(one) for one in builder.companions}
         tasks = tasks_of_job(builder) if checked else set()
+        given = _copied(job) if checked else job
 
         async def create() -> Sequence[Problem]:
+            builder.job = given
             try:
                 if builder.accepted_in is None and plugin.job_fields_model is not None:
                     # What was accepted once stays so, whatever the plugin would take today.
-                    plugin.own_fields(job, plugin.job_fields_model)
-                await plugin.on_create(job, builder)
+                    plugin.own_fields(given, plugin.job_fields_model)
+                await plugin.on_create(given, builder)
             except JobRejected as rejected:
                 return rejected.problems or (Problem("", "refused without a reason"),)
+            finally:
+                builder.job = job
             return ()
 
         def read(result: object) -> list[Problem]:
@@ -324,10 +329,10 @@ class Pipeline:
         return await self.border.call(call, create, read, secrets=secrets)
 
     async def _run(self, plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
-        job = seen.job
+        job, given = seen.job, _picture(plugin, seen)
         work: Mapping[Hook, Callable[[], Awaitable[object]]] = {
-            "start": lambda: plugin.on_job_start(job.id, seen),
-            "complete": lambda: plugin.on_job_complete(job.id, seen),
+            "start": lambda: plugin.on_job_start(job.id, given),
+            "complete": lambda: plugin.on_job_complete(job.id, given),
             "cleanup": lambda: plugin.on_cleanup(job.id),
         }
         read = due_time if hook == "start" else nothing
@@ -391,6 +396,16 @@ def _identify(made: VolcanoJob, labels: Mapping[str, str], annotations: Mapping[
 
 def _is_ours(plugin: JobPlugin) -> bool:
     return type(plugin).__module__.startswith(_OURS)
+
+
+def _picture(plugin: JobPlugin, seen: JobFromServer) -> JobFromServer:
+    """Return what *plugin* may be shown: whatever it changes there, nobody else sees."""
+    return seen if _is_ours(plugin) else replace(seen, job=_copied(seen.job))
+
+
+def _copied(job: Job) -> Job:
+    # The model is frozen, and its lists and mappings are not.
+    return job.model_copy(deep=True)
 
 
 class HookRecorder:

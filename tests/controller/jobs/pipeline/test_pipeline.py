@@ -370,6 +370,64 @@ async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
         await pipeline_of(Recording).monitor("gone", [view()])
 
 
+class Spoils(JobPlugin):
+    """Changes whatever it is given."""
+
+    name: ClassVar[str] = "spoils"
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        for one in (job, builder.job):
+            one.labels["spoilt"] = "1"
+            one.parameters.clear()
+            one.invocation.command.append("spoilt")
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        job_from_server.job.labels.clear()
+        return None
+
+    async def on_job_monitoring(
+        self, job_batch: Sequence[JobFromServer]
+    ) -> Mapping[str, float | None]:
+        found: Any = job_batch
+        while found:
+            found.pop().job.labels.clear()
+        return {}
+
+
+class Looks(JobPlugin):
+    """Remembers the labels that it is shown."""
+
+    name: ClassVar[str] = "looks"
+    seen: ClassVar[list[dict[str, str]]] = []
+
+    async def on_create(self, job: Job, builder: JobBuilder) -> None:
+        self.seen.append(dict(builder.job.labels))
+
+    async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
+        self.seen.append(dict(job_from_server.job.labels))
+        return None
+
+
+async def test_a_plugin_that_changes_what_it_is_given_changes_nothing(
+    recorder: HookRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Looks, "seen", [])
+    text = {"type": "text", "value": "x"}
+    job = make_job(labels={"a": "b"}, parameters={"p": text}, invocation={"command": ["run"]})
+    before = job.model_dump_json()
+    plugins = [plugin(make_context()) for plugin in PLUGINS]
+    pipeline = Pipeline(
+        [*plugins, Spoils(make_context()), Looks(make_context())], instance="test", namespace="jobs"
+    )
+    plan = await pipeline.plan(job)
+    await pipeline_of(Spoils, Looks).run("start", view(job), done=(), recorder=recorder)
+    batch = [view(job)]
+    assert await pipeline_of(Spoils).monitor("spoils", batch) == {}
+    assert len(batch) == 1
+    assert plan.job.model_dump_json() == job.model_dump_json() == before
+    assert Looks.seen == [{"a": "b"}] * 2
+
+
 def test_two_plugins_cannot_make_the_same_companion() -> None:
     builder = JobBuilder(make_job(), volcano_job=None)  # type: ignore[arg-type]  # not looked at
     one = Companion(kind="Secret", name="a", manifest={}, when="before")
