@@ -132,7 +132,6 @@ class Dialler:
         if target.scheme not in ("https", "wss"):
             return await self._loop.create_connection(factory, **where)
         return await secure(
-            self._loop,
             factory(),
             self._tls(),
             lambda records: self._loop.create_connection(records, **where),

@@ -240,7 +240,6 @@ class Listener:
             await self._loop.connect_accepted_socket(lambda: front, sock)
             return
         await secure(
-            self._loop,
             front,
             context,
             lambda factory: self._loop.connect_accepted_socket(factory, sock),

@@ -34,7 +34,6 @@ _ASYNCIO: Final[Any] = SSLProtocol
 
 
 async def secure(
-    loop: asyncio.AbstractEventLoop,
     protocol: P,
     context: ssl.SSLContext,
     connect: Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[object]],
@@ -43,7 +42,6 @@ async def secure(
     """Return a connection of *protocol* over TLS, once the handshake is done.
 
     Args:
-        loop: Where it lives.
         protocol: Whose connection it will be.
         context: How it is secured.
         connect: Makes the connection below TLS, of a protocol that the given function returns.
@@ -53,6 +51,7 @@ async def secure(
     Raises:
         OSError: If there is no connection; :exc:`ssl.SSLError` if the handshake fails.
     """
+    loop = asyncio.get_running_loop()
     make = _UVLOOP.SSLProtocol if isinstance(loop, _UVLOOP.Loop) else _ASYNCIO
     done = loop.create_future()
     tls = make(loop, protocol, context, done, **options)

@@ -152,9 +152,10 @@ def metrics_in(page: str) -> dict[str, Json]:
 def gone(before: Any, now: Any, path: str = "") -> Iterator[str]:
     """Yield where something of *before* is no longer in *now*: a key, an item, a word."""
     if isinstance(before, dict):
-        if isinstance(now, dict) and "anyOf" in now and "anyOf" not in before:
+        among = [one for one in ("anyOf", "oneOf") if one in now] if isinstance(now, dict) else []
+        if among and among[0] not in before:
             # What may be something else besides is not gone.
-            now = next((one for one in now["anyOf"] if not [*gone(before, one)]), now)
+            now = next((one for one in now[among[0]] if not [*gone(before, one)]), now)
         for key, value in before.items():
             if not isinstance(now, dict) or key not in now:
                 yield f"{path}/{key}"

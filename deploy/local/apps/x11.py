@@ -50,30 +50,34 @@ async def start_xvnc(program: str, port: int, *options: str) -> Xvnc:
     """
     alone = ["-nolock"] if os.getuid() == 0 else []
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as told:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                program, "-displayfd", str(writing), "-rfbport", str(port), "-AlwaysShared",
-                # A kubelet's probes connect and say nothing; they must not shut everybody out.
-                "-UseBlacklist=0",
-                "-listen", "tcp", "-nolisten", "inet6", "-nolisten", "unix", "-nolisten", "local",
-                "-ac", *alone, *options, pass_fds=(writing,),
-            )  # fmt: skip
-        finally:
-            os.close(writing)
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                number = await _read_line(told)
-        except BaseException:
-            process.kill()
-            await process.wait()
-            raise
+    told = os.fdopen(reading, "rb")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, "-displayfd", str(writing), "-rfbport", str(port), "-AlwaysShared",
+            # A kubelet's probes connect and say nothing; they must not shut everybody out.
+            "-UseBlacklist=0",
+            "-listen", "tcp", "-nolisten", "inet6", "-nolisten", "unix", "-nolisten", "local",
+            "-ac", *alone, *options, pass_fds=(writing,),
+        )  # fmt: skip
+    except BaseException:
+        told.close()
+        raise
+    finally:
+        os.close(writing)
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            number = await _read_line(told)
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
     if not number:
         raise OSError(f"Xvnc ended: {await process.wait()}")
     return Xvnc(process, port, int(number))
 
 
 async def _read_line(pipe: IO[bytes]) -> bytes:
+    """Return the first line, and leave *pipe* to the loop: uvloop closes its descriptor itself."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), pipe

@@ -111,7 +111,7 @@ async def test_a_narrow_bar_keeps_name_and_state_on_one_line_above_the_end(
         sid = await world.publish(**about, expires_at=time.time() + 300)
         await person.follow_link(sid, kind="vnc")
         await expect(page.get_by_role("status")).to_contain_text("Save your work")
-        name = await page.get_by_role("heading").bounding_box()
+        name = await page.get_by_role("heading", level=1).bounding_box()
         state = await page.get_by_text("Connected", exact=True).bounding_box()
         end = await page.get_by_text("Save your work").bounding_box()
     assert name

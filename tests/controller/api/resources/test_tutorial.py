@@ -39,16 +39,16 @@ async def forget(api: Api, through: int) -> None:
 async def test_it_goes_on_behind_what_is_gone(api: Api, orchestrator: ModuleType) -> None:
     await happen(api, "IN_QUEUE", "RUNNING", "SUCCESS")
     await forget(api, 2)
-    assert await orchestrator.follow(0) == 2
+    assert [number async for number in orchestrator.follow(0)] == [2]
 
 
 async def test_it_goes_on_behind_what_goes_within_a_stream(
     api: Api, orchestrator: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await happen(api, "IN_QUEUE")
-    following = asyncio.create_task(orchestrator.follow(0))
+    following = orchestrator.follow(0)
     async with asyncio.timeout(20):
-        while "IN_QUEUE" not in capsys.readouterr().out:
-            await asyncio.sleep(0.05)
+        assert await anext(following) == 1
+        assert "IN_QUEUE" in capsys.readouterr().out
         await forget(api, 9)
-        assert await following == 9
+        assert [number async for number in following] == [9]
