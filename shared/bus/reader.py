@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
 
 from shared.bus.connection import is_sharded, look_around
 from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys
@@ -128,12 +129,11 @@ class BusReader:
         Raises:
             BusUnavailable: If Redis does not answer.
         """
-        with translated():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hgetall(self._keys.head)
-                pipe.xrange(self._keys.log, min=f"({seq}-0", count=most)
-                pipe.info("server", "replication")
-                fields, entries, info = await pipe.execute()
+        fields, entries, info = await _of_one_moment(
+            self._redis,
+            self._keys,
+            lambda pipe: pipe.xrange(self._keys.log, min=f"({seq}-0", count=most),
+        )
         events = (content.get(b"event") for _, content in entries)
         found = tuple(event for event in events if event is not None)
         return LogPart(_place(fields, info).head, found)
@@ -168,13 +168,12 @@ class BusReader:
         return Snapshot(table.head, table.routes, table.revoked)
 
     async def _in_one_piece(self) -> Snapshot | None:
-        with translated():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hgetall(self._keys.head)
-                pipe.hgetall(self._keys.routes)
-                pipe.zrange(self._keys.revoked, 0, -1, withscores=True)
-                pipe.info("server", "replication")
-                fields, routes, revoked, info = await pipe.execute()
+        fields, routes, revoked, info = await _of_one_moment(
+            self._redis,
+            self._keys,
+            lambda pipe: pipe.hgetall(self._keys.routes),
+            lambda pipe: pipe.zrange(self._keys.revoked, 0, -1, withscores=True),
+        )
         head = _place(fields, info).head
         if head is None:
             return None
@@ -315,12 +314,43 @@ async def read_place(redis: Redis, keys: Keys) -> Place:
     Raises:
         BusUnavailable: If Redis does not answer, or a replica does.
     """
-    with translated():
-        async with redis.pipeline(transaction=True) as pipe:
-            pipe.hgetall(keys.head)
-            pipe.info("server", "replication")
-            fields, info = await pipe.execute()
+    fields, info = await _of_one_moment(redis, keys)
     return _place(fields, info)
+
+
+async def _of_one_moment(redis: Redis, keys: Keys, *asked: Callable[[Any], object]) -> list[Any]:
+    """Return the head's fields, what is *asked* of a pipeline, and which process answered.
+
+    A Redis that is out of memory takes no command into a transaction, but can be read, and may be
+    told of revocations. There these are read one after the other, and count where the head was the
+    same before and after.
+
+    Raises:
+        BusUnavailable: If Redis does not answer, or changed meanwhile.
+    """
+    with translated():
+        try:
+            return await _read(redis, keys, asked, transaction=True)
+        except OutOfMemoryError:
+            *found, after = await _read(redis, keys, asked, transaction=False)
+    if after != found[0]:
+        raise BusUnavailable("Redis is out of memory, and changed while it was read")
+    return found
+
+
+async def _read(
+    redis: Redis, keys: Keys, asked: Iterable[Callable[[Any], object]], *, transaction: bool
+) -> list[Any]:
+    """Return the answers in their order; without a *transaction* the head stands last, too."""
+    async with redis.pipeline(transaction=transaction) as pipe:
+        pipe.hgetall(keys.head)
+        for ask in asked:
+            ask(pipe)
+        pipe.info("server", "replication")
+        if not transaction:
+            pipe.hgetall(keys.head)
+        found: list[Any] = await pipe.execute()
+    return found
 
 
 def _run_id(info: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from deploy.local.redis import redis_program
 from shared.bus import BusReader, Keys, Publisher, connect, parse_head
@@ -227,6 +228,46 @@ async def test_simultaneous_uses_of_a_token_have_one_first(reader: BusReader) ->
 async def test_a_mark_is_forgotten_when_its_token_is_over(reader: BusReader, redis: Redis) -> None:
     await reader.mark_used("t", "open", kept_until=NOW + 59.5, now=NOW)
     assert 0 < await redis.ttl(KEYS.used("t")) <= 60
+
+
+async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
+    publisher: Publisher, reader: BusReader, redis: Redis
+) -> None:
+    await publisher.upsert(SID, ROUTE, now=NOW)
+    await redis.config_set("maxmemory", "1")
+    try:
+        head = await reader.head()
+        assert head is not None
+        assert head.seq == 1
+        assert (await table_of(reader)).route(SID) is not None
+        assert [decode_event(raw).seq for raw in (await reader.log_after(0)).events] == [1]
+        with pytest.raises(BusUnavailable, match="OutOfMemory"):
+            await reader.mark_used("t1", "open", kept_until=NOW + 60, now=NOW)
+    finally:
+        await redis.config_set("maxmemory", "0")
+    assert (await reader.mark_used("t1", "open", kept_until=NOW + 60, now=NOW)).before is None
+
+
+async def test_what_changes_while_a_redis_out_of_memory_is_read_is_no_answer(
+    publisher: Publisher, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = BusReader(redis, KEYS)
+    await publisher.upsert(SID, ROUTE, now=NOW)
+    await redis.config_set("maxmemory", "1")
+    # What may be changed without memory: the transaction is refused, and then this comes between.
+    take = Pipeline.zrange
+
+    def zrange(pipe: Pipeline, *args: Any, **options: Any) -> Any:
+        if not pipe.explicit_transaction and not pipe.is_transaction:
+            pipe.hdel(KEYS.head, "last")
+        return take(pipe, *args, **options)
+
+    monkeypatch.setattr(Pipeline, "zrange", zrange)
+    try:
+        with pytest.raises(BusUnavailable, match="changed"):
+            await reader.snapshot()
+    finally:
+        await redis.config_set("maxmemory", "0")
 
 
 async def test_nothing_of_an_empty_redis_is_a_snapshot(redis: Redis, reader: BusReader) -> None:
