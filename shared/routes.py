@@ -273,23 +273,23 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Outcome(enum.Enum):
     """What applying an event came to."""
 
-    APPLIED = "applied"
-    CURRENT = "current"
+    APPLIED = enum.auto()
+    CURRENT = enum.auto()
     """A heartbeat that confirms the table, or a revocation that it holds."""
-    UNKNOWN = "unknown"
+    UNKNOWN = enum.auto()
     """Of a version or type that this code does not know: passed over, ask for a snapshot."""
-    REPAIR = "repair"
+    REPAIR = enum.auto()
     """Not the next of this epoch; nothing was changed: read the head."""
 
 
 class Standing(enum.Enum):
     """How a host stands in the table."""
 
-    SERVED = "served"
-    AMBIGUOUS = "ambiguous"
+    SERVED = enum.auto()
+    AMBIGUOUS = enum.auto()
     """Two routes name it: neither is served there."""
-    UNREADABLE = "unreadable"
-    ABSENT = "absent"
+    UNREADABLE = enum.auto()
+    ABSENT = enum.auto()
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):

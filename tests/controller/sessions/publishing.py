@@ -135,6 +135,13 @@ class Sleep:
             while len(self.asked) < times:
                 await asyncio.sleep(0.005)
 
+    async def until_idle(self) -> None:
+        """Return once the publisher has not asked for a while."""
+        before = -1
+        while len(self.asked) != before:
+            before = len(self.asked)
+            await asyncio.sleep(0.25)
+
 
 LETTERS = str.maketrans("0189", "abcd")
 Start = Callable[[], Awaitable[World]]

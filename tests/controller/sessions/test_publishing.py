@@ -208,14 +208,21 @@ async def test_what_changes_in_a_burst_is_looked_at_together(
         assert sleep.asked[1:] == pytest.approx([0.02] * len(sleep.asked[1:]))
 
 
-@pytest.mark.usefixtures("patient")
-async def test_whatever_it_is_told_of_wakes_it(world: World) -> None:
-    sid = await world.open(endpoint="lab")
-    world.show(make_pod())
-    await world.until_ready(sid)
-    await insert(world.store, FIRST)
-    world.publisher.look_at_store()
-    await world.until(FIRST, lambda route: True)
+@pytest.mark.usefixtures("job", "patient")
+async def test_whatever_it_is_told_of_wakes_it(store: Store, redis: Redis, clock: Clock) -> None:
+    sleep = Sleep()
+    async with publishing(store, redis, clock, sleep=sleep) as one:
+        await eventually(partial(is_published, one))
+        await sleep.until_idle()
+        sid = await one.open(endpoint="lab")
+        await one.until(sid, lambda route: True)
+        await sleep.until_idle()
+        one.show(make_pod())
+        await one.until_ready(sid)
+        await sleep.until_idle()
+        await insert(store, FIRST)
+        one.publisher.look_at_store()
+        await one.until(FIRST, lambda route: True)
 
 
 @pytest.mark.usefixtures("job", "patient")
