@@ -31,6 +31,7 @@ from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal
 from shared.routes import Route, digest, encode_route
+from shared.runtime.outage import Outage
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""
@@ -96,6 +97,10 @@ class RoutePublisher:
         self._took_back = False
         self._unsure: Callable[[], None] | None = None
         self._trouble = ""
+        self._outage = Outage(
+            log, begins="routes cannot be published", ends="routes are published again"
+        )
+        self._unread = Outage(log, begins="changes cannot be read", ends="changes are read again")
 
     def wake(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
@@ -172,6 +177,7 @@ class RoutePublisher:
                 if not self._built:
                     await self._rebuild(data_lost=lost)
                     self._trouble = ""
+                    self._outage.passed()
                 await self._settle()
                 await self._round()
             except PublishRefused as error:
@@ -184,7 +190,7 @@ class RoutePublisher:
                 log.warning("Redis holds something else", extra={"what": error.reason})
             except (BusUnavailable, StoreUnavailable) as error:
                 self._trouble = str(error)
-                log.warning("routes cannot be published", extra={"why": self._trouble})
+                self._outage.failed(error)
                 await self._sleep(PAUSE_SECONDS)
 
     # One after another
@@ -201,7 +207,9 @@ class RoutePublisher:
             await self._keep_up()
         except StoreUnavailable as error:
             # What is published stays as it is, and gateways must not take us for dead.
-            log.warning("changes cannot be read", extra={"why": str(error)})
+            self._unread.failed(error)
+        else:
+            self._unread.passed()
         if self._beat.is_due:
             self._beat.begin()
             await self._tell(self._bus.beat(now=self._clock()), lambda: None)
@@ -247,6 +255,7 @@ class RoutePublisher:
             # Once Redis answers again: does it still hold what it did?
             self._beat.make_due()
             raise
+        self._outage.passed()
         then()
 
     async def _settle(self) -> None:

@@ -15,6 +15,7 @@ from gateway.core.bus_state import BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable
 from shared.routes import RouteReader
+from shared.runtime.outage import Outage
 
 DEAF_SECONDS: Final = 10.0
 """Without any message for so long (heartbeats come every second) the subscription is made anew:
@@ -75,15 +76,17 @@ class Follower(RouteTableHolder):
 
     async def _listen(self) -> None:
         pause = FIRST_RETRY_SECONDS
+        outage = Outage(log, begins="no subscription to Redis", ends="subscribed to Redis again")
         while True:
             try:
                 async with self._reader.subscribe() as messages:
+                    outage.passed()
                     self._clock.subscribed(self._monotonic())
                     self.catch_up.request_look()
                     pause = FIRST_RETRY_SECONDS
                     await self._take_all(messages)
             except BusUnavailable as error:
-                log.warning("the subscription was lost: %s", error)
+                outage.failed(error)
             finally:
                 self._clock.unsubscribed(self._monotonic())
             await asyncio.sleep(pause * (0.5 + self._random()))

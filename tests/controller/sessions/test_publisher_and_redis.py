@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -229,8 +230,13 @@ async def test_how_far_redis_was_told_is_kept(world: World) -> None:
 
 
 async def test_a_redis_that_comes_back_is_told_everything(
-    redis_server: RedisServer, store: Store, clock: Clock, job: None
+    redis_server: RedisServer,
+    store: Store,
+    clock: Clock,
+    job: None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     redis = connect(redis_server.url)
     await redis.flushall()
     async with publishing(store, redis, clock) as world:
@@ -238,11 +244,18 @@ async def test_a_redis_that_comes_back_is_told_everything(
         redis_server.kill()
         try:
             world.show(make_pod())
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.0)
             assert not world.publisher.is_published
         finally:
             redis_server.start()
         await world.until_ready(sid)
+        told = "routes are published again"
+        async with asyncio.timeout(8):
+            while told not in caplog.messages:
+                await asyncio.sleep(0.05)
+        # In all this time it has tried several times.
+        for line in ("routes cannot be published", told):
+            assert caplog.messages.count(line) == 1
     await redis.aclose()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -29,13 +30,14 @@ from tests.programs import RedisServer, redis_program
 
 
 async def test_without_a_redis_it_is_starting_and_takes_it_up_when_it_comes(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "gateway.bus.follower")
     server = RedisServer(redis_program(), tmp_path_factory.mktemp("late"))
     client = connect(server.url)
     try:
         async with following(client) as seen:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.6)
             assert seen.bus() is Bus.STARTING
             assert not seen.follower.serving
             server.start()
@@ -43,6 +45,9 @@ async def test_without_a_redis_it_is_starting_and_takes_it_up_when_it_comes(
             await until(lambda: seen.follower.serving)
             assert held(seen.follower.table) == {ONE}
             assert seen.follower.opening
+        # However often it has tried.
+        told = [one.message for one in caplog.records if one.name == "gateway.bus.follower"]
+        assert told == ["no subscription to Redis", "subscribed to Redis again"]
     finally:
         await client.aclose()
         server.kill()
