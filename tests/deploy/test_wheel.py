@@ -11,9 +11,11 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from email import message_from_bytes
 from email.message import Message
+from functools import cache
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import cast
@@ -75,27 +77,6 @@ def test_a_wheel_can_be_built_from_the_sdist_without_node(dist: Path, tmp_path: 
         assert there.namelist() == here.namelist()
 
 
-@pytest.mark.needs("node")
-def test_programs_of_an_installed_wheel_find_their_pages(dist: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(dist / f"fumarole-{VERSION}-py3-none-any.whl") as wheel:
-        wheel.extractall(tmp_path / "site")
-    program = (
-        "import gateway.__main__, controller.__main__, controller.store.migrations as m\n"
-        "from gateway.pages.assets import load_assets\n"
-        "from controller.api.docs_page import DocsPage\n"
-        "load_assets()\n"
-        "assert DocsPage(bytes).is_built\n"
-        "print(gateway.__file__, m.__file__)"
-    )
-    env = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    for path in done.stdout.split():
-        assert Path(path).is_relative_to(tmp_path / "site")
-
-
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 for package in map(importlib.import_module, ("shared", sys.argv[1])):
@@ -103,6 +84,14 @@ for package in map(importlib.import_module, ("shared", sys.argv[1])):
         if not found.name.endswith(("__main__", "migrations.env")):
             importlib.import_module(found.name)
 """
+PAGES = {
+    "gateway": "gateway.pages.assets.load_assets(); print(gateway.__file__)",
+    "controller": """
+assert controller.api.docs_page.DocsPage(bytes).is_built
+print(controller.store.migrations.__file__)
+""",
+}
+"""What finds the pages once all is imported, and prints where it has found itself."""
 
 
 def needed_by(metadata: Message, extras: set[str]) -> dict[str, Distribution]:
@@ -124,50 +113,69 @@ def needed_by(metadata: Message, extras: set[str]) -> dict[str, Distribution]:
     return found
 
 
-def installed_alone(dist: Path, folder: Path, *extras: str) -> Path:
-    """Return an environment that holds the wheel, what its *extras* name, and nothing else."""
+def metadata_of(dist: Path) -> Message:
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
-        metadata = message_from_bytes(packed.read(f"fumarole-{VERSION}.dist-info/METADATA"))
+        return message_from_bytes(packed.read(f"fumarole-{VERSION}.dist-info/METADATA"))
+
+
+def install(folder: Path, *wheels: Path) -> Path:
+    """Make an environment that holds the wheels and nothing else; return where its packages are."""
     venv.create(folder, with_pip=False)
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet",
-         "--no-index", "--no-deps", wheel],
+         "--no-index", "--no-deps", "--no-compile", *wheels],
         check=True, timeout=120, capture_output=True,
     )  # fmt: skip
     (packages,) = folder.glob("lib/python*/site-packages")
-    for one in needed_by(metadata, set(extras)).values():
+    return packages
+
+
+def link(dist: Path, packages: Path, *extras: str) -> None:
+    """Put what the *extras* of the wheel name to *packages*, and what that needs in turn."""
+    packages.mkdir(exist_ok=True)
+    for one in needed_by(metadata_of(dist), set(extras)).values():
         for top in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(str(one.locate_file(top)))
-    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns an environment of a process: the wheel, what the extra of its name names, no more."""
+
+    @cache
+    def made(process: str) -> Path:
+        folder = tmp_path_factory.mktemp(process)
+        link(dist, install(folder, *dist.glob("*.whl")), process)
+        return folder
+
+    return made
 
 
 @pytest.mark.needs("node")
-@pytest.mark.parametrize(
-    ("process", "extras"), [("gateway", ["gateway"]), ("controller", ["controller", "s3"])]
-)
+@pytest.mark.parametrize(("process", "more"), [("gateway", []), ("controller", ["s3"])])
 def test_a_process_needs_nothing_that_its_extras_do_not_name(
-    dist: Path, tmp_path: Path, process: str, extras: list[str]
+    dist: Path, alone: Callable[[str], Path], tmp_path: Path, process: str, more: list[str]
 ) -> None:
-    site = installed_alone(dist, tmp_path / "site", *extras)
+    site = alone(process)
+    link(dist, tmp_path / "more", *more)
     done = subprocess.run(
-        [site / "bin/python", "-c", IMPORT_ALL, process],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        [site / "bin/python", "-c", IMPORT_ALL + f"import {process}\n{PAGES[process]}", process],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "more")},
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(site)
     other = "alembic" if process == "gateway" else "websockets"
     assert not list(site.glob(f"lib/python*/site-packages/{other}"))
 
 
 @pytest.mark.needs("node")
 async def test_a_session_is_opened_by_the_programs_of_the_wheel(
-    dist: Path, redis_server: RedisServer, tmp_path: Path
+    alone: Callable[[str], Path], redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    programs = {
-        one: installed_alone(dist, tmp_path / f"site-{one}", one) / f"bin/fumarole-{one}"
-        for one in ("controller", "gateway")
-    }
+    programs = {one: alone(one) / f"bin/fumarole-{one}" for one in ("controller", "gateway")}
     store = f"sqlite:///{tmp_path}/store.db"
     async with world_of(tmp_path, redis_server.url, store, programs=programs) as world:
         await world.run("web")
@@ -204,14 +212,7 @@ def site(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     shutil.copytree(EXAMPLE, made.example, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
     subprocess.run(build, cwd=made.example, check=True, timeout=120, capture_output=True)
-    venv.create(made.folder, with_pip=False)
-    wheels = [*dist.glob("*.whl"), *(made.example / "dist").glob("*.whl")]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", made.program("python"), "install", "--quiet",
-         "--no-index", "--no-deps", *wheels],
-        check=True, timeout=120, capture_output=True,
-    )  # fmt: skip
-    (packages,) = made.folder.glob("lib/python*/site-packages")
+    packages = install(made.folder, *dist.glob("*.whl"), *(made.example / "dist").glob("*.whl"))
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return made
 
