@@ -219,6 +219,16 @@ def _started_at(pod: ObservedPod, before: PodRecord | None) -> float | None:
     return pod.started_at
 
 
+def have_told_all(runs: Collection[PodRecord]) -> bool:
+    """Say whether nothing is to come of the programs of an attempt's pods.
+
+    Either one is known to have run, or each pod has failed before its program began, and none can
+    begin in it any more. Volcano counts a job of such pods among those that ran.
+    """
+    began = any(run.started_at is not None for run in runs)
+    return began or (bool(runs) and all(run.phase in _OVER for run in runs))
+
+
 def last_runs(runs: Iterable[PodRecord]) -> list[PodRecord]:
     """Return of each rank the run that was seen last."""
     last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}

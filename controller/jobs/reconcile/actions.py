@@ -11,7 +11,7 @@ from typing import Any, Final, assert_never
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.history.job_record import JobRecords
-from controller.jobs.history.pod_records import are_recorded, make_pod_records
+from controller.jobs.history.pod_records import are_recorded, have_told_all, make_pod_records
 from controller.jobs.history.states import Happening, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
@@ -282,7 +282,7 @@ class Actions:
         """
         if not await self._are_as_seen(seen):
             return False
-        if not seen.blind and any(run.started_at is not None for run in seen.runs.values()):
+        if not seen.blind and have_told_all(seen.runs.values()):
             return True
         async with self._records.read() as transaction:
             attempts = await attempts_of(transaction, seen.record.id)

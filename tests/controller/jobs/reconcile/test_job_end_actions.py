@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from controller.store.jobs.progress.attempts import (
     record_hooks,
 )
 from controller.store.jobs.progress.hook_runs import hooks_of
+from controller.store.jobs.progress.pods import PodRecord
 from controller.store.jobs.progress.timers import timers_of
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
@@ -263,3 +265,29 @@ async def test_a_job_that_is_over_cannot_be_ended(store: Store, clock: Clock) ->
     async with world(store, clock, over) as w:
         await w.ends.ask(over, RequestedEnd("FAILURE", "out_of_funds", "no money"))
         assert (await w.record()).desired == "run"
+
+
+NEVER: dict[str, Any] = {"started_at": None, "exit_code": None}
+
+
+@pytest.mark.parametrize(
+    ("runs", "waits"),
+    [
+        ((), True),
+        ((run(phase="Pending", **NEVER),), True),
+        ((run(**NEVER), run("b", rank=1, phase="Pending", **NEVER)), True),
+        # A check of its files has failed: of its program there is no news to come.
+        ((run(**NEVER), run("b", rank=1, **NEVER)), False),
+        ((run(), run("b", rank=1, phase="Pending", **NEVER)), False),
+    ],
+)
+async def test_the_last_hook_waits_for_news_of_pods_that_may_have_run(
+    store: Store, clock: Clock, runs: Sequence[PodRecord], waits: bool
+) -> None:
+    async with world(store, clock, ENDS, *runs) as w:
+        async with store.write() as transaction:
+            await move_attempt(transaction, "j1", 1, started_at=2.0, ended_at=clock.now)
+        seen = make_seen(ENDS, runs={one.pod_uid: one for one in runs}, now=clock.now)
+        assert await w.actions._knows_pods(seen) is not waits
+        assert await w.actions._knows_pods(replace(seen, now=clock.now + 31))
+        assert not await w.actions._knows_pods(replace(seen, blind=True))
