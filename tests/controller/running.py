@@ -21,6 +21,7 @@ from redis.asyncio import Redis
 
 from shared.bus import BusReader, Keys
 from tests import warm
+from tests.controller.new_stores import new_sqlite
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +101,11 @@ class Controller:
         """Start it, and wait until it has its addresses and is ready."""
         addresses = self.folder / f"{self.name}.addresses.json"
         addresses.unlink(missing_ok=True)
+        state = self.folder / "state"
+        ours = self.place == ROOT and "FUMAROLE_CONTROLLER_STORE_URL" not in self.settings
+        if ours and not state.exists():
+            state.mkdir(mode=0o700)
+            new_sqlite(state)
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         environment |= self.settings | {"FUMAROLE_CONTROLLER_ADDRESS_FILE": str(addresses)}
         with self.log.open("ab") as log:
