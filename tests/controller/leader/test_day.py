@@ -46,7 +46,7 @@ CURSORS = 40
 @pytest.mark.parametrize(
     ("jobs", "seconds", "kills", "between"),
     [
-        pytest.param(40, 10, 2, (2, 4), id="short"),
+        pytest.param(20, 8, 2, (2, 3), id="short"),
         pytest.param(1000, 300, 12, (5, 20), id="long", marks=pytest.mark.long),
     ],
 )
