@@ -160,6 +160,26 @@ async def test_a_route_that_redis_evicted_is_a_loss(world: World) -> None:
     assert head.since == world.clock()
 
 
+async def test_what_redis_lost_is_a_problem_until_it_is_there_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sid = await world.open(endpoint="lab")
+    goes_on, rebuild = asyncio.Event(), world.publisher._bus.rebuild
+
+    async def later(*given: Any, **named: Any) -> None:
+        await goes_on.wait()
+        await rebuild(*given, **named)
+
+    monkeypatch.setattr(world.publisher._bus, "rebuild", later)
+    await world.redis.hdel(Keys("test").routes, sid)
+    problems = await eventually(lambda: _why_not(world.publisher))
+    assert problems == ("routes are not published to Redis", "publish refused: counts")
+    goes_on.set()
+    await world.until(sid, lambda route: True)
+    await eventually(lambda: _is_published(world))
+    assert world.publisher.problems == ()
+
+
 async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
     # Published for certain: opening waits for that with patience, but not for good.
     first = await world.open(endpoint="lab")
