@@ -157,11 +157,19 @@ class JobObjects:
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
         """Remove a command of ours that was not done: it would hit the next attempt.
 
+        One of its name that is somebody else's stays.
+
         Raises:
             KubeError: If it cannot be removed.
         """
+        name = companion_name(job_id, _COMMAND)
         async with self._while_there(namespace):
-            await self._kube.delete(COMMANDS, companion_name(job_id, _COMMAND), namespace)
+            found = await self._kube.get(COMMANDS, name, namespace)
+            if not self._is_ours(found, job_id):
+                log.warning("a Command of somebody else has our name", extra={"job": job_id})
+                return
+            with suppress(Conflict):  # the name is another object's by now
+                await self._kube.delete(COMMANDS, name, namespace, uid=found["metadata"]["uid"])
 
     async def remove_volcano_job(
         self, namespace: str, name: str, uid: str, *, shown: bool = True

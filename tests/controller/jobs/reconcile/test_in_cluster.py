@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock, patch
 
 import pytest
 import pytest_asyncio
@@ -27,6 +28,7 @@ from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
 from controller.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.kube.kinds import (
+    COMMANDS,
     CONFIG_MAPS,
     LEASES,
     NAMESPACES,
@@ -165,6 +167,30 @@ async def test_a_companion_of_somebody_else_is_not_touched(
     await cluster.remove_companion("x", intended)
     kept = await both.admin.get(SECRETS, "j-x.parameters", "jobs")
     assert kept["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("owner", ["another", ""], ids=["foreign", "ours"])
+async def test_a_command_is_withdrawn_if_it_is_ours(
+    both: Both, cluster: JobObjects, instance: str, owner: str
+) -> None:
+    labels = {INSTANCE_LABEL: owner or instance, JOB_LABEL: "wd"}
+    name, target = "j-wd.command", {"kind": "Job", "name": "j-none"}
+    # Volcano carries out a command by removing it: this one stays until it is let go.
+    metadata = {"name": name, "labels": labels, "finalizers": ["example.com/held"]}
+    body = {"metadata": metadata, "action": "AbortJob", "target": target}
+    await both.admin.create(COMMANDS, body, "jobs")
+
+    async def is_done() -> bool:
+        found = await both.admin.get(COMMANDS, name, "jobs")
+        return "deletionTimestamp" in found["metadata"]
+
+    deleted = AsyncMock(wraps=both.kube.delete)
+    with patch.object(both.kube, "delete", deleted):
+        await cluster.withdraw_command("wd", "jobs")
+        await cluster.withdraw_command("none", "jobs")
+    assert deleted.await_count == (0 if owner else 1)
+    await eventually(is_done)
+    await both.admin.merge(COMMANDS, name, {"metadata": {"finalizers": None}}, "jobs")
 
 
 async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
