@@ -20,6 +20,7 @@ from shared.events import (
     RouteRemoved,
     RouteUpserted,
     decode_event,
+    event_time,
 )
 from shared.routes import Outcome, RouteReader, RouteTable
 from tests.programs import RedisServer
@@ -248,13 +249,28 @@ async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
     assert (await reader.mark_used("t1", "open", kept_until=NOW + 60, now=NOW)).before is None
 
 
+async def test_gateways_are_told_of_revocations_by_a_redis_that_is_out_of_memory(
+    publisher: Publisher, reader: BusReader, redis: Redis
+) -> None:
+    await redis.config_set("maxmemory", "1")
+    try:
+        async with reader.subscribe() as messages:
+            at = event_time(NOW)
+            await publisher.notice(GrantRevoked(epoch="-", seq=0, at=at, sid=SID, sub="ada"))
+            event = decode_event(await anext(messages))
+            assert isinstance(event, GrantRevoked)
+            assert (event.epoch, event.sid, event.sub) == ("e1", SID, "ada")
+    finally:
+        await redis.config_set("maxmemory", "0")
+
+
 async def test_what_changes_while_a_redis_out_of_memory_is_read_is_no_answer(
     publisher: Publisher, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = BusReader(redis, KEYS)
     await publisher.upsert(SID, ROUTE, now=NOW)
     await redis.config_set("maxmemory", "1")
-    # What may be changed without memory: the transaction is refused, and then this comes between.
+    # The transaction is refused; what then comes between needs no memory.
     take = Pipeline.zrange
 
     def zrange(pipe: Pipeline, *args: Any, **options: Any) -> Any:
