@@ -105,6 +105,4 @@ class Follower(RouteTableHolder):
     async def _prune(self) -> None:
         while True:
             await asyncio.sleep(PRUNE_SECONDS)
-            if self.table is not None:
-                self.table.prune(self._wall())
-            self.policy.forget_ended(self._wall())
+            self.prune()

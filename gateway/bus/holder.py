@@ -104,6 +104,8 @@ class RouteTableHolder:
         self._signed_out: deque[tuple[str, str]] = deque(maxlen=MOST_EARLY_SIGN_OUTS)
         self._anew_at = float("-inf")
         self._arrived: list[Event] | None = None
+        self._told_at = float("-inf")
+        """The controller's time, as its last event said it."""
         self._was = Bus.STARTING
 
     @property
@@ -238,6 +240,8 @@ class RouteTableHolder:
         outcome = table.apply(event)
         if outcome in (Outcome.APPLIED, Outcome.UNKNOWN):
             self._applied(event)
+        if outcome is Outcome.CURRENT or outcome is Outcome.APPLIED:
+            self._note_time(event)
         if outcome is Outcome.UNKNOWN:
             self._pass_unknown(event)
         return outcome
@@ -255,6 +259,22 @@ class RouteTableHolder:
                 self._on_change(None if sid is None else (sid,))
             case _:
                 pass
+
+    def _note_time(self, event: Event) -> None:
+        at = None if isinstance(event, UnknownEvent) else event.at
+        if at is not None:
+            self._told_at = at.timestamp()
+
+    def prune(self) -> None:
+        """Forget revocations, and sessions that have ended, of which no grant can be left.
+
+        By this clock and by the controller's: one that is ahead for a while must not bring back
+        what was withdrawn.
+        """
+        now = min(self._wall(), self._told_at)
+        if self.table is not None:
+            self.table.prune(now)
+        self.policy.forget_ended(now)
 
     def _pass_unknown(self, event: Event) -> None:
         self.note("unknown")

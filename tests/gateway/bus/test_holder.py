@@ -167,6 +167,26 @@ async def test_who_waits_for_a_head_goes_on_with_the_event_that_leads_to_it() ->
     assert h.holder.bus is Bus.FOLLOWING
 
 
+@pytest.mark.parametrize("ahead", ["wall", "controller"])
+async def test_a_clock_that_jumps_ahead_brings_no_revoked_grant_back(ahead: str) -> None:
+    leader = await Leader().begin(ONE, revoked={"jti:old": NOW + 10, "jti:t": NOW + DAY})
+    h = await holding(leader)
+    h.holder.prune()
+    assert set(h.table.revocations) == {"jti:old", "jti:t"}
+    h.hear(leader.beat(at=NOW + 2))
+    h.wall = NOW + 2
+    if ahead == "wall":
+        h.wall += 30 * DAY
+    else:
+        h.hear(leader.beat(at=NOW + 30 * DAY))
+    h.holder.prune()
+    assert set(h.table.revocations) == {"jti:old", "jti:t"}
+    h.wall = NOW + 12
+    h.hear(leader.beat(at=NOW + 12))
+    h.holder.prune()
+    assert set(h.table.revocations) == {"jti:t"}
+
+
 async def test_a_revocation_counts_wherever_in_the_order_it_stands() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
