@@ -161,6 +161,10 @@ def test_every_change_is_one_and_what_changes_nothing_is_none() -> None:
     assert table.changes == known + 1
     table.apply(upserted(make_route(), 5))
     assert table.changes > known + 1
+    for event in (upserted(make_route(make_sid(2)), 6), removed(7, make_sid(2))):
+        known = table.changes
+        table.apply(event)
+        assert table.changes > known
 
 
 def test_a_table_says_where_it_stands() -> None:
@@ -219,6 +223,15 @@ def test_another_table_never_brings_a_grant_back() -> None:
     newer = make_table(revoked={"jti:a": 3e9, "jti:b": 1e9})
     newer.inherit(older)
     assert dict(newer.revocations) == {"jti:a": 3e9, "jti:b": 2e9, "jti:c": 2e9}
+    # What it holds already is no change.
+    known = newer.changes
+    newer.inherit(older)
+    assert newer.changes == known
+
+
+def test_a_table_without_revocations_has_revoked_nothing() -> None:
+    grant: dict[str, Any] = {"sid": SID, "jti": "t", "sub": "ada", "kid": "k", "issued_at": 0.0}
+    assert not make_table().is_revoked(**grant)
 
 
 def test_a_revocation_loaded_twice_is_the_later_one() -> None:

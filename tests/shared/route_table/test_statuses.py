@@ -51,6 +51,12 @@ def test_a_route_carries_its_status() -> None:
     assert route.status == Status(phase="starting", since=5.0, app="Lab", times=(("queued", 1.0),))
 
 
+def test_a_status_is_written_with_its_route() -> None:
+    route = make_route(status=STARTING)
+    assert msgspec.json.decode(encode_route(route)) == route
+    assert "status" not in msgspec.json.decode(encode_route(route | {"status": None}))
+
+
 def test_what_is_not_known_in_a_status_is_ignored() -> None:
     known = read_status(encode(STARTING | {"later": [1, {}]}))
     assert known is not None
