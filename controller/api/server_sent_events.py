@@ -54,6 +54,7 @@ class EventStreams:
         """Answer *request* with what *send* writes, and with *headers*.
 
         What it cannot go on with breaks off: a reader that sees the end knows that it is one.
+        Who asks with HEAD gets no more than the header section (RFC 9110, section 9.3.2).
 
         Raises:
             ApiError: 503 if there are too many.
@@ -70,7 +71,8 @@ class EventStreams:
                 self._scopes.add(scope)
                 await response.prepare(request)
                 stream = EventStream(response)
-                await send(stream)
+                if request.method != "HEAD":
+                    await send(stream)
                 await stream.end()
         except (OSError, TimeoutError, aiohttp.ClientError):
             # The reader is gone or takes nothing, or what it reads from is, or we are to end.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from aiohttp import web
@@ -69,7 +71,7 @@ class UpdatesResource:
         """Send each update once, in order; who asks for JSON gets one page."""
         wanted = read_query(request, UpdatesQuery)
         after = last_event_id(request, wanted.after)
-        if request.headers.get("Accept", "").strip().startswith(JSON):
+        if _wants_page(request.headers.get("Accept", "")):
             return await self._page(after or 0, wanted.limit)
         # Looked for before the answer begins: what is wrong with it has a status of its own.
         after = await self._where(after)
@@ -121,6 +123,25 @@ class UpdatesResource:
                     async with asyncio.timeout(min(LOOK_SECONDS, KEEP_ALIVE_SECONDS)):
                         await news.wait()
             await asyncio.sleep(TOGETHER_SECONDS if len(found) < PAGE else 0)
+
+
+def _wants_page(accept: str) -> bool:
+    """Say whether JSON is preferred to events, which whoever takes anything gets.
+
+    Of two media types with the same weight it is the first one (RFC 9110, section 12.5.1).
+    """
+    preferred = dict[str, tuple[float, int]]()
+    for place, part in enumerate(accept.lower().split(",")):
+        media, *parameters = (one.strip() for one in part.split(";"))
+        if (weight := _weight(parameters)) > 0:
+            preferred.setdefault(media, (-weight, place))
+    page = preferred.get(JSON)
+    return page is not None and page < preferred.get(EVENTS, (inf, 0))
+
+
+def _weight(parameters: Sequence[str]) -> float:
+    text = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+    return float(text) if re.fullmatch(r"[01](\.[0-9]{0,3})?", text, re.ASCII) else 1.0
 
 
 def shown(found: Sequence[updates.UpdateRow]) -> list[Update]:

@@ -14,7 +14,7 @@ import pytest
 from controller.api.resources import updates
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from tests.controller.api.conftest import Api
+from tests.controller.api.conftest import Api, service_token
 from tests.controller.samples import forget_jobs, make_record
 
 Event = dict[str, Any]
@@ -87,6 +87,38 @@ async def test_a_page_is_given_to_who_asks_for_json(api: Api) -> None:
     )
     page = await answer.json()
     assert ([one["id"] for one in page["items"]], page["next"]) == ([2], 2)
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("APPLICATION/JSON", "application/json"),
+        ("text/html, application/json;q=0.5", "application/json"),
+        ("text/event-stream;q=0.5, application/json;charset=utf-8", "application/json"),
+        ("text/event-stream, application/json", "text/event-stream"),
+        ("application/json;q=0.9, text/event-stream", "text/event-stream"),
+        ("application/json;q=0, */*", "text/event-stream"),
+        ("application/*", "text/event-stream"),
+    ],
+)
+async def test_who_takes_both_gets_what_is_preferred(api: Api, accept: str, media: str) -> None:
+    async with api.client.get("/v1/updates?after=0", headers={"Accept": accept}) as answer:
+        assert (answer.status, answer.content_type) == (200, media)
+
+
+async def test_a_head_is_answered_without_what_a_get_would_send(api: Api) -> None:
+    for _ in range(2):  # over the same connection
+        answer = await api.client.head("/v1/updates?after=0")
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        assert await answer.read() == b""
+    url = api.client.make_url("/")
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = f"HEAD /v1/updates HTTP/1.0\r\nAuthorization: Bearer {service_token()}\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(10):
+        sent = await reader.read()  # to the end: nothing goes on behind it
+    writer.close()
+    assert sent.endswith(b"\r\n\r\n")
 
 
 async def test_a_quiet_stream_says_that_it_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
