@@ -100,12 +100,15 @@ async def test_only_trusted_proxies_are_believed(
 SPOOFED = [name for (name,) in read_cases("spoofed.txt", 1)]
 
 
-@pytest.mark.parametrize("name", SPOOFED)
-async def test_nobody_else_speaks_in_our_name(rig: Rig, serve: Serve, name: str) -> None:
+AT_ONCE = 40
+
+
+@pytest.mark.parametrize("first", range(0, len(SPOOFED), AT_ONCE))
+async def test_nobody_else_speaks_in_our_name(rig: Rig, serve: Serve, first: int) -> None:
     app = await serve(websocket())
     name_of_link = f"link-{new_sid()[:8]}.localhost"
     session, own = await rig.entered(app, links=[name_of_link], public=True)
-    spoof = [(name, "root"), (name, "root")]
+    spoof = [(name, "root") for name in SPOOFED[first : first + AT_ONCE] for _ in range(2)]
     assert (await rig.get(session, fields=[*spoof, *own, ("X-Other", "1")])).status == 200
     assert (await rig.upgrade(session, "/", [*own, *spoof, ("X-Other", "1")]))[1].status == 101
     host = rig.host_of(name_of_link)
