@@ -42,12 +42,13 @@ class StallWatch:
         loop: The transports' own.
     """
 
-    __slots__ = ("_loop", "_timer", "_watched", "found")
+    __slots__ = ("_loop", "_watched", "found", "timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watched: dict[asyncio.Transport, _Watched] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        """Of the next look; None while nobody is watched."""
         self.found = 0
         """How many stalls were found."""
 
@@ -73,7 +74,8 @@ class StallWatch:
         if before is not None:
             watched.progress, watched.moved_at = before.progress, before.moved_at
         self._watched[transport] = watched
-        if self._timer is None:
+        due = self._loop.time() + _pause(seconds)
+        if self.timer is None or self.timer.when() > due:
             self._set_timer()
 
     def watches(self, transport: asyncio.Transport) -> bool:
@@ -102,17 +104,18 @@ class StallWatch:
     def close(self) -> None:
         """Watch nothing any more."""
         self._watched.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def _set_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
         shortest = min(watched.seconds for watched in self._watched.values())
-        pause = min(max(shortest / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
-        self._timer = self._loop.call_later(pause, self._look)
+        self.timer = self._loop.call_later(_pause(shortest), self._look)
 
     def _look(self) -> None:
-        self._timer = None
+        self.timer = None
         now = self._loop.time()
         for transport, watched in tuple(self._watched.items()):
             taken = progress(transport)
@@ -124,5 +127,10 @@ class StallWatch:
                 self.forget(transport)
                 self.found += 1
                 watched.stalled()
-        if self._watched and self._timer is None:
+        if self._watched and self.timer is None:
             self._set_timer()
+
+
+def _pause(seconds: float) -> float:
+    """Return when to look again at a peer that has so many *seconds*."""
+    return min(max(seconds / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)

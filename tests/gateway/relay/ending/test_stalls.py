@@ -41,6 +41,21 @@ async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() ->
     watch.close()
 
 
+async def test_a_peer_with_little_time_does_not_wait_for_one_with_much() -> None:
+    loop = asyncio.get_running_loop()
+    watch = StallWatch(loop)
+    async with connected(3) as (sides, _):
+        looks: list[float] = []
+        for side, seconds in zip(sides, (300.0, 8.0, 60.0), strict=True):
+            watch.watch(side.transport, seconds=seconds, stalled=lambda: None)
+            assert watch.timer is not None
+            looks.append(watch.timer.when() - loop.time())
+        assert 4.0 < looks[0] <= 5.0
+        assert looks[1] <= 1.0
+        assert looks[2] <= looks[1]
+    watch.close()
+
+
 async def test_what_is_forgotten_or_closed_is_not_watched() -> None:
     watch = StallWatch(asyncio.get_running_loop())
     async with connected(2) as ((forgotten, closed), peers):
