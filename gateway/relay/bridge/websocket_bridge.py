@@ -44,7 +44,7 @@ MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
 PING_SECONDS: Final = 20.0
 """Shorter than the idle timeouts of what may stand between (60 s is usual). A browser that has not
-sent anything from one ping until the one after the next is gone, unless it is still taking what
+sent anything from one ping until the next is gone, unless it is still taking what
 was sent before."""
 
 
