@@ -29,7 +29,8 @@ class MaintenanceRequest(Strict):
     """
 
     action: Literal["pause", "resume", "drain"]
-    message: Annotated[str, Field(max_length=1000)] | None = None
+    # PostgreSQL takes NUL in no text.
+    message: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] | None = None
 
 
 class MaintenanceResource:

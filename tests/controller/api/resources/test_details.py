@@ -224,6 +224,9 @@ async def test_maintenance_holds_jobs_and_then_takes_none(api: Api) -> None:
     assert (await get(api, "/v1/maintenance"))["mode"] == "running"
     assert (await submit(api, make_job("j3")))[0] == 200
     assert (await api.client.post("/v1/maintenance", json={"action": "stop"})).status == 422
+    # PostgreSQL would take it in no text.
+    held = await api.client.post("/v1/maintenance", json={"action": "pause", "message": "a\0b"})
+    assert (held.status, (await get(api, "/v1/maintenance"))["mode"]) == (422, "running")
 
 
 async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(api: Api) -> None:
