@@ -19,6 +19,8 @@ const CLOSE_GRANT_ENDED = 4401;
 const CLOSE_ENDED = 4410;
 // The gateway drains, and another one is there: nothing is to be waited for.
 const CLOSE_DRAINING = 1001;
+// What is answered sooner is shown without a word about a connection that was lost.
+const SLOW = 500;
 // One that is told to leave sooner than this may meet the same gateway again and again.
 const SETTLED = 1000;
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
@@ -208,7 +210,11 @@ export class Link {
 
   /** A refused upgrade shows a script no status; this does. */
   async judge() {
+    const lost = () => this.status.lost(this.explained?.[0] ?? text("link.lost"), text("link.connecting_again"), null);
+    // Where nothing answers, that takes ten seconds to be known.
+    const slow = setTimeout(lost, SLOW);
     const now = await fetchState();
+    clearTimeout(slow);
     this.isOpen = now.http === 200;
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
     this.reason = {

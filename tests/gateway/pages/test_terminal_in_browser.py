@@ -361,6 +361,18 @@ async def test_who_comes_back_to_a_page_waits_no_longer(
     await expect(person.page.get_by_role("status")).to_have_text("Connected")
 
 
+async def test_a_connection_that_was_lost_is_said_before_the_gateway_is_known_to_be_away(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    # Nothing answers, as in a network that was cut.
+    await person.page.route("**/.fumarole/state", lambda _route: None)
+    await shells.sockets[-1].close(1012)
+    notice = person.page.get_by_role("heading", name="The connection was lost")
+    await expect(notice).to_be_visible(timeout=5000)
+    await expect(person.page.locator(".state")).to_have_text("Disconnected")
+
+
 async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
     world: World, person: Person, shells: Shells
 ) -> None:
