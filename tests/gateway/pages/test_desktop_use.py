@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from gateway.pages.texts import LANGUAGES
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_clipboard import clipboard_of, desktop, put
@@ -62,6 +63,28 @@ async def until_it_fits(page: Page, screen: Screen) -> None:
             if size[:2] == size[2:] == list(screen.size):
                 return
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("language", [texts.language for texts in LANGUAGES])
+async def test_the_bar_is_one_line_and_stays_as_high_when_the_way_was_measured(
+    world: World, person: Person, language: str
+) -> None:
+    page = person.page
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.set_extra_http_headers({"Accept-Language": language})
+    async with desktop(b"") as (port, _):
+        sid = await world.publish(kind="vnc", port=port)
+        await person.follow_link(sid, kind="vnc")
+        await expect(page.locator("html")).to_have_attribute("lang", language)
+        await expect(page.locator("canvas")).to_be_visible()
+        height = "document.querySelector('.bar').offsetHeight"
+        way = "text => document.querySelector('#round-trip').textContent = text"
+        heights = []
+        for text in ("", "3 ms", "1234 ms"):
+            await page.evaluate(way, text)
+            heights.append(await page.evaluate(height))
+        assert len(set(heights)) == 1
+        assert heights[0] < 60
 
 
 @pytest.mark.needs("xvnc")
