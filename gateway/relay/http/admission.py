@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.decision import (
+    OPEN_PATH,
     Ask,
     Connect,
     Decision,
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 
 
 _SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_OUTLIVING: Final = frozenset({SIGN_OUT_PATH, OPEN_PATH})
+"""Pages whose responses outlive the right of the request: a sign-out ends it, and whoever opens a
+session again does so by a token, which is used up by then."""
 
 
 class Admission:
@@ -378,8 +382,7 @@ class Admission:
             browser=transport,
             page=self._parts.pages(),
             body=request_body(ask.fields),
-            # A sign-out ends its own right, and its answer must outlive that.
-            access_right=None if ask.path == SIGN_OUT_PATH else access_right_of(hand),
+            access_right=None if ask.path in _OUTLIVING else access_right_of(hand),
             key=connection.key,
             writable=not full,
         )

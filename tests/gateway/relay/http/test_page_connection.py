@@ -214,6 +214,19 @@ async def test_a_sign_out_is_answered_though_it_ends_its_own_right() -> None:
             assert (await browser.rest()).startswith(b"HTTP/1.1 200 ")
 
 
+async def test_opening_again_is_answered_though_the_right_that_was_ends_meanwhile() -> None:
+    async with with_pages() as (r, pages):
+        browser = await r.browser()
+        origin = f"Origin: {ORIGIN}"
+        browser.send(request("/.fumarole/open", origin, "Content-Length: 4", method="POST") + b"to")
+        while not r.path.pages:
+            await asyncio.sleep(0)
+        r.world.revoke(sid=SID)
+        browser.send(b"ld")
+        assert status_of(await browser.head()) == 200
+        assert pages.bodies == [b"told"]
+
+
 async def test_a_page_behind_a_token_gets_the_whole_body_that_came_while_it_was_proven() -> None:
     async with with_pages() as (r, pages):
         r.gate.tokens["good"] = claims()
@@ -319,7 +332,7 @@ async def test_a_page_goes_on_whatever_becomes_of_the_app_and_ends_with_the_gran
     change: dict[str, object],
 ) -> None:
     async with with_pages() as (r, pages):
-        slow = request("/.fumarole/open", "Origin: " + ORIGIN, "Content-Length: 4", method="POST")
+        slow = request("/.fumarole/page", "Origin: " + ORIGIN, "Content-Length: 4", method="POST")
         browser, other = await r.browser(), await r.browser()
         for one in (browser, other):
             one.send(slow + b"to")
