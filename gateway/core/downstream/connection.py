@@ -175,7 +175,7 @@ class Connection(Exchange):
 
     def _read_request(self, data: bytes) -> None:
         reader = self.reader
-        begun = bool(reader.partial)
+        begun = reader.partial
         try:
             beyond = reader.read(data)
         except HeadRefused as refused:

@@ -22,19 +22,20 @@ MAX_EMPTY_LINES: Final = 8
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start``, ``fields``, ``crossing`` and ``section`` are the last head's. Browsers send nearly
-    the same section with each request, so only those values are read again that differ.
+    ``start``, ``fields``, ``crossing`` and :attr:`section` are the last head's. Browsers send
+    nearly the same section with each request, so only those values are read again that differ.
     """
 
     __slots__ = (
+        "_begin",
         "_fields",
+        "_head",
         "_last",
         "_skipped",
         "crossing",
         "fields",
         "oversized",
         "partial",
-        "section",
         "start",
     )
 
@@ -48,8 +49,8 @@ class RequestReader:
         self.fields: Fields | None = None
         self.crossing = b""
         """The fields that the app gets as they came: see :class:`Section`."""
-        self.section = b""
-        """The field section as it came."""
+        self._head, self._begin = b"", 0
+        """The last head as it came, and where its fields begin."""
         self.oversized: Oversized | None = None
         """What the head that was refused as too large says."""
 
@@ -72,8 +73,7 @@ class RequestReader:
                 self.partial = data
                 return None
             self.partial = b""
-            line_end = data.find(b"\r\n")
-            self._parse(data[:line_end], data[line_end + 2 : end])
+            self._parse(data[:end])
         except HeadRefused as refused:
             if refused.code == "head_too_large":
                 self.oversized = read_oversized(data)
@@ -100,14 +100,14 @@ class RequestReader:
         if found is None or found[0] > MAX_TARGET_BYTES:
             return 0
         end, crossing = found
+        self._head, self._begin = data[:end], begin
         self._take(read_start_line(data[: begin - 2]), last.fields, crossing)
-        self.section = data[begin:end]
         return end
 
-    def _parse(self, line: bytes, section: bytes) -> None:
-        start = read_start_line(line)
-        last = self._last = self._fields.read_section(section, self._last)
-        self.section = section
+    def _parse(self, head: bytes) -> None:
+        self._head, self._begin = head, head.find(b"\r\n") + 2
+        start = read_start_line(head[: self._begin - 2])
+        last = self._last = self._fields.read_section(self.section, self._last)
         self._take(start, last.fields, last.crossing)
 
     def _take(self, start: StartLine, fields: Fields, crossing: bytes) -> None:
@@ -118,7 +118,12 @@ class RequestReader:
             raise HeadRefused("bad_upgrade")
         self.start = start
 
+    @property
+    def section(self) -> bytes:
+        """The last head's fields as they came."""
+        return self._head[self._begin :]
+
     def forget(self) -> None:
         """Let go of everything."""
-        self.partial = self.crossing = self.section = b""
+        self.partial = self.crossing = self._head = b""
         self.start = self.fields = self._last = None
