@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from controller.jobs.spec.model import DEFAULT_TASK, ID_PATTERN, TASK_PATTERN, Job
 
@@ -28,10 +27,13 @@ def same_pod_names(job: Job) -> dict[str, frozenset[str]]:
     return {other: frozenset(tasks) for other, tasks in found.items()}
 
 
-def has_a_task(spec: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Say whether a job that was accepted as *spec* has one of these tasks."""
-    tasks = spec.get("tasks") or [{"name": DEFAULT_TASK}]
-    return any(one.get("name") in names for one in tasks if isinstance(one, Mapping))
+def has_a_task(spec: object, names: Collection[str]) -> bool:
+    """Say whether a job that was accepted as *spec*, which may be anything, has one of them."""
+    tasks: object = spec.get("tasks") if isinstance(spec, Mapping) else ()
+    if not tasks and isinstance(spec, Mapping):
+        return DEFAULT_TASK in names
+    given = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
+    return any(one.get("name") in list(names) for one in given)
 
 
 def _read_as(stem: str) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,11 @@ def test_what_is_found_has_pods_of_the_same_name(parts: list[str], data: st.Data
 
 @pytest.mark.parametrize(
     ("spec", "has"),
-    [({}, True), ({"tasks": [{"name": "a"}, {"name": "job"}]}, True), ({"tasks": [{}, 3]}, False)],
-)
-def test_a_job_without_tasks_has_one(spec: dict[str, Any], has: bool) -> None:
+    [
+        ({}, True), ({"tasks": [{"name": "a"}, {"name": "job"}]}, True),
+        ({"tasks": [{}, 3]}, False), ({"tasks": 3}, False), ({"tasks": [{"name": {}}]}, False),
+        (None, False), ([], False),
+    ],
+)  # fmt: skip
+def test_a_job_without_tasks_has_one(spec: Any, has: bool) -> None:
     assert has_a_task(spec, {"job"}) is has
