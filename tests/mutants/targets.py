@@ -92,6 +92,7 @@ TARGETS: Final = (
             f"{_SESSIONS}publishing.py",
         ),
     ),
+    Target("controller/sessions/interval.py", (f"{_SESSIONS}interval.py",)),
     *(
         Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
         for module in ("next_step", "submitted", "failure", "timed_policies", "removal")
