@@ -87,6 +87,7 @@ class World:
         logged: Any = await self.redis.xrevrange(Keys("test").log)
         events = [json.loads(fields[b"event"]) for _, fields in logged]
         (told,) = [one for one in events if one["type"] == "RouteRemoved" and one["sid"] == sid]
+        assert told["reason"] == "ended"
         status: dict[str, Any] = told["status"]
         return status
 

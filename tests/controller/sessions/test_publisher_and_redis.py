@@ -178,6 +178,11 @@ async def test_what_redis_lost_is_a_problem_until_it_is_there_again(
     await world.until(sid, lambda route: True)
     await eventually(lambda: _is_published(world))
     assert world.publisher.problems == ()
+    # What it has published is what there is, without another look at all.
+    snapshot = await world.reader.snapshot()
+    assert snapshot is not None
+    told = world.publisher.describe()
+    assert (told["routes"], told["hash"]) == (1, f"{digest(sid, snapshot.routes[sid]):016x}")
 
 
 async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
@@ -300,6 +305,9 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     world: World, answers: list[bool]
 ) -> None:
     first = await world.open(endpoint="lab")
+    # Opening waits for it with patience, but not for good.
+    await eventually(lambda: _is_published(world))
+    await world.until(first, lambda route: True)
     epoch = world.publisher.describe()["epoch"]
     bus = world.publisher._bus
     bus._publish = Silent(bus._publish, list(answers))  # type: ignore[assignment]  # it wraps it

@@ -120,8 +120,9 @@ async def session_of(store: Store, sid: str) -> Session:
 
 
 async def test_while_the_store_is_away_the_heartbeat_goes_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     world.show(make_pod())
     sid = await world.open(endpoint="lab")
     before = await world.until_ready(sid)
@@ -144,6 +145,12 @@ async def test_while_the_store_is_away_the_heartbeat_goes_on(
     monkeypatch.undo()
     world.show()
     await world.until(sid, lambda route: route["state"] == "starting")
+
+    async def told() -> bool:
+        news = [one for one in caplog.messages if one.startswith("changes ")]
+        return news == ["changes cannot be read", "changes are read again"]
+
+    await eventually(told)
 
 
 async def test_a_revocation_is_told_at_once_by_who_does_not_lead(world: World) -> None:

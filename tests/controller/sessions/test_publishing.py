@@ -12,10 +12,12 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.sessions import publisher as module
+from controller.sessions.restored import take_back
 from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store
 from controller.store.sessions.session_rows import Session, insert_session
 from shared.bus import Keys, Publisher, connect
+from shared.errors import BusUnavailable
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
@@ -171,8 +173,9 @@ async def test_a_heartbeat_comes_also_while_nothing_is_to_be_looked_at(
 
 @pytest.mark.usefixtures("job")
 async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
-    store: Store, redis: Redis, clock: Clock
+    store: Store, redis: Redis, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     async with publishing(store, redis, clock, monotonic=Clock(64.0)) as one:
         await eventually(partial(is_published, one))
         bus = one.publisher._bus
@@ -182,6 +185,51 @@ async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
             assert await next_type(messages) == "RouteUpserted"
             # No time has passed.
             assert await next_type(messages) == "Heartbeat"
+            await eventually(partial(is_over, caplog))
+
+
+async def is_over(caplog: pytest.LogCaptureFixture) -> bool:
+    """Say whether one outage was told of, once, and that it is over."""
+    told = ("routes cannot be published", "routes are published again")
+    return tuple(one for one in caplog.messages if one in told) == told
+
+
+@pytest.mark.usefixtures("job")
+async def test_an_outage_is_over_with_the_first_table(
+    store: Store,
+    redis: Redis,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    head, failures = Publisher.head, [BusUnavailable("away"), BusUnavailable("away")]
+
+    async def away(self: Publisher) -> Any:
+        if failures:
+            raise failures.pop()
+        return await head(self)
+
+    monkeypatch.setattr(Publisher, "head", away)
+    async with publishing(store, redis, clock, monotonic=Clock(64.0)) as one:
+        await eventually(partial(is_published, one))
+        # No heartbeat is due that could say it.
+        await eventually(partial(is_over, caplog))
+
+
+@pytest.mark.usefixtures("job")
+async def test_only_the_first_table_takes_back_what_redis_knows(
+    store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[Any]()
+    monkeypatch.setattr(module, "take_back", counted(take_back, calls))
+    async with publishing(store, redis, clock) as one:
+        sid = await one.open(endpoint="lab")
+        await one.until(sid, lambda route: True)
+        # From now on it may be damaged.
+        await redis.hdel(Keys("test").routes, sid)
+        await one.until(sid, lambda route: True)
+        assert len(calls) == 1
 
 
 @pytest.mark.usefixtures("job", "patient")
@@ -238,6 +286,23 @@ async def test_what_is_opened_while_all_is_published_anew_does_not_wait(
     monkeypatch.setattr(Publisher, "rebuild", meanwhile)
     async with publishing(store, redis, clock) as one:
         await one.until(FIRST, lambda route: True)
+
+
+@pytest.mark.usefixtures("job", "patient")
+async def test_how_far_redis_was_told_is_kept_where_that_has_changed(
+    store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleep, kept = Sleep(), list[Any]()
+    monkeypatch.setattr(Publisher, "note_store", counted(Publisher.note_store, kept))
+    async with publishing(store, redis, clock, sleep=sleep) as one:
+        await eventually(partial(is_published, one))
+        await one.open(endpoint="lab")
+        await sleep.until_idle()
+        before = len(kept)
+        for _ in range(2):
+            one.publisher.wake("j1")
+            await sleep.until_idle()
+        assert len(kept) == before
 
 
 @pytest.mark.usefixtures("patient")
