@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -22,6 +23,8 @@ MOST_OBJECTS: Final = 1000
 MOST_BYTES: Final = 1_400_000
 """Of one object; etcd takes 1.5 MiB."""
 LONGEST_PROBLEM: Final = 2000
+_LONGEST_KIND: Final = 64
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[!-$&-.0-~]{1,253}", re.ASCII)
 
 
 def nothing(_result: object) -> None:
@@ -68,9 +71,44 @@ def check_builder(builder: JobBuilder) -> None:
     checked_problems(builder.problems)
     _check_size("the VolcanoJob", builder.volcano_job.manifest())
     for companion in builder.companions:
-        _check_size(f"the {companion.kind} {companion.name}"[:200], companion.manifest)
+        what = _check_object(companion)
+        if companion.when not in ("before", "after"):
+            raise BadResult(f"made {what} neither before nor after the VolcanoJob")
     for shared in builder.shared:
-        _check_size(f"the {shared.kind} {shared.name}"[:200], shared.manifest)
+        what = _check_object(shared)
+        _check_texts(what, {"labels": shared.labels, "annotations": shared.annotations})
+
+
+def _check_object(made: Companion | SharedObject) -> str:
+    """Check what everything that is made must have; return what it is called in errors.
+
+    Of a name that is what the API server demands of any kind's (Kubernetes, "Object Names and IDs",
+    "Path Segment Names").
+    """
+    if not isinstance(made.kind, str) or not made.kind:
+        raise BadResult("made an object of no kind")
+    kind = made.kind[:_LONGEST_KIND]
+    if not isinstance(made.name, str) or not _NAME.fullmatch(made.name):
+        raise BadResult(f"made a {kind} whose name cannot be {made.name!r}"[:200])
+    what = f"the {kind} {made.name}"[:200]
+    if not isinstance(made.manifest, dict):
+        raise BadResult(f"made {what} of what is no object")
+    metadata = made.manifest.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise BadResult(f"made {what} with metadata that are no object")
+    _check_texts(what, metadata or {})
+    _check_size(what, made.manifest)
+    return what
+
+
+def _check_texts(what: str, given: Mapping[str, object]) -> None:
+    for name in ("labels", "annotations"):
+        texts = given.get(name)
+        if texts is None:
+            continue
+        members = [*texts, *texts.values()] if isinstance(texts, dict) else [texts]
+        if not isinstance(texts, dict) or not all(isinstance(one, str) for one in members):
+            raise BadResult(f"made {what} with {name} that are no texts by names")
 
 
 def tasks_of_job(builder: JobBuilder) -> set[str]:

@@ -19,7 +19,7 @@ from controller.jobs.pipeline.border import (
     PluginFailed,
     Result,
 )
-from controller.jobs.pipeline.builder import Companion, JobBuilder
+from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.hook_results import due_time, due_times, nothing
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
@@ -228,6 +228,20 @@ def _companion(manifest: Any) -> Companion:
     return Companion(kind="ConfigMap", name="c", manifest=manifest, when="after")
 
 
+def _named(name: Any, **fields: Any) -> Companion:
+    given: dict[str, Any] = {"kind": "ConfigMap", "name": name, "manifest": {}, "when": "after"}
+    return Companion(**given | fields)
+
+
+def _labelled(labels: Any) -> Companion:
+    return _companion({"metadata": {"labels": labels}})
+
+
+def _shared(**fields: Any) -> SharedObject:
+    given: dict[str, Any] = {"kind": "Secret", "name": "s", "namespace": "jobs"}
+    return SharedObject(**given | fields)
+
+
 def _endless() -> dict[str, Any]:
     found: dict[str, Any] = {}
     found["self"] = found
@@ -250,6 +264,20 @@ def _endless() -> dict[str, Any]:
         (lambda b: b.add_companion(_companion({"a": Itself()})), "made the ConfigMap c of what"),
         (lambda b: b.add_companion(_companion({"a": math.nan})), "made the ConfigMap c of what"),
         (lambda b: b.add_companion(_companion({"a": "x" * 2_000_000})), "made the ConfigMap c lar"),
+        (lambda b: b.add_companion(_companion([])), "made the ConfigMap c of what is no object"),
+        (
+            lambda b: b.add_companion(_companion({"metadata": "x"})),
+            "made the ConfigMap c with meta",
+        ),
+        (lambda b: b.add_companion(_labelled({"a": 1})), "made the ConfigMap c with labels"),
+        (lambda b: b.add_companion(_labelled("x")), "made the ConfigMap c with labels"),
+        (lambda b: b.add_companion(_named("..")), "made a ConfigMap whose name cannot be '..'"),
+        (lambda b: b.add_companion(_named("A b")), "made a ConfigMap whose name cannot be 'A b'"),
+        (lambda b: b.add_companion(_named(5)), "made a ConfigMap whose name cannot be 5"),
+        (lambda b: b.add_companion(_named("c", when="soon")), "made the ConfigMap c neither"),
+        (lambda b: b.companions.append(_named("c", kind=["x"])), "made an object of no kind"),
+        (lambda b: b.shared.append(_shared(name=None)), "made a Secret whose name cannot be None"),
+        (lambda b: b.shared.append(_shared(labels={"a": 1})), "made the Secret s with labels"),
         (lambda b: b.waiting.extend("x" * 2000), "left no list"),
         (lambda b: setattr(b.volcano_job, "tasks", 3), "raised TypeError"),
         (lambda b: setattr(b.task("job").template, "more", {"a": Itself()}), "made the VolcanoJo"),
