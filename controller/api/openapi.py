@@ -262,8 +262,10 @@ def _add_job_fields(schemas: dict[str, Any], fields: Mapping[str, type[BaseModel
         if schema.get("required"):
             needed.append(name)
     properties = {name: _reference(f"plugins.{name}") for name in fields}
-    job, plugins = schemas["Job"], {"type": "object", "additionalProperties": False}
-    job["properties"]["plugins"] = plugins | {"properties": properties}
+    job = schemas["Job"]
+    told = {"description": job["properties"]["plugins"]["description"]}
+    plugins = {"type": "object", "additionalProperties": False, "properties": properties}
+    job["properties"]["plugins"] = plugins | told
     if needed:
         job["properties"]["plugins"]["required"] = needed
         job["required"] = [*job["required"], "plugins"]

@@ -95,19 +95,23 @@ def read_details(kept: Mapping[str, Any] | None) -> Details | None:
 class JobState(ResponseModel):
     """How a job is."""
 
-    state: State
+    state: State = Field(description="How it is.")
     reason: str | None = Field(description="A word for programs.")
     message: str | None = Field(description="A text for people.")
     details: Details | None = Field(default=None, description="What is known of the reason.")
-    desired: Literal["run", "suspended", "ended"]
-    attempt: int
-    submitted_at: float
-    started_at: float | None
-    finished_at: float | None
+    desired: Literal["run", "suspended", "ended"] = Field(
+        description="What was asked for last; `state` follows."
+    )
+    attempt: int = Field(description="Counts from 1; a retry or a resume begins the next one.")
+    submitted_at: float = Field(description="When it was accepted, in unix seconds.")
+    started_at: float | None = Field(description="When it first ran.")
+    finished_at: float | None = Field(description="When it was over.")
     time_allocation_seconds: float | None = Field(description="With what was added to it.")
-    expires_at: float | None
-    queue: str | None
-    product: str | None
+    expires_at: float | None = Field(
+        description="When its time is over; None before its start, and without an allocation."
+    )
+    queue: str | None = Field(description="Volcano's queue, once it is submitted.")
+    product: str | None = Field(description="The product that it has.")
     parked: str | None = Field(
         default=None, description="Why the controller's version cannot go on with it."
     )
@@ -117,13 +121,13 @@ class JobState(ResponseModel):
 class Update(ResponseModel):
     """One thing that became of a job."""
 
-    id: int
-    job: str
-    attempt: int
-    at: float
-    state: State
-    reason: str | None
-    message: str | None
+    id: int = Field(description="Its number: later ones are higher.")
+    job: str = Field(description="Which job.")
+    attempt: int = Field(description="Of which attempt.")
+    at: float = Field(description="When, in unix seconds.")
+    state: State = Field(description="How the job is from then on.")
+    reason: str | None = Field(description="A word for programs.")
+    message: str | None = Field(description="A text for people.")
     exits: list[Exit] | None = Field(description="How its ranks ended, once it is over.")
     details: Details | None = Field(default=None, description="What is known of the reason.")
 
@@ -293,20 +297,20 @@ class Extension(ResponseModel):
 class UsageView(ResponseModel):
     """What one replica has used in one attempt until a moment: absolute, in replica-seconds."""
 
-    id: int
-    job: str
-    owner: dict[str, str]
-    attempt: int
+    id: int = Field(description="Its number: later ones are higher.")
+    job: str = Field(description="Which job.")
+    owner: dict[str, str] = Field(description="Whose job it is.")
+    attempt: int = Field(description="Of which attempt.")
     uid: str = Field(description="The VolcanoJob's. With rank and period it names the entry.")
     rank: int = Field(description="Of a tool, its own: 0.")
     period: int = Field(description="Counts the entries of an attempt's rank, without a gap.")
-    until: float
+    until: float = Field(description="Up to when, in unix seconds.")
     seconds: float = Field(description="All that the rank has used in the attempt until then.")
-    final: bool
-    product: str | None
+    final: bool = Field(description="No further entry of this rank and attempt comes.")
+    product: str | None = Field(description="The job's, at acceptance.")
     price: dict[str, Any] | None = Field(description="That of the product at acceptance.")
-    resources: dict[str, Any]
-    at: float
+    resources: dict[str, Any] = Field(description="What the replica had.")
+    at: float = Field(description="When it was entered.")
     tool: str | None = Field(
         default=None, description="Which tool of the job used it; None: the job itself."
     )

@@ -120,9 +120,9 @@ class JobView(JobState):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    id: str
-    owner: dict[str, str]
-    labels: dict[str, str]
+    id: str = Field(description="The orchestrator's name for it.")
+    owner: dict[str, str] = Field(description="Whose job it is.")
+    labels: dict[str, str] = Field(description="To find it by.")
 
 
 class QueueEstimate(ResponseModel):

@@ -102,17 +102,25 @@ class SessionsQuery(Query):
 class SessionAnswer(ResponseModel):
     """A session as the orchestrator sees it."""
 
-    sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
-    hosts: Annotated[list[str], Field(min_length=1)]
-    job: str
-    rank: int
-    kind: Literal["web", "vnc", "terminal"]
-    endpoint: str | None
-    clipboard: Clipboard
-    state: Literal["starting", "ready", "ended"]
-    created_at: float
-    ended_at: float | None
-    end_reason: str | None
+    sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")] = Field(
+        description="Names the session, and is no secret."
+    )
+    hosts: Annotated[list[str], Field(min_length=1)] = Field(
+        description="The first is where it is opened; further ones are public links."
+    )
+    job: str = Field(description="Whose session it is.")
+    rank: int = Field(description="Of which replica.")
+    kind: Literal["web", "vnc", "terminal"] = Field(description="What is reached.")
+    endpoint: str | None = Field(
+        description="The endpoint's name; None for a terminal or a port that is not declared."
+    )
+    clipboard: Clipboard = Field(description="Which way text may go; `in` is into the session.")
+    state: Literal["starting", "ready", "ended"] = Field(
+        description="`ready` once the program answers."
+    )
+    created_at: float = Field(description="In unix seconds.")
+    ended_at: float | None = Field(description="In unix seconds.")
+    end_reason: str | None = Field(description="Why it ended, in words.")
     connected: list[str] | None = Field(
         default=None,
         description="Users who are connected now, as gateways report; None where nothing is known.",
@@ -124,7 +132,7 @@ class SessionAnswer(ResponseModel):
         default=None, description="When the app last sent something; in steps of 10 s."
     )
     bytes_in: int | None = Field(default=None, description="Towards the app.")
-    bytes_out: int | None = None
+    bytes_out: int | None = Field(default=None, description="From the app.")
 
 
 class SessionPage(ResponseModel):

@@ -166,15 +166,32 @@ class PasswordRef(Strict):
 class Endpoint(Strict):
     """A port on which the job serves people, in every rank of its task."""
 
-    kind: Literal["web", "vnc"]
-    port: Port
-    base_path: BasePath = "/"
-    task: str | None = None
-    password: PasswordRef | None = None
-    clipboard: Clipboard = "both"
-    service_workers: bool = False
-    url: bool = False
-    frame: bool = False
+    kind: Literal["web", "vnc"] = Field(description="What is spoken there.")
+    port: Port = Field(description="Where the program listens, on all addresses.")
+    base_path: BasePath = Field(
+        default="/", description="Put before every path that a browser asks for."
+    )
+    task: str | None = Field(
+        default=None, description="In whose ranks it is; in all of them without it."
+    )
+    password: PasswordRef | None = Field(
+        default=None,
+        description="Which parameter has the desktop's password; without it the page asks.",
+    )
+    clipboard: Clipboard = Field(
+        default="both", description="Which way text may go; `in` is into the session."
+    )
+    service_workers: bool = Field(
+        default=False,
+        description="An app may register one for its whole host; browsers are then kept out.",
+    )
+    url: bool = Field(
+        default=False,
+        description="A session is made with the job, and its URL told to the program.",
+    )
+    frame: bool = Field(
+        default=False, description="Browsers show the app beneath a bar of the gateway's."
+    )
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -259,43 +276,98 @@ class Task(Strict):
 class Job(Strict):
     """A job as accepted."""
 
-    id: JobId
-    owner: Owner
-    name: Name | None = None
-    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=64)
-    kind: SiteName | None = None
-    after: Annotated[list[JobId], Field(max_length=MOST_PREDECESSORS)] = Field(default_factory=list)
-    tasks: list[Task] = Field(default_factory=list, max_length=MOST_TASKS)
+    id: JobId = Field(
+        description="Chosen by the orchestrator; pods are called j-<id>-<task>-<index>."
+    )
+    owner: Owner = Field(description="Whose job it is.")
+    name: Name | None = Field(default=None, description="For people.")
+    labels: dict[LabelName, LabelValue] = Field(
+        default_factory=dict, max_length=64, description="To find it by."
+    )
+    kind: SiteName | None = Field(
+        default=None, description="A word, or one of the declared kinds (/v1/kinds)."
+    )
+    after: Annotated[list[JobId], Field(max_length=MOST_PREDECESSORS)] = Field(
+        default_factory=list, description="Jobs of the same owner that it waits for."
+    )
+    tasks: list[Task] = Field(
+        default_factory=list,
+        max_length=MOST_TASKS,
+        description="Groups of replicas; without them the job is the single task `job`.",
+    )
     # After tasks, each of which may have one.
-    image: Image | None = Field(default=None, validate_default=True)
-    pull_credential: SiteName | None = None
-    product: SiteName | None = None
-    resources: Resources = Resources()
-    replicas: Replicas = 1
-    framework: FrameworkName | None = None
-    queue: SiteName | None = None
-    priority: SiteName | None = None
-    topology: Topology = Topology()
-    runtime: SiteName | None = None
-    time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    stop_grace_seconds: Annotated[int, Field(ge=1, le=10**6)] | None = None
-    invocation: Invocation = Invocation()
+    image: Image | None = Field(
+        default=None,
+        validate_default=True,
+        description="What runs; needed unless every task has one.",
+    )
+    pull_credential: SiteName | None = Field(
+        default=None, description="Names a registry's credential that the deployment has."
+    )
+    product: SiteName | None = Field(default=None, description="One of /v1/products.")
+    resources: Resources = Field(
+        default=Resources(), description="What each replica gets: requests and limits alike."
+    )
+    replicas: Replicas = Field(default=1, description="How many of each task that does not say.")
+    framework: FrameworkName | None = Field(
+        default=None, description="Turns on Volcano's plugin of that name."
+    )
+    queue: SiteName | None = Field(default=None, description="Its owner's unless it is said.")
+    priority: SiteName | None = Field(
+        default=None, description="One of the deployment's priorities."
+    )
+    topology: Topology = Field(default=Topology(), description="Where its pods are placed.")
+    runtime: SiteName | None = Field(default=None, description="One of the deployment's runtimes.")
+    time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        default=None,
+        description="How long it may run, from its first start; without it as long as it does.",
+    )
+    stop_grace_seconds: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
+        default=None, description="From SIGTERM to SIGKILL when it is stopped; 30 without it."
+    )
+    invocation: Invocation = Field(
+        default=Invocation(), description="The program and its environment."
+    )
     parameters: dict[ParameterName, Parameter] = Field(
-        default_factory=dict, max_length=MOST_PARAMETERS
+        description="Values for the invocation, by name.",
+        default_factory=dict,
+        max_length=MOST_PARAMETERS,
     )
-    output: Path | None = None
-    network: NetworkLimits = NetworkLimits()
-    interactive: dict[EndpointName, Endpoint] = Field(default_factory=dict, max_length=16)
+    output: Path | None = Field(
+        default=None, description="The working directory, as /<volume>/<rest>; it is there already."
+    )
+    network: NetworkLimits = Field(
+        default=NetworkLimits(), description="Limits of its pods' network."
+    )
+    interactive: dict[EndpointName, Endpoint] = Field(
+        default_factory=dict, max_length=16, description="Endpoints that people may reach, by name."
+    )
     links: list[Annotated[str, Field(pattern=LINK_PATTERN)]] = Field(
-        default_factory=list, max_length=16
+        description="Public links to its first web endpoint.", default_factory=list, max_length=16
     )
-    tools: Annotated[list[ToolName], Field(max_length=MOST_TOOLS)] = Field(default_factory=list)
-    policies: Policies = Field(default_factory=list)
-    max_retry: Annotated[int, Field(ge=0, le=1000)] | None = None
-    min_success: Annotated[int, Field(ge=1)] | None = None
-    plugins: dict[PluginName, PluginFields] = Field(default_factory=dict, max_length=MOST_PLUGINS)
+    tools: Annotated[list[ToolName], Field(max_length=MOST_TOOLS)] = Field(
+        default_factory=list, description="What is attached to rank 0 as soon as it runs."
+    )
+    policies: Policies = Field(
+        default_factory=list, description="What is done when something happens to it."
+    )
+    max_retry: Annotated[int, Field(ge=0, le=1000)] | None = Field(
+        default=None, description="How often it may be started again."
+    )
+    min_success: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="It has succeeded once so many of its pods have."
+    )
+    plugins: dict[PluginName, PluginFields] = Field(
+        default_factory=dict,
+        max_length=MOST_PLUGINS,
+        description="What it says to plugins of other packages, by their names.",
+    )
     # What of it was not asked for, but filled in when it was accepted; no call may say it.
-    filled: list[FilledIn] = Field(default_factory=list, max_length=MOST_FILLED)
+    filled: list[FilledIn] = Field(
+        default_factory=list,
+        max_length=MOST_FILLED,
+        description="What was filled in when it was accepted; no call may say it.",
+    )
 
     @field_validator("image")
     @classmethod

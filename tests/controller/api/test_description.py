@@ -96,6 +96,21 @@ async def test_the_example_of_a_job_is_accepted(api: Api) -> None:
     assert (await answer.json())["items"] == [EXAMPLES["SubmitResult"]]
 
 
+async def test_each_field_of_a_job_a_session_an_update_and_an_entry_is_described(api: Api) -> None:
+    schemas = (await fetch(api))["components"]["schemas"]
+    for model in (
+        "Job",
+        "Endpoint",
+        "JobView",
+        "JobDetails",
+        "SessionAnswer",
+        "Update",
+        "UsageView",
+    ):
+        for name, field in schemas[model]["properties"].items():
+            assert field.get("description") or "$ref" in field, (model, name)
+
+
 async def test_every_code_that_is_raised_is_one_of_an_operation(api: Api) -> None:
     raised = set[str]()
     for path in (ROOT / "controller").rglob("*.py"):
