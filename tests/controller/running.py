@@ -55,14 +55,17 @@ class Controller:
         self,
         folder: Path,
         *,
-        kubeconfig: Path,
         redis_url: str,
+        kubeconfig: Path | None = None,
         instance: str = "test",
         roles: str = "api,reconciler",
         name: str = "controller",
         **settings: str,
     ) -> None:
         folder.mkdir(exist_ok=True)
+        if kubeconfig is None:  # no cluster is asked
+            kubeconfig = folder / "kubeconfig.yaml"
+            kubeconfig.touch()
         self.program: Sequence[str | Path] = (sys.executable, "-m", "controller")
         self.place = ROOT
         self.spawn: Callable[..., subprocess.Popen[bytes]] = warm.popen

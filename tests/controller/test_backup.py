@@ -56,7 +56,7 @@ async def test_what_was_removed_since_the_backup_stays_so(
         url = server.new_database()
         monkeypatch.setenv("PATH", f"{find_programs()}:{os.environ['PATH']}")
     settings = Controller(
-        tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url="redis://127.0.0.1:1",
+        tmp_path / "controller", redis_url="redis://127.0.0.1:1",
         FUMAROLE_CONTROLLER_STORE_URL=url,
     ).settings  # fmt: skip
     file = tmp_path / "backup"
@@ -136,7 +136,7 @@ async def test_what_was_removed_since_the_backup_stays_so(
 def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
     database, file = tmp_path / "store.db", tmp_path / "backup"
     settings = Controller(
-        tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url="redis://127.0.0.1:1",
+        tmp_path / "controller", redis_url="redis://127.0.0.1:1",
         FUMAROLE_CONTROLLER_STORE_URL=f"sqlite:///{database}",
     ).settings  # fmt: skip
     done = command(settings, "backup", str(file))

@@ -88,9 +88,9 @@ async def test_only_ours_is_copied_and_put_back_over_tls(
         noting = programs_that_note(tmp_path / "programs")
         monkeypatch.setenv("PATH", f"{noting}:{os.environ['PATH']}")
         settings = Controller(
-            tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url="redis://127.0.0.1:1",
-            FUMAROLE_CONTROLLER_STORE_URL=shared.url(), **ELSEWHERE,
-        ).settings  # fmt: skip
+            tmp_path / "controller", redis_url="redis://127.0.0.1:1",
+            FUMAROLE_CONTROLLER_STORE_URL=shared.url(),
+        ).settings | ELSEWHERE  # fmt: skip
         file = tmp_path / "backup"
         await keep_identity(shared.url(), "this one")
         done = command(settings, "backup", str(file))

@@ -104,7 +104,7 @@ async def test_a_schema_two_versions_ahead_ends_the_process_with_code_2(
         )
     await store.close()
     controller = Controller(
-        tmp_path / "controller", kubeconfig=tmp_path / "none", redis_url=redis_server.url,
+        tmp_path / "controller", redis_url=redis_server.url,
         FUMAROLE_CONTROLLER_STORE_URL=url,
     )  # fmt: skip
     try:

@@ -54,6 +54,7 @@ SELDOM = {
     ("get", "", "services"): "what was left behind, before it is removed",
     ("get", "networking.k8s.io", "networkpolicies"): "what was left behind",
     ("get", "bus.volcano.sh", "commands"): "what was left behind",
+    ("delete", "bus.volcano.sh", "commands"): "one that Volcano has not carried out",
     ("create", "", "pods/exec"): "API servers from 1.35 on",
 }
 
