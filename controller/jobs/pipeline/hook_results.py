@@ -14,6 +14,7 @@ from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.plain import plain_text
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, volcano_job_name
+from controller.volcano.rules.preflight import findings
 
 T = TypeVar("T")
 
@@ -70,6 +71,8 @@ def check_builder(builder: JobBuilder) -> None:
     _check_list(builder.waiting, str)
     checked_problems(builder.problems)
     _check_size("the VolcanoJob", builder.volcano_job.manifest())
+    # What it finds is told once all plugins have had their turn; what it cannot read, this one did.
+    findings(builder.volcano_job)
     for companion in builder.companions:
         what = _check_object(companion)
         if companion.when not in ("before", "after"):

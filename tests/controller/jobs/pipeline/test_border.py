@@ -280,6 +280,12 @@ def _endless() -> dict[str, Any]:
         (lambda b: b.shared.append(_shared(labels={"a": 1})), "made the Secret s with labels"),
         (lambda b: b.waiting.extend("x" * 2000), "left no list"),
         (lambda b: setattr(b.volcano_job, "tasks", 3), "raised TypeError"),
+        (lambda b: setattr(b.volcano_job, "queue", None), "raised TypeError"),
+        (lambda b: setattr(b.volcano_job, "retention_seconds", "5"), "raised TypeError"),
+        (lambda b: b.volcano_job.labels.update(a=1), "raised TypeError"),
+        (lambda b: b.task("job").template.annotations.update(a=1), "raised AttributeErr"),
+        (lambda b: setattr(b.container("job"), "image", None), "raised AttributeError"),
+        (lambda b: setattr(b.task("job"), "replicas", "1"), "raised TypeError"),
         (lambda b: setattr(b.task("job").template, "more", {"a": Itself()}), "made the VolcanoJo"),
     ],
 )
