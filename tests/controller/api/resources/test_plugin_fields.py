@@ -123,6 +123,7 @@ async def test_fields_of_plugins_are_described(api: Api) -> None:
     assert schemas["Job"]["properties"]["plugins"] == {
         "type": "object",
         "additionalProperties": False,
+        "description": "What it says to plugins of other packages, by their names.",
         "required": ["cost_centre"],
         "properties": {"cost_centre": {"$ref": "#/components/schemas/plugins.cost_centre"}},
     }
