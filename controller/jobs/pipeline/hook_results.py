@@ -24,6 +24,11 @@ MOST_OBJECTS: Final = 1000
 MOST_BYTES: Final = 1_400_000
 """Of one object; etcd takes 1.5 MiB."""
 LONGEST_PROBLEM: Final = 2000
+SHAREABLE: Final = (
+    *("Namespace", "NetworkPolicy", "PersistentVolumeClaim", "Queue"),
+    *("ResourceQuota", "RoleBinding", "Secret"),
+)
+"""Kinds of shared objects, which the controller has rights to."""
 _LONGEST_KIND: Final = 64
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[!-$&-.0-~]{1,253}", re.ASCII)
 
@@ -79,6 +84,8 @@ def check_builder(builder: JobBuilder) -> None:
             raise BadResult(f"made {what} neither before nor after the VolcanoJob")
     for shared in builder.shared:
         what = _check_object(shared)
+        if shared.kind not in SHAREABLE:
+            raise BadResult(f"made {what} to be shared, which is none of {', '.join(SHAREABLE)}")
         _check_texts(what, {"labels": shared.labels, "annotations": shared.annotations})
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from controller.jobs.cluster.shared_objects import SHARED_KINDS
 from controller.jobs.pipeline.border import (
     MOST_STUCK,
     BadResult,
@@ -20,7 +21,7 @@ from controller.jobs.pipeline.border import (
     Result,
 )
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
-from controller.jobs.pipeline.hook_results import due_time, due_times, nothing
+from controller.jobs.pipeline.hook_results import SHAREABLE, due_time, due_times, nothing
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.model import Job
@@ -277,6 +278,7 @@ def _endless() -> dict[str, Any]:
         (lambda b: b.add_companion(_named("c", when="soon")), "made the ConfigMap c neither"),
         (lambda b: b.companions.append(_named("c", kind=["x"])), "made an object of no kind"),
         (lambda b: b.shared.append(_shared(name=None)), "made a Secret whose name cannot be None"),
+        (lambda b: b.shared.append(_shared(kind="ConfigMap")), "made the ConfigMap s to be shared"),
         (lambda b: b.shared.append(_shared(labels={"a": 1})), "made the Secret s with labels"),
         (lambda b: b.waiting.extend("x" * 2000), "left no list"),
         (lambda b: setattr(b.volcano_job, "tasks", 3), "raised TypeError"),
@@ -298,6 +300,10 @@ async def test_what_a_plugin_makes_is_checked_before_the_next_one_sees_it(
     with pytest.raises(PluginFailed, match="makes") as caught:
         await pipeline.plan(make_job())
     assert caught.value.why.startswith(why)
+
+
+def test_what_may_be_shared_is_what_can_be_made() -> None:
+    assert set(SHAREABLE) == set(SHARED_KINDS)
 
 
 async def test_what_a_plugin_makes_is_found_again_whatever_becomes_of_its_labels(
