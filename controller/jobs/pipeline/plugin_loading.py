@@ -66,10 +66,8 @@ def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> Load
         PluginsRefused: With everything that is wrong, each sentence with the plugins' names.
     """
     ours = {plugin.name: plugin for plugin in known}
-    installed: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=ENTRY_POINTS):
-        installed.setdefault(point.name, []).append(point)
     names, notes = _listed(choice, ours) if choice.listed is not None else _chosen(choice, ours)
+    installed = _installed() if set(names) - ours.keys() else {}
     problems = _unknown(names, {*ours, *installed})
     loaded: dict[str, type[JobPlugin]] = {}
     for name in dict.fromkeys(names):
@@ -90,6 +88,14 @@ def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> Load
         order = ", ".join(one.name for one in ordered)
         notes.append(f"the order in FUMAROLE_CONTROLLER_PLUGINS cannot be; they run as {order}")
     return LoadedPlugins(tuple(ordered), tuple(notes))
+
+
+def _installed() -> dict[str, list[EntryPoint]]:
+    """Return what other packages declare: that of every package that is installed is read."""
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        found.setdefault(point.name, []).append(point)
+    return found
 
 
 def make_loaded(
