@@ -99,6 +99,11 @@ async def restore(url: str, file: Path, *, now: float) -> None:
         removed = await _removed_since(store)
         await store.close()  # what is replaced is no longer open
         at = await asyncio.to_thread(_put_back, url, file)
+        if removed is None:
+            log.warning(
+                "the store that was replaced could not be read: only Redis knows what was removed"
+            )
+            removed = _Removed([], [], [], [])
         await store.open()
         async with store.write() as transaction:
             await removed.keep(transaction, now=now)
@@ -151,7 +156,7 @@ async def _still(
     return found
 
 
-async def _removed_since(store: Store) -> _Removed:
+async def _removed_since(store: Store) -> _Removed | None:
     """Return what the store that is to be replaced still says; nothing where it cannot be read."""
     revoked = sa.select(*(tables.revocations.c[name] for name in StoredRevocation.__slots__))
     try:
@@ -173,8 +178,7 @@ async def _removed_since(store: Store) -> _Removed:
             )
     except (StoreUnavailable, sa.exc.SQLAlchemyError):
         # Lost, damaged, empty or of an older version: that is what backups are for.
-        log.warning("the store that is replaced cannot be read: only Redis knows what was removed")
-        return _Removed([], [], [], [])
+        return None
 
 
 def _put_back(url: str, file: Path) -> str:
