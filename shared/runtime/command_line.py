@@ -57,7 +57,7 @@ def settings_from_command(
         help="read the settings and the files that they name, list every problem, and end",
     )
     if commands:
-        named = parser.add_subparsers(title="commands, instead", metavar="")
+        named = parser.add_subparsers(title="commands, instead", metavar="[command]")
         for command in commands:
             its = named.add_parser(command.name, help=command.summary, description=command.summary)
             command.add_arguments(its)
