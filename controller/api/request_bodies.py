@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from controller.api.error_responses import ApiError, invalid
 from controller.jobs.spec.problems import problems_of
 from shared.jose.jws import strict_json_object
+from shared.runtime.serving import refusal
 
 MAX_BODY_BYTES: Final = 4 << 20
 MOST_ITEMS: Final = 1000
@@ -29,6 +30,20 @@ WHOLE_NUMBER: Final = BeforeValidator(_whole)
 def is_given(name: str) -> dict[str, Any]:
     """Return the JSON Schema of an object that has the field, and not as null."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+async def meet_expectation(request: web.Request) -> web.StreamResponse | None:
+    """Have a client send its body that waits to be told so; refuse what else it may expect.
+
+    Before any middleware, as aiohttp does it (RFC 9110, section 10.1.1).
+    """
+    if request.version < HttpVersion11:
+        return None
+    if request.headers["Expect"].lower() != "100-continue":
+        return web.json_response(refusal(417), status=417)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the response has not begun
+    return None
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:

@@ -120,6 +120,16 @@ async def test_a_body_that_breaks_off_is_no_failure_of_ours() -> None:
     assert refused.value.code == "bad_json"
 
 
+async def test_what_is_expected_and_cannot_be_met_is_refused_as_all_else_is(api: Api) -> None:
+    headers = {"Expect": "miracles", "Content-Type": "application/json"}
+    answer = await api.client.post("/v1/jobs", data=b"{}", headers=headers)
+    body = await answer.json()
+    assert (answer.status, body["code"]) == (417, "expectation_failed")
+    assert "miracles" not in body["message"]
+    waits = {"Expect": "100-Continue", "Content-Type": "application/json"}
+    assert (await api.client.post("/v1/jobs", data=b"{}", headers=waits)).status == 422
+
+
 async def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None:
     answer = await api.client.put("/v1/jobs", json={})
     assert (answer.status, (await answer.json())["code"]) == (405, "method_not_allowed")
