@@ -7,6 +7,8 @@ of Python's own are started for real; so are the programs of the demo, the image
 
 Forks of one process have one seed of ``hash()``, and all modules of both sides: that replicas agree
 although their seeds differ, and what a process imports, is for tests that start theirs for real.
+The collector of cycles looks at nothing that was imported, as ``calm_collector`` has it do in a
+gateway and a controller: one look would take longer than all else of a start.
 """
 
 from __future__ import annotations
@@ -304,7 +306,6 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     more = os.environ.get("PYTHONPATH", "")
     sys.path[1:1] = [path for path in more.split(os.pathsep) if path]
     importlib.invalidate_caches()
-    gc.unfreeze()
     sys.argv = request["words"]
     runpy.run_module(request["words"][0], run_name="__main__", alter_sys=True)
 
