@@ -16,17 +16,18 @@ def listen(host: str, port: int) -> list[socket.socket]:
     itself. With port 0 the first socket is given a free one, which the others take, too.
 
     Raises:
-        OSError: If an address cannot be had; none is taken then.
+        OSError: If an address cannot be had, with its name; none is taken then.
     """
     taken: list[socket.socket] = []
     try:
         for family, address in _addresses(host, port):
             at = taken[0].getsockname()[1] if taken else port
             taken.append(_listen(family, (address, at), dual=host == "::"))
-    except OSError:
+    except OSError as error:
         for sock in taken:
             sock.close()
-        raise
+        where = f"cannot listen at {host}:{port}: {error.strerror}"
+        raise type(error)(error.errno, where) from error
     return taken
 
 
