@@ -34,6 +34,7 @@ from shared.settings import (
     count,
     existing_file,
     is_loopback_name,
+    is_unspecified,
     key_file,
     listen_address,
     networks,
@@ -237,7 +238,17 @@ def read_settings(environment: Environment) -> ControllerSettings:
     _check_minikube(environment, settings)
     _check_rank_services(environment, settings)
     _check_webhooks(environment, settings)
+    _check_hub(environment, settings)
     return settings
+
+
+def _check_hub(environment: Environment, settings: ControllerSettings) -> None:
+    host, _ = settings.hub_advertise or settings.hub_listen
+    if "hub" in settings.roles and is_unspecified(host):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_HUB_ADVERTISE",
+            "does not say what gateways dial for terminals: this host's address and the port",
+        )
 
 
 def _check_webhooks(environment: Environment, settings: ControllerSettings) -> None:

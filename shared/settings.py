@@ -229,6 +229,14 @@ def is_loopback_name(host: str) -> bool:
         return False
 
 
+def is_unspecified(host: str) -> bool:
+    """Say whether *host* means every address of a machine: nobody can dial that."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def web_url(raw: str, *, http_anywhere: bool = False) -> SplitResult:
     """Return an ``https`` URL without credentials, query or fragment.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import secrets
 import time
@@ -30,6 +29,7 @@ from controller.store.errors import StoreUnavailable
 from shared.errors import TokenRefused
 from shared.link import Attach
 from shared.runtime.serving import listening
+from shared.settings import is_unspecified
 
 Address = tuple[str, int]
 
@@ -252,13 +252,6 @@ def dialled(taken: Address, advertise: Address | None) -> Address:
         ValueError: If that would be the address that means all of them.
     """
     host, port = advertise or taken
-    if host in ("0.0.0.0", "::") or _is_unspecified(host):
+    if is_unspecified(host):
         raise ValueError("FUMAROLE_CONTROLLER_HUB_ADVERTISE must say what gateways dial")
     return host, port or taken[1]
-
-
-def _is_unspecified(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

@@ -56,6 +56,7 @@ READ = {
     "FUMAROLE_CONTROLLER_TOKEN_ISSUER": "x",
     "FUMAROLE_CONTROLLER_TOKEN_JWKS": "https://x/jwks",
     "FUMAROLE_CONTROLLER_PUBLIC_URL": "https://apps.example.com",
+    "FUMAROLE_CONTROLLER_HUB_ADVERTISE": "10.0.0.1:8082",
     "FUMAROLE_CONTROLLER_EXTRA_PLUGINS": "accounts",
     "FUMAROLE_PLUGIN_ACCOUNTS_URL": "https://accounts.example.com/",
 }

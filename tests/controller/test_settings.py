@@ -26,6 +26,7 @@ def values(tmp_path: Path) -> dict[str, str]:
         "FUMAROLE_CONTROLLER_TOKEN_ISSUER": "https://orchestrator.example.com",
         "FUMAROLE_CONTROLLER_TOKEN_JWKS": "https://orchestrator.example.com/jwks",
         "FUMAROLE_CONTROLLER_PUBLIC_URL": "https://apps.example.com",
+        "FUMAROLE_CONTROLLER_HUB_ADVERTISE": "10.0.0.1:8082",
     }
 
 
@@ -54,6 +55,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
         "FUMAROLE_CONTROLLER_TOKEN_ISSUER",
         "FUMAROLE_CONTROLLER_TOKEN_JWKS",
         "FUMAROLE_CONTROLLER_PUBLIC_URL",
+        "FUMAROLE_CONTROLLER_HUB_ADVERTISE",
     }
 
 
@@ -220,3 +222,18 @@ def test_a_key_set_that_is_not_there_yet_is_warned_about(
         environment.check()
         assert any(name in one for one in environment.warnings) is not there
         keys.touch()
+
+
+@pytest.mark.parametrize("advertised", ["", "0.0.0.0:8082", "[::]:8082"])
+def test_a_hub_that_nobody_can_dial_is_a_wrong_setting(
+    values: dict[str, str], advertised: str
+) -> None:
+    name = "FUMAROLE_CONTROLLER_HUB_ADVERTISE"
+    with pytest.raises(SettingsError, match=f"{name} does not say what gateways dial"):
+        read(values | {name: advertised})
+    read(
+        values
+        | {name: advertised, "FUMAROLE_CONTROLLER_HUB_LISTEN": "10.0.0.1:8082"}
+        | ({} if not advertised else {name: ""})
+    )
+    read(values | {name: advertised, "FUMAROLE_CONTROLLER_ROLES": "api,reconciler"})

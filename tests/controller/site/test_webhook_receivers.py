@@ -131,6 +131,7 @@ def test_a_receivers_secret_is_not_the_link_key_and_who_never_leads_needs_none(
         "FUMAROLE_CONTROLLER_TOKEN_ISSUER": "https://orchestrator.example.com",
         "FUMAROLE_CONTROLLER_TOKEN_JWKS": "https://orchestrator.example.com/jwks",
         "FUMAROLE_CONTROLLER_PUBLIC_URL": "https://apps.example.com",
+        "FUMAROLE_CONTROLLER_HUB_ADVERTISE": "10.0.0.1:8082",
         "FUMAROLE_CONTROLLER_WEBHOOKS_FILE": str(folder / "webhooks.yaml"),
     }
     (folder / "link").write_text(base64.b64encode(SECRET[::-1]).decode())
