@@ -459,4 +459,8 @@ def _translated() -> Iterator[None]:
         yield
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # ValueError: a body that is no JSON, or breaks off. A TimeoutError is an OSError.
-        raise Unavailable(f"the API server did not answer: {type(error).__name__}") from error
+        # Of a connection that was not had the library says which, and why.
+        why = (
+            str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
+        )
+        raise Unavailable(f"the API server did not answer: {why}") from error

@@ -192,7 +192,7 @@ async def test_a_server_in_trouble_is_unavailable(tmp_path: Path, answer: Any) -
 async def test_no_server_is_unavailable(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "k", "http://127.0.0.1:1")
     async with Kube.connect(kubeconfig) as kube:
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match=r"Cannot connect to host 127\.0\.0\.1:1 "):
             await kube.list(PODS)
 
 
