@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import uvloop
 
@@ -47,6 +47,8 @@ MOST_TOKEN: Final = 16384
 MOST_THREADS: Final = 64
 THREADS_SECONDS: Final = 1.0
 _THREADS: Final = "blocking"
+_EXPECTED: Final = (FumaroleError, KubeError, OSError)
+"""What ends the process without a trace: it is about its surroundings."""
 
 log = logging.getLogger(__name__)
 
@@ -154,9 +156,27 @@ def run(configuration: Configuration) -> None:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None
-    except (FumaroleError, KubeError, OSError) as error:
+    except _EXPECTED as error:
+        _fail(error)
+    except ExceptionGroup as errors:
+        # What runs beside each other fails as a group.
+        if errors.split(_EXPECTED)[1] is not None:
+            raise
+        _fail(*_leaves(errors))
+
+
+def _fail(*errors: BaseException) -> NoReturn:
+    for error in errors:
         log.error("the controller cannot go on", extra={"why": str(error)})
-        raise SystemExit(EXIT_FAILED) from None
+    raise SystemExit(EXIT_FAILED)
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 async def _run(configuration: Configuration) -> None:
