@@ -18,6 +18,7 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities, keep_capabilities
 from controller.volcano.rules.capabilities import PATH, read_openapi
+from shared.runtime.outage import Outage
 
 AGAIN_SECONDS: Final = 300.0
 """An upgrade of Volcano is noticed after this long."""
@@ -35,6 +36,9 @@ async def keep_learning(kube: Kube, store: Store, pipeline: Pipeline, *, term: i
         LeadershipLost: If another one leads than the leader of *term*.
     """
     known = False
+    outage = Outage(
+        log, begins="what Volcano can do is not known", ends="what Volcano can do is known"
+    )
     while True:
         try:
             if not known:
@@ -42,8 +46,9 @@ async def keep_learning(kube: Kube, store: Store, pipeline: Pipeline, *, term: i
                     await pipeline.learn_from(transaction)
             await _learn(kube, store, pipeline, term)
             known = True
+            outage.passed()
         except (KubeError, StoreUnavailable, ValueError) as error:
-            log.warning("what Volcano can do is not known", extra={"why": str(error)})
+            outage.failed(error)
         await asyncio.sleep(AGAIN_SECONDS if known else FIRST_SECONDS)
 
 

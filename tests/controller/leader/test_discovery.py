@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -91,3 +92,16 @@ async def test_who_leads_no_more_writes_nothing_down(store: Store) -> None:
     with pytest.raises(LeadershipLost):
         await keep_learning(server, store, make_pipeline(), term=term)
     assert await stored(store) is None
+
+
+async def test_a_server_that_stays_away_is_told_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    away = [Unavailable("no")] * 5
+    await learn(store, make_pipeline(), await lead(store), *away, document("a"), *away)
+    assert [one for one in caplog.messages if "Volcano" in one] == [
+        "what Volcano can do is not known",
+        "what Volcano can do is known",
+        "what Volcano can do is not known",
+    ]
