@@ -74,7 +74,8 @@ class TaskPlugin(JobPlugin):
         yield from policy_problems(job)
         yield from product_problems(job, pods.catalogue)
         if job.priority is not None and job.priority not in pods.priorities:
-            yield "priority", "the deployment has no such priority"
+            there = ", ".join(sorted(pods.priorities)) or "none"
+            yield "priority", f"the deployment has no such priority; it has: {there}"
         if job.pull_credential is not None and self._pull_secret(job) is None:
             yield "pull_credential", "the deployment has no such credential"
         if job.queue == "root":

@@ -48,7 +48,7 @@ def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
         reserved: Names of the deployment's, beside those that are reserved everywhere.
     """
     if not SHORTEST <= len(name) <= LONGEST:
-        return f"has not from {SHORTEST} to {LONGEST} characters"
+        return f"should have from {SHORTEST} to {LONGEST} characters"
     if not _CHARACTERS.fullmatch(name):
         return "has other characters than a-z, 0-9 and hyphens"
     if name.startswith("-") or name.endswith("-"):

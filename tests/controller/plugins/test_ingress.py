@@ -24,8 +24,8 @@ def test_a_name_of_five_characters_or_more_with_a_letter_is_a_link(name: str) ->
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("demo", "has not from 5"),
-        ("x" * 64, "has not from 5"),
+        ("demo", "should have from 5"),
+        ("x" * 64, "should have from 5"),
         ("My-demo", "other characters"),
         ("my_demo", "other characters"),
         ("my.demo", "other characters"),

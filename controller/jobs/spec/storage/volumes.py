@@ -55,7 +55,8 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
     """
     source = volumes.get(path.volume)
     if source is None:
-        raise ValueError(f"there is no volume {path.volume}")
+        there = ", ".join(sorted(volumes)) or "none"
+        raise ValueError(f"there is no volume {path.volume}; of volumes there are: {there}")
     claim = _filled(source.claim, owner)
     if not _CLAIM.fullmatch(claim):
         raise ValueError(f"the owner's name cannot be part of the claim of {path.volume}")

@@ -62,3 +62,10 @@ def test_a_mistake_in_the_list_is_told(raw: str) -> None:
 def test_every_mistake_is_told() -> None:
     with pytest.raises(ValueError, match=r"(?s)a=X.*b=Y"):
         parse_volumes("a=X,b=Y")
+
+
+def test_a_volume_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=r"no volume nope; of volumes there are: a, b$"):
+        find_place(parse_path("/nope/x"), ADA, parse_volumes("b=one,a=two"))
+    with pytest.raises(ValueError, match=r"of volumes there are: none$"):
+        find_place(parse_path("/nope/x"), ADA, {})
