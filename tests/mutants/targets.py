@@ -64,6 +64,7 @@ TARGETS: Final = (
         (
             f"{_RELAY}ending/test_ends.py",
             f"{_RELAY}ending/test_what_is_watched.py",
+            f"{_RELAY}ending/test_silent_close.py",
             f"{_RELAY}ending/test_closing.py",
         ),
     ),

@@ -197,9 +197,13 @@ class SilentClose:
         if left < 0:
             return
         before, self._left = self._left, left
-        little = 0 <= before <= _LITTLE_BYTES and left <= _LITTLE_BYTES
-        if little and not self._transport.get_write_buffer_size():
+        if is_last_word(before, left) and not self._transport.get_write_buffer_size():
             # Twice, since a transport may have been about to write.
             self._transport.abort()
         else:
             self.look_later()
+
+
+def is_last_word(*held: int) -> bool:
+    """Say whether the kernel held no more than our last word at each of these looks."""
+    return all(0 <= one <= _LITTLE_BYTES for one in held)

@@ -1,0 +1,65 @@
+"""Looks at a TLS connection that is being closed: when it is over, and when one more is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from gateway.relay.ending.ends import SilentClose, is_last_word
+from tests.gateway.relay.ending.test_deferred_aborts import connected
+
+
+class Later:
+    """Notes what a loop is asked to call, and when."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.asked.append((seconds, callback))
+
+    def pass_time(self) -> float:
+        """Call what is next, and return after how many seconds that is."""
+        seconds, callback = self.asked.pop(0)
+        callback()
+        return seconds
+
+
+def looks(transport: asyncio.Transport) -> Later:
+    later = Later()
+    SilentClose(transport, cast(asyncio.AbstractEventLoop, later)).look_later()
+    return later
+
+
+@pytest.mark.parametrize(
+    ("held", "is_last"),
+    [
+        ((0, 0), True), ((1024, 1024), True), ((1025, 0), False), ((0, 1025), False),
+        # There was no look before.
+        ((-1, 0), False),
+    ],
+)  # fmt: skip
+def test_our_last_word_is_what_is_little_at_two_looks(held: tuple[int, int], is_last: bool) -> None:
+    assert is_last_word(*held) is is_last
+
+
+async def test_a_peer_that_has_everything_and_says_nothing_is_given_up_at_the_second_look() -> None:
+    async with connected(1) as ((side,), _):
+        later = looks(side.transport)
+        assert later.pass_time() == 0.25
+        assert not side.transport.is_closing()
+        assert later.pass_time() == 0.25
+        assert side.transport.is_closing()
+        assert later.asked == []
+
+
+async def test_a_connection_that_has_closed_meanwhile_is_not_looked_at_again() -> None:
+    async with connected(1) as ((side,), _):
+        later = looks(side.transport)
+        side.transport.abort()
+        await side.gone()
+        later.pass_time()
+        assert later.asked == []
