@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from gateway.bus import repairer
 from gateway.bus.repairer import Repairer
 from shared.bus import LOG_PART, BusReader, LogPart, Snapshot
 from shared.errors import BusUnavailable
@@ -18,6 +19,7 @@ from shared.routes import RouteReader
 from tests.gateway.bus.following import ONE, TWO, sid_of, until
 from tests.gateway.bus.leading import KEY, Leader
 from tests.gateway.bus.test_holder import Holding, holding
+from tests.shared.samples import make_sid
 
 THREE = sid_of(3)
 
@@ -358,6 +360,34 @@ async def test_a_session_that_a_signed_table_lacks_has_ended() -> None:
         one.reader.leader = await Leader(KEY, epoch="e2", term=2).begin(TWO)
         await one.repaired()
         assert (policy.has_ended(ONE), policy.has_ended(TWO)) == (True, False)
+
+
+class Turns:
+    """Stands for asyncio: notes when the loop turns."""
+
+    def __init__(self, happened: list[str]) -> None:
+        self._happened = happened
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self._happened.append("turn")
+        await asyncio.sleep(seconds)
+
+
+async def test_the_loop_turns_while_many_sessions_are_found_to_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(repairer, "_LOOKED_UP_AT_ONCE", 2)
+    async with repairing(KEY, *(make_sid(number) for number in range(10, 15))) as (one, _):
+        policy = one.h.holder.policy
+        monkeypatch.setattr(policy, "note_ended", lambda _sid: happened.append("ended"))
+        monkeypatch.setattr(repairer, "asyncio", Turns(happened))
+        one.reader.leader = await Leader(KEY, epoch="e2", term=2).begin(TWO)
+        await one.repaired()
+    assert "".join(one[0] for one in happened).lstrip("t") == "eeteete"
 
 
 async def test_what_nobody_signed_says_of_no_session_that_it_has_ended() -> None:
