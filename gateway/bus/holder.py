@@ -104,8 +104,8 @@ class RouteTableHolder:
         self._signed_out: deque[tuple[str, str]] = deque(maxlen=MOST_EARLY_SIGN_OUTS)
         self._anew_at = float("-inf")
         self._arrived: list[Event] | None = None
-        self._told_at = float("-inf")
-        """The controller's time, as its last event said it."""
+        self._told_at = float("inf")
+        """The controller's time, as its last event said it; none counts until one has."""
         self._was = Bus.STARTING
 
     @property

@@ -187,6 +187,14 @@ async def test_a_clock_that_jumps_ahead_brings_no_revoked_grant_back(ahead: str)
     assert set(h.table.revocations) == {"jti:t"}
 
 
+async def test_where_no_event_says_a_time_the_gateways_own_counts_alone() -> None:
+    leader = await Leader().begin(ONE, revoked={"jti:old": NOW + 10, "jti:t": NOW + DAY})
+    h = await holding(leader)
+    h.wall = NOW + 12
+    h.holder.prune()
+    assert set(h.table.revocations) == {"jti:t"}
+
+
 async def test_a_revocation_counts_wherever_in_the_order_it_stands() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
