@@ -152,7 +152,8 @@ class Site:
                 try:
                     answer = await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})
                 except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-                    if gateway not in self.stopped:
+                    # Whose right has just ended is reset.
+                    if good and visit.good and gateway not in self.stopped:
                         self.findings.refused.append(f"{visit.sid}: {type(error).__name__}")
                     continue
                 self._note(visit, answer, good=good and visit.good)

@@ -23,7 +23,10 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linu
 
 
 def opened(r: Rig) -> Counter[str]:
-    """Return how many descriptors of each kind this process has, but for the pipes kept unused."""
+    """Return how many descriptors of each kind this process has, but for the pipes kept unused.
+
+    What other tests have left may be closed at any time: there are no more than before, or fewer.
+    """
     kinds = Counter(map(_kind, os.listdir("/proc/self/fd")))
     kinds["pipe"] -= 2 * (r.path.pipes.open - r.path.pipes.lent)
     return kinds
@@ -83,5 +86,5 @@ async def test_broken_bodies_leave_no_descriptor_open(up: bool, how: str) -> Non
         before = opened(r)
         for _ in range(TIMES):
             await break_one()
-        await until(lambda: opened(r) == before)
+        await until(lambda: opened(r) <= before)
         assert r.path.pipes.lent == 0
