@@ -61,6 +61,8 @@ async def secure(
         await done
     except BaseException:
         transport.abort()
+        # What failed knows this frame: a cycle, in which buffers of 256 KiB would stay for long.
+        del done
         raise
     return transport, protocol
 
