@@ -48,7 +48,7 @@ MOST_THREADS: Final = 64
 THREADS_SECONDS: Final = 1.0
 _THREADS: Final = "blocking"
 _EXPECTED: Final = (FumaroleError, KubeError, OSError)
-"""What ends the process without a trace: it is about its surroundings."""
+"""Errors that end the process without a trace: they are about its surroundings."""
 
 log = logging.getLogger(__name__)
 

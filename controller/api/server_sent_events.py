@@ -54,7 +54,7 @@ class EventStreams:
         """Answer *request* with what *send* writes, and with *headers*.
 
         What it cannot go on with breaks off: a reader that sees the end knows that it is one.
-        Who asks with HEAD gets no more than the header section (RFC 9110, section 9.3.2).
+        A response to HEAD ends after the header section (RFC 9110, section 9.3.2).
 
         Raises:
             ApiError: 503 if there are too many.

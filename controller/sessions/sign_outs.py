@@ -24,6 +24,7 @@ from shared.bus import Ask, AskReader, place_of
 from shared.bus.asks import BEGINNING
 from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, event_time, revoked_at
+from shared.runtime.outage import Outage
 
 LOOK_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 1.0
@@ -86,16 +87,18 @@ class SignOutAsks:
         Raises:
             LeadershipLost: If another one leads.
         """
-        failing = False
+        outage = Outage(
+            log, begins="sign-outs cannot be taken up", ends="sign-outs are taken up again"
+        )
         while True:
+            pause = LOOK_SECONDS
             try:
                 await self.take_some()
-                failing = False
+                outage.passed()
             except (BusUnavailable, StoreUnavailable) as error:
-                if not failing:
-                    log.warning("sign-outs cannot be taken up", extra={"why": str(error)})
-                failing = True
-            await asyncio.sleep(AGAIN_SECONDS if failing else LOOK_SECONDS)
+                outage.failed(error)
+                pause = AGAIN_SECONDS
+            await asyncio.sleep(pause)
 
     async def take_some(self) -> None:
         """Take up the next asks.

@@ -1,8 +1,8 @@
 """TLS of which a few records are taken in one turn of the loop, however many came.
 
 A record may hold a byte, or nothing for us: OpenSSL takes some 19 µs for each KeyUpdate (RFC 8446,
-section 4.6.3) of 27 bytes, tells nobody, and 256 KiB that a loop reads at once hold 9,700. So what
-was read goes through here on its way to TLS. Records say how long they are before anything of them
+section 4.6.3) of 27 bytes, tells nobody, and 256 KiB that a loop reads at once hold 9,700. So each
+read goes through here on its way to TLS. Records say how long they are before anything of them
 is understood (section 5.1): after :data:`RECORDS_AT_ONCE` the rest waits for the next turn, and
 nothing more is read until then.
 
@@ -27,7 +27,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 RECORDS_AT_ONCE: Final = 64
 """The most of one connection in a turn, or 1 MiB of data: about a millisecond of KeyUpdates."""
 RECORDS_UNREAD: Final = 4096
-"""What is taken while the peer reads nothing: a KeyUpdate may ask for one in return."""
+"""The most that are taken while the peer reads nothing: each may ask for one in return."""
 _HEADER: Final = 5
 _UVLOOP: Final[Any] = uvloop.loop
 _ASYNCIO: Final[Any] = SSLProtocol
@@ -61,7 +61,7 @@ async def secure(
         await done
     except BaseException:
         transport.abort()
-        # What failed knows this frame: a cycle, in which buffers of 256 KiB would stay for long.
+        # The error knows this frame: a cycle, in which buffers of 256 KiB would stay for long.
         del done
         raise
     return transport, protocol
@@ -100,7 +100,7 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._socket: Any = None
         self._buffer = memoryview(b"")
         self._held = memoryview(b"")
-        """What was read and waits for its turn; nothing is read meanwhile."""
+        """Records that were read and wait for their turn; nothing is read meanwhile."""
         self._due = False
         """Whether its turn is coming."""
         self._stopped = False
@@ -125,7 +125,7 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._tls.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell TLS; what has not had its turn is lost as it would be in the kernel."""
+        """Tell TLS; records that have not had their turn are lost, as in the kernel."""
         self._held = memoryview(b"")
         self._tls.connection_lost(exc)
 

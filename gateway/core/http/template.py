@@ -13,12 +13,12 @@ _VALUE: Final = re.compile(rb"[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?
 class Template:
     """Recognises field sections that differ in values that mean nothing to the gateway, if at all.
 
-    What has to be the same is compared in long pieces, so that a request costs what its new values
+    All that has to be the same is compared in long pieces: a request costs what its new values
     cost, however many fields it has.
 
     Args:
         raw: A section that was read, with its empty line.
-        crossing: What crosses of it.
+        crossing: The part of it that the app gets.
     """
 
     __slots__ = ("_crossing", "_last", "_steps")
@@ -38,7 +38,7 @@ class Template:
 
         Args:
             lines: Those of the section, the empty one included.
-            parts: What crosses of each of them.
+            parts: The part of each that the app gets.
             names: Those of the fields.
             at: Places of lines that mean nothing to the gateway.
         """
