@@ -29,14 +29,14 @@ from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
 from controller.jobs.spec.peers import Peers
-from controller.jobs.spec.storage.files import remember_places
+from controller.jobs.spec.storage import remember_places
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
-from controller.jobs.submission.job_links import PublicLinks
+from controller.jobs.submission.reservations import PublicLinks
 from controller.jobs.tools.attachments import Tools
 from controller.jobs.tools.plans import ToolPlans
-from controller.jobs.usage.ledger import Ledger
+from controller.jobs.usage import Ledger
 from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec

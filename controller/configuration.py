@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.pipeline.plugin_loading import LoadedPlugins, load_plugins
+from controller.jobs.pipeline.plugin_loading import LoadedPlugins, PluginsRefused, load_plugins
 from controller.jobs.pipeline.plugin_models import (
     PluginSettings,
     read_plugin_settings,
     setting_names,
 )
-from controller.jobs.pipeline.plugin_order import PluginsRefused
 from controller.jobs.spec.problems import Problem
 from controller.plugins import PLUGINS
 from controller.settings import ControllerSettings, read_settings

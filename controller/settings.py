@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
-from controller.jobs.spec.link_names import names_in_host
+from controller.jobs.spec.endpoints import names_in_host
 from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
 from controller.site.images import AllowedImages, parse_images
 from controller.site.kinds import Kinds, built_in_kinds, read_kinds

@@ -21,11 +21,11 @@ from controller.explain.judgements import (
     refused_token,
 )
 from controller.explain.probe import Probed, probe
+from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import pod_at
-from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.endpoints import probed_endpoint
 from controller.jobs.spec.model import Job
-from controller.jobs.tools.shape import tool_at
+from controller.jobs.tools.plans import tool_at
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import PODS, SERVICES

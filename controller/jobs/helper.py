@@ -1,4 +1,4 @@
-"""The name that plugins of 0.1 import ``pipeline.helper_container`` by; it goes with 0.3."""
+"""The name that plugins of 0.1 import ``make_helper`` by; it goes with 0.3."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from controller.plugin_api.old_paths import forwarded
 
 if TYPE_CHECKING:
-    from controller.jobs.pipeline.helper_container import *  # noqa: F403 - all of it, under its old name
+    from controller.jobs.pipeline.builder import *  # noqa: F403 - all of it, under its old name
 else:
-    __getattr__ = forwarded(__name__, "controller.jobs.pipeline.helper_container")
+    __getattr__ = forwarded(__name__, "controller.jobs.pipeline.builder")

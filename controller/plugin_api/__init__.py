@@ -14,11 +14,11 @@ own minor version: within a major version names are added, and none goes or chan
 
 from __future__ import annotations
 
-from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject, make_helper
 from controller.jobs.pipeline.companion_kinds import CompanionKind
-from controller.jobs.pipeline.helper_container import make_helper
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
+from controller.jobs.pipeline.plugin_loading import EVERY_OTHER
 from controller.jobs.pipeline.plugin_metrics import (
     PluginCounter,
     PluginGauge,
@@ -26,7 +26,6 @@ from controller.jobs.pipeline.plugin_metrics import (
     PluginMetrics,
 )
 from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings
-from controller.jobs.pipeline.plugin_order import EVERY_OTHER
 from controller.jobs.spec.model import EffectiveTask, Endpoint, Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
 from controller.settings import JobDefaults

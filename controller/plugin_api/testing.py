@@ -15,8 +15,7 @@ from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import problems_of_plugin
-from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
-from controller.jobs.pipeline.plugin_order import PluginsRefused
+from controller.jobs.pipeline.plugin_loading import LoadedPlugins, PluginsRefused, make_loaded
 from controller.jobs.spec.model import Job
 from controller.plugins.task import TaskPlugin
 from controller.settings import read_settings

@@ -12,7 +12,7 @@ class AccountingPlugin(JobPlugin):
     """Writes the ledger up whenever a period is over, and when nothing of the job runs any more.
 
     What it enters follows from the cluster's own record of the pods (see
-    :mod:`controller.jobs.usage.periods`), so that it does not matter when it comes to do so.
+    :mod:`controller.jobs.usage`), so that it does not matter when it comes to do so.
     """
 
     name: ClassVar[str] = "accounting"

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from controller.jobs.pipeline.builder import JobBuilder
-from controller.jobs.pipeline.helper_container import make_helper
+from controller.jobs.pipeline.builder import JobBuilder, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
+from controller.jobs.spec.paths import place_of
 from controller.jobs.spec.problems import make_path
-from controller.jobs.spec.storage.files import JobFile, files_of
-from controller.jobs.spec.storage.paths import place_of
-from controller.jobs.spec.storage.volumes import find_place
+from controller.jobs.spec.storage import JobFile, files_of, find_place
 from controller.volcano.manifest import Container, Mount, PodTemplate, Volume
 from controller.volcano.names import DATA_CONTAINER
 from controller.volcano.quantity import Quantity

@@ -15,13 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from controller.jobs.pipeline.builder import JobBuilder, NestedMounts
-from controller.jobs.pipeline.helper_container import make_helper
+from controller.jobs.pipeline.builder import JobBuilder, NestedMounts, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.storage.files import files_of
-from controller.jobs.spec.storage.paths import VolumePath, place_of
-from controller.jobs.spec.storage.volumes import ClaimPath, find_place
+from controller.jobs.spec.paths import VolumePath, place_of
+from controller.jobs.spec.storage import ClaimPath, files_of, find_place
 from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
 from controller.volcano.names import CLEANING_CONTAINER, FILES_CONTAINER

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.spec.link_names import exposed_by, why_not_name
+from controller.jobs.spec.endpoints import exposed_by, why_not_name
 from controller.jobs.spec.model import Job
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from controller.jobs.pipeline.builder import Companion, JobBuilder
-from controller.jobs.pipeline.helper_container import make_helper
+from controller.jobs.pipeline.builder import Companion, JobBuilder, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.volcano.manifest import Container, Mount, PodTemplate, Variable, Volume

@@ -24,8 +24,8 @@ from controller.jobs.spec.parameters import (
     SecretParameter,
     secret_of,
 )
+from controller.jobs.spec.paths import parse_path, place_of
 from controller.jobs.spec.problems import make_path
-from controller.jobs.spec.storage.paths import parse_path, place_of
 from controller.volcano.manifest import Variable, escape, reference
 from controller.volcano.names import companion_name
 

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import pod_at
-from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.endpoints import probed_endpoint
-from controller.jobs.tools.shape import tool_at
+from controller.jobs.tools.plans import tool_at
 from controller.sessions.routes import Reach, choose_hub, may_have_shell, route_of, service_at
 from controller.sessions.statuses import status_of
 from controller.store.database import Store

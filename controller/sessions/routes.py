@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
-from controller.jobs.spec.link_names import link_host
+from controller.jobs.spec.endpoints import link_host
 from controller.sessions.service import host_of
 from controller.sessions.terminals import target_id, target_path
 from controller.store.jobs.job_rows import JobRecord

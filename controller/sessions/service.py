@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
-from controller.jobs.history.unreadable import read_known
-from controller.jobs.spec.endpoints import ports_at
-from controller.jobs.spec.link_names import link_host
+from controller.jobs.history.job_record import read_known
+from controller.jobs.spec.endpoints import link_host, ports_at
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
-from controller.jobs.tools.shape import tool_at
+from controller.jobs.tools.plans import tool_at
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_leadership

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.jobs.spec.storage.volumes import VolumeSource, loose_patterns, parse_volumes
+from controller.jobs.spec.storage import VolumeSource, loose_patterns, parse_volumes
 from controller.site.product_list import Catalogue, read_catalogue
 from controller.site.tool_list import ToolList, read_tools
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory

@@ -37,9 +37,8 @@ from controller.jobs.submission.batch_template import (
     TooLarge,
     items_in,
 )
-from controller.jobs.submission.batches import BatchExists, NewBatch
+from controller.jobs.submission.batches import BatchExists, Mode, NewBatch, Submitted
 from controller.jobs.submission.commands import JobCommands
-from controller.jobs.submission.results import Mode, Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
 from controller.store.jobs.batch_items import BatchItem, batch_items

@@ -31,16 +31,16 @@ from controller.api.response_models import (
     Retry,
     read_details,
 )
+from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import exits_of, retries_of
-from controller.jobs.history.retry_policy import explain_retry
+from controller.jobs.history.retries import explain_retry
 from controller.jobs.history.states import State
-from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.accept import Draining, Submissions
+from controller.jobs.submission.batches import Submitted
 from controller.jobs.submission.commands import JobCommands, asked_by
-from controller.jobs.submission.results import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction

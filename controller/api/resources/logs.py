@@ -15,7 +15,7 @@ from controller.api.operations import EVENTS, TEXT, Operation
 from controller.api.query_parameters import WHOLE, Query, read_query
 from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogStream, read_places
 from controller.api.server_sent_events import EventStream, EventStreams
-from controller.jobs.history.unreadable import read_known
+from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.problems import TAG, Problem
 from controller.kube.errors import Invalid, KubeError, NotFound

@@ -20,7 +20,7 @@ from controller.api.response_models import (
     TaskView,
     ToolMetrics,
 )
-from controller.jobs.history.unreadable import read_known
+from controller.jobs.history.job_record import read_known
 from controller.kube.loop_turn import LoopTurn
 from controller.resource_metrics.history import POINTS, Sample, summed
 from controller.resource_metrics.sampler import MetricSampler

@@ -18,9 +18,9 @@ from controller.api.response_models import (
     TaskView,
     read_details,
 )
+from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import last_runs
 from controller.jobs.history.retries import has_failed
-from controller.jobs.history.unreadable import read_known
 from controller.jobs.spec.model import Job
 from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job

@@ -19,7 +19,7 @@ from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.tools.attachments import ToolRefused, Tools, ToolView
-from controller.jobs.tools.shape import endpoint_of
+from controller.jobs.tools.plans import endpoint_of
 
 Rank = Annotated[int, Field(ge=0, le=2**31 - 1)]
 

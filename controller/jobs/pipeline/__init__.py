@@ -1,8 +1,7 @@
 """Plugins: their interface, the order in which their hooks run, and the border around each call.
 
-- ``plugin``, ``builder``, ``helper_container``: what a plugin implements and what it changes.
-- ``plugin_loading``: finds those that run; ``plugin_checks``, ``plugin_order``: what each must be,
-  and its place.
+- ``plugin``, ``builder``: what a plugin implements and what it changes.
+- ``plugin_loading``: finds those that run, in order; ``plugin_checks``: what each must be.
 - ``pipeline``: runs the hooks in order and records what ran.
 - ``border``, ``hook_results``: deadlines for hooks, and checks of everything they return.
 

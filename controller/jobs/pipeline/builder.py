@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
+from controller.settings import JobDefaults
 from controller.store.jobs.between_jobs.places import HeldPlace
-from controller.volcano.manifest import Container, Task, VolcanoJob, Volume
+from controller.volcano.manifest import Container, Mount, Task, Variable, VolcanoJob, Volume, escape
 from controller.volcano.names import JOB_CONTAINER
 
 When = Literal["before", "after"]
@@ -167,3 +168,37 @@ class JobBuilder:
         if not found:
             raise LookupError("there is no task yet: the task plugin must run first")
         return found
+
+
+def make_helper(
+    name: str,
+    script: str,
+    arguments: Sequence[str],
+    *,
+    defaults: JobDefaults,
+    mounts: Sequence[Mount],
+    environment: Sequence[Variable] = (),
+) -> Container:
+    """Return a container that runs *script* with *arguments*, limited, and without rights.
+
+    The script is ours and the same for all jobs; whatever a job says is an argument, which no
+    shell reads as anything else. What it has to tell it writes to ``/dev/termination-log``.
+    """
+    pods = defaults.pods
+    # Files that only their owner may see are seen by a helper that runs as their owner.
+    user = pods.helper_user if defaults.run_as_user is None else defaults.run_as_user
+    return Container(
+        name=name,
+        image=pods.helper_image,
+        resources={"cpu": pods.helper_cpu, "memory": pods.helper_memory},
+        command=["sh", "-c", escape(script), name, *map(escape, arguments)],
+        environment=list(environment),
+        mounts=list(mounts),
+        security_context={
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": user,
+        },
+        more={"terminationMessagePolicy": "FallbackToLogsOnError"},
+    )

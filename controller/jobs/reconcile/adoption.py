@@ -20,15 +20,15 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import ensure_namespace
 from controller.jobs.cluster.recovery import Recovered, decimal_of, recovered
+from controller.jobs.history.job_record import known_of
 from controller.jobs.history.states import State
-from controller.jobs.history.unreadable import known_of
 from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.peers import asked_ports
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.tools.attachments import adopt_run, adopted_tools
 from controller.jobs.tools.runs import RunOf
-from controller.jobs.usage.demand import charged_by
+from controller.jobs.usage import charged_by
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.history.job_record import read_known, why_parked
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import has_delayed
-from controller.jobs.history.unreadable import read_known, why_parked
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, hooks_matter
 from controller.jobs.spec.accepted import lacks_secrets, read_spec

@@ -1,8 +1,12 @@
-"""Waits for plugins without holding up whoever asks.
+"""Waits for plugins without holding up whoever asks, and keeps the plans that they made.
 
 A hook may take as long as its deadline, and a job several of them. The reconciler's workers wait a
 moment only: then the call goes on by itself, the worker goes on to other jobs, and the job is
 looked at again when the call has ended.
+
+A submission may be tried many times, since a namespace is being prepared, a quota is full or the
+API server is away. What plugins made of the job is the same each time, unless they said that it
+waits for something else, or the cluster's Volcano has become another one.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
+from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.reconcile.workqueue import RequeueAfter
 
 PATIENCE_SECONDS: Final = 0.25
@@ -23,6 +28,9 @@ KEPT_SECONDS: Final = 60.0
 """How long a result waits for whoever asked for it."""
 MOST_CALLS: Final = 2000
 """At a time; with more, jobs wait for their turn, and their removal does not wait for hooks."""
+PLAN_SECONDS: Final = 60.0
+"""How long a plan is kept: plugins of others may look at what nobody tells us of."""
+MOST_PLANS: Final = 1000
 
 Kind = Literal["plan", "hooks"]
 T = TypeVar("T")
@@ -130,3 +138,46 @@ class PluginCalls:
         if self._calls.get(job_id) is call:
             del self._calls[job_id]
         call.task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    made_of: tuple[object, ...]
+    plan: Plan
+    until: float
+
+
+class PlanCache:
+    """Keeps plans of jobs that wait to be submitted for a while, and never more than so many.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+
+    def find(self, job_id: str, *made_of: object) -> Plan | None:
+        """Return the job's plan, if it was made of the same, and lately."""
+        kept = self._kept.get(job_id)
+        if kept is None or kept.made_of != made_of or self._clock() >= kept.until:
+            return None
+        return kept.plan
+
+    def keep(self, job_id: str, plan: Plan, *made_of: object) -> None:
+        """Keep a plan that does not wait for anything, in the place of the job's last one."""
+        self.forget(job_id)
+        if plan.waiting:
+            return
+        now = self._clock()
+        # The oldest come first; with a plan go the job's secrets, which are not kept for nothing.
+        for other, kept in list(self._kept.items()):
+            if kept.until > now and len(self._kept) < MOST_PLANS:
+                break
+            del self._kept[other]
+        self._kept[job_id] = _Kept(made_of, plan, now + PLAN_SECONDS)
+
+    def forget(self, job_id: str) -> None:
+        """Keep the job's plan no longer: it is submitted, or never will be."""
+        self._kept.pop(job_id, None)

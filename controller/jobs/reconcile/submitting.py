@@ -20,14 +20,12 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.plan_cache import PlanCache
-from controller.jobs.reconcile.plugin_calls import PluginCalls
+from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.endpoints import with_url
-from controller.jobs.spec.origins import problems_with
-from controller.jobs.spec.pod_names import has_a_task, same_pod_names
+from controller.jobs.spec.origins import has_a_task, problems_with, same_pod_names
 from controller.jobs.spec.problems import JobRejected
-from controller.jobs.tools.shape import shape_tool
+from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.plain import plain_text
 from controller.store.database import Transaction

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, LiteralString
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -24,36 +25,22 @@ def _cpu(value: Any) -> Quantity:
     return _quantity(parse_cpu, f"{value:f}" if isinstance(value, float) else str(value))
 
 
-def _memory(value: Any) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("memory", "should be a quantity such as 2Gi")
-    return _quantity(parse_memory, value)
+def _text(parse: Callable[[str], Quantity], kind: str, problem: LiteralString) -> PlainValidator:
+    def read(value: Any) -> Quantity:
+        if isinstance(value, Quantity):
+            return value
+        if not isinstance(value, str):
+            raise PydanticCustomError(kind, problem)
+        return _quantity(parse, value)
+
+    return PlainValidator(read)
 
 
-def _bandwidth(value: Any) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("bandwidth", "should be bits per second, such as 100M")
-    return _quantity(parse_bandwidth, value)
-
-
-def _size(value: Any) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("size", "should be a quantity such as 20Gi")
-    return _quantity(parse_size, value)
-
-
-def _quantity(parse: Any, raw: str) -> Quantity:
+def _quantity(parse: Callable[[str], Quantity], raw: str) -> Quantity:
     try:
-        parsed: Quantity = parse(raw)
+        return parse(raw)
     except ValueError as error:
         raise PydanticCustomError("quantity", "{why}", {"why": str(error)}) from None
-    return parsed
 
 
 Cpu = Annotated[
@@ -62,12 +49,22 @@ Cpu = Annotated[
     PlainSerializer(str),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
+_STRING = WithJsonSchema({"type": "string"})
 Memory = Annotated[
-    Quantity, PlainValidator(_memory), PlainSerializer(str), WithJsonSchema({"type": "string"})
+    Quantity,
+    _text(parse_memory, "memory", "should be a quantity such as 2Gi"),
+    PlainSerializer(str),
+    _STRING,
 ]
 Bandwidth = Annotated[
-    Quantity, PlainValidator(_bandwidth), PlainSerializer(str), WithJsonSchema({"type": "string"})
+    Quantity,
+    _text(parse_bandwidth, "bandwidth", "should be bits per second, such as 100M"),
+    PlainSerializer(str),
+    _STRING,
 ]
 Size = Annotated[
-    Quantity, PlainValidator(_size), PlainSerializer(str), WithJsonSchema({"type": "string"})
+    Quantity,
+    _text(parse_size, "size", "should be a quantity such as 20Gi"),
+    PlainSerializer(str),
+    _STRING,
 ]

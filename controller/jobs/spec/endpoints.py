@@ -1,12 +1,18 @@
-"""The endpoints of a job's ranks, and the addresses at which they are reached. No I/O.
+"""The endpoints of a job's ranks, its public links, and the addresses of both. No I/O.
 
 A pod's address is the network plugin's, which may give it to another pod before anybody is told.
 A Service's stays with the job; what is behind it is for the cluster itself to keep up.
+
+A link's host is ``<name>.<base domain>``, beside the sessions' own hosts: it must never look like
+one, nor like anything that people expect to find there.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from controller.jobs.spec.model import Endpoint, Job
 from controller.volcano.names import rank_service_name
@@ -61,3 +67,81 @@ def rank_services_of(job: Job) -> tuple[RankService, ...]:
         if (ports := ports_at(job, task.name))
         for index in range(task.replicas)
     )
+
+
+SHORTEST: Final = 5
+LONGEST: Final = 63
+RESERVED: Final = frozenset(
+    {
+        "abuse", "account", "accounts", "admin", "administrator", "autoconfig", "autodiscover",
+        "billing", "broadcasthost", "cluster", "console", "controller", "dashboard", "example",
+        "fumarole", "gateway", "healthz", "hostmaster", "identity", "invalid", "isatap",
+        "localdomain", "localhost", "login", "logout", "metrics", "mta-sts", "oauth", "password",
+        "payment", "payments", "postmaster", "readyz", "secure", "security", "signin", "signup",
+        "static", "status", "support", "system", "token", "volcano", "webmail", "webmaster",
+    }
+)  # fmt: skip
+
+_CHARACTERS: Final = re.compile(r"[-a-z0-9]+", re.ASCII)
+_LETTER: Final = re.compile(r"[a-z]", re.ASCII)
+_SID: Final = re.compile(r"[a-z2-7]{26}", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}", re.ASCII)
+
+
+def names_in_host(host: str) -> frozenset[str]:
+    """Return the parts of *host* that could be a link's name.
+
+    A link that is called as the orchestrator is looks as if it were the orchestrator.
+    """
+    return frozenset(part for part in host.lower().split(".") if len(part) >= SHORTEST)
+
+
+def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
+    """Return why *name* cannot be a link's, None when it can.
+
+    Args:
+        name: What a job asks for.
+        reserved: Names of the deployment's, beside those that are reserved everywhere.
+    """
+    if not SHORTEST <= len(name) <= LONGEST:
+        return f"should have from {SHORTEST} to {LONGEST} characters"
+    if not _CHARACTERS.fullmatch(name):
+        return "has other characters than a-z, 0-9 and hyphens"
+    if name.startswith("-") or name.endswith("-"):
+        return "begins or ends with a hyphen"
+    if name[2:4] == "--":
+        # RFC 5891: such labels are encoded names, that look like something else in a browser.
+        return "has hyphens where encoded international names have them"
+    if not _LETTER.search(name):
+        return "has no letter"
+    if _SID.fullmatch(name) or _UUID.fullmatch(name):
+        return "looks like an identifier"
+    if name in RESERVED or name in reserved:
+        return "is reserved"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Where a job's links lead: the endpoint and the rank."""
+
+    endpoint: str
+    rank: int
+    port: int
+    base_path: str
+
+
+def exposed_by(job: Job) -> Exposed | None:
+    """Return where the job's links lead: its first web endpoint, in the first rank that has it."""
+    for name, endpoint in job.interactive.items():
+        if endpoint.kind != "web":
+            continue
+        for rank in range(job.ranks):
+            if endpoint.task in (None, job.task_of(rank)):
+                return Exposed(name, rank, endpoint.port, endpoint.base_path)
+    return None
+
+
+def link_host(name: str, base_domain: str) -> str:
+    """Return the host of a link."""
+    return f"{name}.{base_domain}"

@@ -21,8 +21,8 @@ from pydantic import (
 )
 
 from controller.jobs.spec.amounts import Size
+from controller.jobs.spec.paths import check_path
 from controller.jobs.spec.problems import TAG
-from controller.jobs.spec.storage.paths import check_path
 
 LONGEST_VALUE: Final = 32768
 """Of one value. Linux takes at most 128 KiB for one argument."""

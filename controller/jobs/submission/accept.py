@@ -18,13 +18,19 @@ from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.spec.accepted import is_as_asked, public_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.submission.batches import NewBatch, is_same_body, keep_batch, refuse_known
+from controller.jobs.submission.batches import (
+    Mode,
+    NewBatch,
+    Submitted,
+    is_same_body,
+    keep_batch,
+    refuse_known,
+)
 from controller.jobs.submission.completion import Completion, PredecessorJob, artefacts_named
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
-from controller.jobs.submission.results import Mode, Submitted
 from controller.jobs.tools.plans import ToolPlans
-from controller.jobs.usage.demand import charged_by
+from controller.jobs.usage import charged_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction

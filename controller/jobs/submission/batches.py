@@ -1,22 +1,45 @@
-"""A batch, in the transaction that accepts its jobs: it is there with all of them, or not at all.
+"""What became of the jobs of one call, and a batch, in the transaction that accepts its jobs.
 
-So whatever dies meanwhile, asking again with the same id either finds the batch or makes it.
+A batch is there with all of them, or not at all. So whatever dies meanwhile, asking again with the
+same id either finds the batch or makes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from controller.jobs.spec.model import Owner
-from controller.jobs.submission.results import Mode, Submitted
+from controller.jobs.spec.problems import Problem
 from controller.store.database import Transaction
 from controller.store.jobs.batch_items import BatchItem
 from controller.store.jobs.batches import BatchRecord, add_to_batch, find_batch, insert_batch
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.vault import Vault
 from shared.errors import FumaroleError
+
+Mode = Literal["atomic", "best_effort"]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of one job.
+
+    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
+    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
+    it cannot be run as it was asked for.
+    """
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the job runs or will."""
+        return self.result in ("created", "unchanged")
+
 
 _BOUND_TO: Final = "batch/"
 """No job's id begins so: a fingerprint of a batch is none of a job."""

@@ -1,8 +1,10 @@
 """Asks the API server what it would say to jobs, before they are accepted.
 
 A quota, an admission webhook, a queue that nobody made: only the server knows. It is asked for a
-dry run of the VolcanoJob, and what it refuses is answered like any other mistake. A submission is
-never lost because it cannot be asked: then the job is accepted, and is refused later if it must be.
+dry run of the VolcanoJob, and what it refuses is answered like any other mistake. Only what is
+wrong with the job itself refuses it: what is still to be made (its namespace, our rights there, its
+queue) and what passes (a server that is away or busy) says nothing about it. A submission is never
+lost because it cannot be asked: then the job is accepted, and is refused later if it must be.
 """
 
 from __future__ import annotations
@@ -14,13 +16,45 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from controller.jobs.cluster.verdicts import verdict_on
+from controller.jobs.cluster.verdicts import QUEUE_NOT_OPEN, QUEUE_UNSEEN, row_of, verdict_on
 from controller.jobs.pipeline.pipeline import Plan
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import Problem
-from controller.jobs.submission.refusals import lacks_dry_run, problems_in
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, KubeError, NotFound, Throttled, Unavailable
 from controller.kube.kinds import QUEUES, VCJOBS
+from controller.volcano.reasons.denials import findings_of
+
+# Webhooks are anybody's, and say as much as they like.
+_MOST_PROBLEMS: Final = 100
+_LONGEST_TEXT: Final = 2000
+
+
+def lacks_dry_run(refusal: KubeError) -> bool:
+    """Say whether a webhook keeps the server from making dry runs of anything like this.
+
+    ``admissionregistration.k8s.io/v1`` takes only webhooks without side effects; older ones may
+    be there still.
+    """
+    return row_of(refusal).name == "no dry run"
+
+
+def problems_in(refusal: KubeError, job: Job) -> list[Problem]:
+    """Return what is wrong with *job*; nothing where that is not what the refusal is about."""
+    if verdict_on(refusal, "dry_run") != "final":
+        return []
+    found = findings_of(refusal.message, refusal.details)
+    kept = [(path, text[:_LONGEST_TEXT]) for path, text in found if not _may_pass(text, job)]
+    return problems_with(job, kept[:_MOST_PROBLEMS])
+
+
+def _may_pass(text: str, job: Job) -> bool:
+    if QUEUE_UNSEEN in text:
+        # One that the job names is made by operators, before anybody names it.
+        return job.queue is None
+    return QUEUE_NOT_OPEN.search(text) is not None
+
 
 AT_ONCE: Final = 16
 MOST_SECONDS: Final = 10.0

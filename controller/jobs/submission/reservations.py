@@ -1,4 +1,4 @@
-"""What a job takes that is not its own alone: public names, and a place beside its peers.
+"""What a job claims that is not its own alone: public names, predecessors, a place beside peers.
 
 Whether it can is decided, and kept, in the transaction that accepts the job: of two calls that want
 the same, one comes first.
@@ -6,25 +6,174 @@ the same, one comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from graphlib import CycleError, TopologicalSorter
+from typing import Final, Literal
 
 from controller.jobs.spec.accepted import read_spec
-from controller.jobs.spec.endpoints import with_url
+from controller.jobs.spec.endpoints import exposed_by, with_url
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.owners import OwnerKey, owner_key
 from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.submission.job_links import take_links_of, why_not_links_of
-from controller.jobs.submission.predecessors import predecessor_problems
 from controller.kube.loop_turn import LoopTurn
-from controller.store.database import Transaction
+from controller.store.database import Store, Transaction
 from controller.store.jobs.between_jobs.connections import record_connections
 from controller.store.jobs.between_jobs.places import HeldPlace, hold_places, others_places
 from controller.store.jobs.between_jobs.predecessors import record_predecessors
-from controller.store.jobs.job_rows import JobRecord, hold_jobs
-from controller.store.sessions.session_rows import Session, insert_session, make_sid
+from controller.store.jobs.between_jobs.public_links import (
+    has_links,
+    release_links,
+    take_links,
+    why_not_links,
+)
+from controller.store.jobs.job_rows import JobRecord, hold_jobs, lock_job
+from controller.store.sessions.session_rows import (
+    Session,
+    insert_session,
+    live_sessions_of,
+    make_sid,
+)
+
+_NO_SUCH_JOB: Final = "there is no such job"
+_CIRCLE: Final = "it would wait for itself, or for jobs that do"
+
+
+def predecessor_problems(
+    jobs: Mapping[str, Job], known: Mapping[str, OwnerKey]
+) -> dict[str, tuple[Problem, ...]]:
+    """Return which of *jobs* cannot wait for what they name, and why.
+
+    Args:
+        jobs: Those of one call, which may wait for each other.
+        known: Whose the jobs are that there are already.
+    """
+    within = {id_: [one for one in job.after if one in jobs] for id_, job in jobs.items()}
+    sorter = TopologicalSorter(within)
+    with suppress(CycleError):  # it goes on up to the circle
+        sorter.prepare()
+    refused: dict[str, tuple[Problem, ...]] = {}
+    owners = dict(known)
+    left = set(jobs)
+    while ready := sorter.get_ready():
+        for id_ in ready:
+            left.discard(id_)
+            problems = tuple(_unknown(jobs[id_], owners))
+            if problems:
+                refused[id_] = problems
+            else:
+                owners[id_] = owner_key(jobs[id_].owner)
+        sorter.done(*ready)
+    return refused | {id_: (Problem("after", _CIRCLE),) for id_ in left}
+
+
+def _unknown(job: Job, owners: Mapping[str, OwnerKey]) -> Iterator[Problem]:
+    for index, one in enumerate(job.after):
+        # One that is somebody else's is not told from one that is not there.
+        if owners.get(one) != owner_key(job.owner):
+            yield Problem(f"after[{index}]", _NO_SUCH_JOB)
+
+
+log = logging.getLogger(__name__)
+
+
+async def why_not_links_of(transaction: Transaction, job: Job, *, now: float) -> list[Problem]:
+    """Return why the job cannot have its links; until the transaction ends nobody takes one."""
+    if not job.links:
+        return []
+    owner = owner_key(job.owner).encode()
+    found = await why_not_links(transaction, job.links, owner=owner, job_id=job.id, now=now)
+    return [Problem(f"links[{index}]", problem) for index, problem in found]
+
+
+async def take_links_of(
+    transaction: Transaction, job: Job, *, now: float, random: Callable[[int], bytes]
+) -> None:
+    """Give the job, which is in the store, its links, and the session to which they lead.
+
+    It is a session like others, whose own host asks for a token; that nobody is given one is for
+    the orchestrator to decide.
+    """
+    where = exposed_by(job)
+    if not job.links or where is None:
+        return
+    owner = owner_key(job.owner).encode()
+    await take_links(transaction, job.links, owner=owner, job_id=job.id)
+    session = Session(
+        sid=make_sid(random),
+        job_id=job.id,
+        rank=where.rank,
+        kind="web",
+        endpoint=where.endpoint,
+        port=where.port,
+        base_path=where.base_path,
+        created_at=now,
+        links=tuple(job.links),
+    )
+    await insert_session(transaction, session)
+
+
+class PublicLinks:
+    """What plugins may do with links.
+
+    Args:
+        store: Where they are.
+        clock: Unix seconds.
+        random: Random bytes.
+        wake: Is told the id of a job whose routes may have changed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        wake: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._wake = wake
+
+    async def expose(self, job: Job) -> None:
+        """See to it that the job's links lead to it, where it has them; again changes nothing.
+
+        They were taken when it was accepted. One that was adopted from the cluster takes them
+        here; where somebody else has them by now, it goes without.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        now = self._clock()
+        async with self._store.write() as transaction:
+            record = await lock_job(transaction, job.id)
+            problems = await why_not_links_of(transaction, job, now=now)
+            if problems:
+                why = "; ".join(f"{one.path} {one.message}" for one in problems)
+                log.warning("links are gone", extra={"job": job.id, "why": why})
+                return
+            sessions = await live_sessions_of(transaction, [job.id])
+            if record is None or record.outcome or any(one.links for one in sessions):
+                return
+            await take_links_of(transaction, job, now=now, random=self._random)
+        self._wake(job.id)
+
+    async def release(self, job_id: str) -> None:
+        """Take the job's links from it; whose they are is remembered.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._store.read() as transaction:
+            # Most jobs have none, and whoever writes waits for the disk.
+            if not await has_links(transaction, job_id):
+                return
+        async with self._store.write() as transaction:
+            await release_links(transaction, job_id, now=self._clock())
 
 
 @dataclass(frozen=True, slots=True)

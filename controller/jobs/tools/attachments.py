@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.jobs.history.unreadable import read_known
+from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.tools.plans import ToolPlans, make_attached
+from controller.jobs.tools.plans import ToolPlans, endpoint_of, make_attached
 from controller.jobs.tools.runs import REMOVED, RunOf, ShownTool, show_tool
-from controller.jobs.tools.shape import endpoint_of
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.usage.ledger import Ledger
+from controller.jobs.usage import Ledger
 from controller.plugins.accounting import AccountingPlugin
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job

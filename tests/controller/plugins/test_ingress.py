@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.spec.link_names import RESERVED, exposed_by, why_not_name
+from controller.jobs.spec.endpoints import RESERVED, exposed_by, why_not_name
 from controller.plugins.ingress import IngressPlugin
 from controller.store.sessions.session_rows import make_sid
 from tests.controller.plugins.making import problems_of

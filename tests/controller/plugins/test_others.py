@@ -15,8 +15,12 @@ import pytest
 
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.pipeline.plugin_loading import LoadedPlugins, load_plugins, make_loaded
-from controller.jobs.pipeline.plugin_order import PluginsRefused
+from controller.jobs.pipeline.plugin_loading import (
+    LoadedPlugins,
+    PluginsRefused,
+    load_plugins,
+    make_loaded,
+)
 from controller.plugin_api import JobPlugin
 from controller.plugin_api.testing import make_plugin, plan_job
 from controller.plugins import PLUGINS

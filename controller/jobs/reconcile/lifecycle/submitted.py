@@ -11,6 +11,7 @@ from controller.jobs.history.states import Happening, State, next_state
 from controller.jobs.reconcile.lifecycle.failure import (
     after_failure,
     as_ordered,
+    due_policies,
     failed,
     stopped_by_others,
 )
@@ -30,7 +31,6 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
     Stop,
 )
-from controller.jobs.reconcile.lifecycle.timed_policies import due_policies
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import ObservedJob
 from controller.volcano.phases import Progress, progress_of

@@ -12,8 +12,7 @@ from aiohttp import web
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.spec.model import Job
-from controller.jobs.tools.plans import ToolPlans
-from controller.jobs.tools.shape import UNNAMED
+from controller.jobs.tools.plans import UNNAMED, ToolPlans
 from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.resource_metrics.sources import PodKey
 from controller.store.instance import Mode, set_maintenance

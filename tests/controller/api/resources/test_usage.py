@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.jobs.usage.ledger import Ledger
+from controller.jobs.usage import Ledger
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job
 from controller.store.jobs.progress.attempts import move_attempt, record_attempt

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from controller.jobs.cluster.shared_objects import SHARED_KINDS
+from controller.jobs.cluster.prerequisites import SHARED_KINDS
 from controller.jobs.pipeline.border import (
     MOST_STUCK,
     BadResult,

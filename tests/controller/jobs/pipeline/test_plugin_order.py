@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from controller.jobs.pipeline.plugin_order import EVERY_OTHER, PluginsRefused, order_plugins
+from controller.jobs.pipeline.plugin_loading import EVERY_OTHER, PluginsRefused, order_plugins
 from controller.plugins import PLUGINS
 
 

@@ -18,7 +18,7 @@ from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.commands import JobCommands
-from controller.jobs.usage.ledger import Ledger as UsageLedger
+from controller.jobs.usage import Ledger as UsageLedger
 from controller.kube.client import Kube
 from controller.kube.kinds import (
     NODES,

@@ -9,9 +9,8 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.reconcile import plan_cache as module
-from controller.jobs.reconcile.plan_cache import KEPT_SECONDS, PlanCache
-from controller.jobs.reconcile.plugin_calls import PluginCalls
+from controller.jobs.reconcile import plugin_calls as module
+from controller.jobs.reconcile.plugin_calls import PLAN_SECONDS, PlanCache, PluginCalls
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.model import Job
@@ -43,7 +42,7 @@ async def test_a_plan_is_found_for_what_it_was_made_of_and_for_a_while(
     assert plans.find("j1", 1, "digest") is plan
     assert plans.find("j1", 2, "digest") is None
     assert plans.find("j1", 1, "other") is None
-    clock.now += KEPT_SECONDS
+    clock.now += PLAN_SECONDS
     assert plans.find("j1", 1, "digest") is None
 
 
@@ -62,7 +61,7 @@ async def test_never_more_are_kept_than_so_many_nor_longer(
     for number in range(5):
         plans.keep(f"j{number}", plan)
     assert list(plans._kept) == ["j3", "j4"]
-    clock.now += KEPT_SECONDS
+    clock.now += PLAN_SECONDS
     plans.keep("j5", plan)
     assert list(plans._kept) == ["j5"]
 

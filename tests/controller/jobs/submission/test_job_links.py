@@ -11,8 +11,8 @@ import pytest
 
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.job_links import PublicLinks
-from controller.jobs.submission.results import Submitted
+from controller.jobs.submission.batches import Submitted
+from controller.jobs.submission.reservations import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
 from controller.store.jobs.between_jobs.public_links import PASSES_ON_SECONDS

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.owners import OwnerKey, owner_key
-from controller.jobs.submission.predecessors import predecessor_problems
+from controller.jobs.submission.reservations import predecessor_problems
 from tests.controller.samples import make_job
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.submission.refusals import lacks_dry_run, problems_in
+from controller.jobs.submission.dry_run import lacks_dry_run, problems_in
 from controller.kube.errors import error_from
 from tests.controller.samples import make_job
 

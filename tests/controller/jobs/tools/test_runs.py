@@ -10,8 +10,8 @@ import pytest
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import Conclude, EndTool, Rest, StartTool
+from controller.jobs.tools.plans import make_tool_job, shape_tool, tool_spec
 from controller.jobs.tools.runs import RunOf, describe_run, due_run, run_id, show_tool, why_unwanted
-from controller.jobs.tools.shape import make_tool_job, shape_tool, tool_spec
 from controller.site.tool_list import Tool
 from controller.store.jobs.job_rows import ASKED, JobRecord
 from controller.store.jobs.tools import AttachedTool

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.usage.periods import Used, usage_due, used_seconds
+from controller.jobs.usage import Used, usage_due, used_seconds
 from controller.store.jobs.progress.attempts import Attempt
 from controller.store.jobs.progress.pods import PodRecord
 from controller.store.outbox.usage_entries import LastEntry

@@ -11,11 +11,10 @@ import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.spec.model import Owner
-from controller.jobs.spec.storage.files import remember_places
-from controller.jobs.spec.storage.paths import parse_path
-from controller.jobs.spec.storage.volumes import find_place, loose_patterns, parse_volumes
+from controller.jobs.spec.paths import parse_path
+from controller.jobs.spec.storage import find_place, loose_patterns, parse_volumes, remember_places
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.results import Mode, Submitted
+from controller.jobs.submission.batches import Mode, Submitted
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from controller.store.database import Store

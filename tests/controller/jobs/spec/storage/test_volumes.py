@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from controller.jobs.spec.model import Owner
-from controller.jobs.spec.storage.paths import parse_path
-from controller.jobs.spec.storage.volumes import ClaimPath, find_place, parse_volumes
+from controller.jobs.spec.paths import parse_path
+from controller.jobs.spec.storage import ClaimPath, find_place, parse_volumes
 
 ADA = Owner(user="ada", project="sun")
 RAW = "home=home-{user}, sets=datasets/public:ro, team=cephfs/projects/{project}"

@@ -1,0 +1,202 @@
+"""What a job takes of the cluster, what it is charged by, and what it has used.
+
+A unit is a replica-second: a second in which one replica's program ran, by the cluster's own
+record of when it was started and when it ended. An entry of the ledger is absolute: all that a
+rank has used in one attempt until a moment. So an entry that is read twice, or late, or made after
+a long absence, charges nobody twice and nobody too little. Entries are made once for each period,
+whatever dies in between. Source: docs/plugins/accounting.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.jobs.history.job_record import read_known
+from controller.jobs.spec.model import Job
+from controller.jobs.spec.validation import amounts_of
+from controller.settings import JobDefaults
+from controller.store.database import Store, Transaction
+from controller.store.jobs.job_rows import JobRecord, lock_job
+from controller.store.jobs.progress.attempts import Attempt, attempts_of
+from controller.store.jobs.progress.pods import PodRecord, pod_records_of
+from controller.store.outbox.usage_entries import LastEntry, UsageEntry, append_usage, last_entries
+from controller.volcano.quantity import Quantity
+
+
+def charged_by(job: Job, defaults: JobDefaults) -> dict[str, Any]:
+    """Return a record's fields of what the job is charged by, and takes, as things are now."""
+    catalogue = defaults.pods.catalogue
+    product = catalogue.find(job.product)
+    price = None if product is None or product.price is None else product.price.model_dump()
+    whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
+    for task in job.effective_tasks:
+        amounts = amounts_of(task.resources, product, defaults)
+        for name, amount in amounts.items():
+            known = name if name in whole else "gpu"
+            whole[known] += _number(amount) * task.replicas
+    return {"product": job.product or catalogue.default, "price": price, **whole}
+
+
+def replica_resources(job: Job, rank: int, defaults: JobDefaults) -> dict[str, str]:
+    """Return what each replica of the rank's task gets, by the names that Kubernetes has."""
+    product = defaults.pods.catalogue.find(job.product)
+    for task in job.effective_tasks:
+        if task.first <= rank < task.first + task.replicas:
+            amounts = amounts_of(task.resources, product, defaults)
+            return {name: str(amount) for name, amount in amounts.items()}
+    return {}
+
+
+def _number(amount: Quantity) -> float:
+    return amount.milli / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """How long a rank ran until a moment."""
+
+    rank: int
+    period: int
+    until: float
+    seconds: float
+    final: bool
+
+
+def used_seconds(runs: Sequence[PodRecord], until: float) -> float:
+    """Return for how long the programs of *runs* ran until then."""
+    return sum(
+        max(0.0, min(until if run.ended_at is None else run.ended_at, until) - run.started_at)
+        for run in runs
+        if run.started_at is not None
+    )
+
+
+def usage_due(
+    attempt: Attempt,
+    runs: Sequence[PodRecord],
+    written: Mapping[int, LastEntry],
+    *,
+    now: float,
+    period_seconds: float,
+) -> tuple[list[Used], float | None]:
+    """Return what is to be entered for the attempt, and when there will be more.
+
+    One entry for each period that has passed since the attempt's first program began, also for
+    those in which nobody looked; and the final one when the attempt is over and all its programs
+    have ended.
+
+    Args:
+        attempt: The attempt.
+        runs: Its runs.
+        written: The last entry of each rank.
+        now: The time.
+        period_seconds: How long a period is.
+    """
+    begun = [run.started_at for run in runs if run.started_at is not None and run.rank >= 0]
+    if not begun:
+        return [], None
+    begin, due = min(begun), list[Used]()
+    over = attempt.ended_at is not None and all(run.ended_at is not None for run in runs)
+    for rank in sorted({run.rank for run in runs if run.started_at is not None and run.rank >= 0}):
+        last = written.get(rank, LastEntry(-1, False))
+        if not last.final:
+            own = [run for run in runs if run.rank == rank]
+            due += _of_rank(rank, own, last.period + 1, begin, over=over, now=now,
+                            period_seconds=period_seconds)  # fmt: skip
+    if over:
+        return due, None
+    passed = int((now - begin) / period_seconds)
+    return due, begin + (passed + 1) * period_seconds
+
+
+def _of_rank(
+    rank: int,
+    runs: Sequence[PodRecord],
+    period: int,
+    begin: float,
+    *,
+    over: bool,
+    now: float,
+    period_seconds: float,
+) -> list[Used]:
+    end = max((run.ended_at for run in runs if run.ended_at is not None), default=begin)
+    entries = []
+    while (boundary := begin + (period + 1) * period_seconds) <= (min(now, end) if over else now):
+        seconds = used_seconds(runs, boundary)
+        entries.append(Used(rank=rank, period=period, until=boundary, seconds=seconds, final=False))
+        period += 1
+    if over:
+        seconds = used_seconds(runs, end)
+        entries.append(Used(rank=rank, period=period, until=end, seconds=seconds, final=True))
+    return entries
+
+
+class Ledger:
+    """The usage of jobs.
+
+    What is entered follows from what is written down of the pods, and from what was entered
+    before; both are read, and the entries made, in one transaction that holds the job. So doing it
+    again enters nothing, and two who do it at once enter it once.
+
+    Args:
+        store: Where it is.
+        defaults: How often what runs is entered, and what jobs get that they do not say.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, store: Store, *, defaults: JobDefaults, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._defaults = defaults
+        self._clock = clock
+
+    async def write_up(self, job_id: str) -> float | None:
+        """Enter what is due for the job; return when there will be more, None where never.
+
+        Raises:
+            StoreUnavailable: If it could not be entered; nothing was.
+        """
+        async with self._store.write() as transaction:
+            record = await lock_job(transaction, job_id)
+            if record is None:
+                return None
+            entries, following = list[UsageEntry](), list[float]()
+            for attempt in await attempts_of(transaction, job_id):
+                due, at = await self._due(transaction, job_id, attempt)
+                entries += [self._entry(record, attempt, used) for used in due]
+                following += [] if at is None else [at]
+            await append_usage(transaction, entries)
+        return min(following, default=None)
+
+    async def _due(
+        self, transaction: Transaction, job_id: str, attempt: Attempt
+    ) -> tuple[list[Used], float | None]:
+        return usage_due(
+            attempt,
+            await pod_records_of(transaction, job_id, attempt.attempt),
+            await last_entries(transaction, attempt.uid),
+            now=self._clock(),
+            period_seconds=self._defaults.usage_period_seconds,
+        )
+
+    def _entry(self, record: JobRecord, attempt: Attempt, used: Used) -> UsageEntry:
+        job = read_known(record)
+        tool = record.tool or {}
+        return UsageEntry(
+            job_id=tool.get("job", record.id),
+            tool=tool.get("name"),
+            owner_user=record.owner_user,
+            owner_project=record.owner_project,
+            uid=attempt.uid,
+            attempt=attempt.attempt,
+            rank=used.rank,
+            period=used.period,
+            until=used.until,
+            seconds=used.seconds,
+            final=used.final,
+            product=record.product,
+            price=record.price,
+            resources=replica_resources(job, used.rank, self._defaults),
+            at=self._clock(),
+        )
