@@ -40,6 +40,11 @@ class App:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.host, self.port
+
+    @property
     def received(self) -> bytes:
         """Every byte of every connection."""
         return b"".join(bytes(stream.received) for stream in self.connections)

@@ -57,7 +57,7 @@ async def nothing_stays(ground: Ground) -> None:
 
 async def _left(ground: Ground) -> tuple[int, int]:
     """Return how many browsers' connections the system knows of, and how many are counted."""
-    public = ground.process.public[1]
+    public = ground.process.public
     legs = [leg for leg in ground.legs() if leg.local == public and leg.state != LISTENING]
     found = (await ground.metrics()).items()
     counted = [n for name, n in found if name.startswith("fumarole_gateway_open_connections")]

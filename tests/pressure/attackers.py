@@ -157,7 +157,7 @@ def leaving(row: str, mode: Mode, leave: Callable[[Browser], None]) -> Attack:
 async def gone(ground: Ground, held: Held) -> None:
     """Wait for what is promised to be seen: the app's connection is let go."""
     assert held.app is not None
-    await ground.freed(held.app.port, ROUND_SECONDS)
+    await ground.freed(held.app.address, ROUND_SECONDS)
     held.browser.reset()
 
 

@@ -26,7 +26,7 @@ class Browser:
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         self.sock = sock
-        self.port = sock.getsockname()[1]
+        self.address: tuple[str, int] = sock.getsockname()[:2]
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop = asyncio.get_running_loop()

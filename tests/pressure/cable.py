@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ class Cable:
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.settimeout(CALL_SECONDS)
+        self._asking = threading.Lock()
         command = ["unshare", "-Urn", sys.executable, "-m", __name__, str(theirs.fileno())]
         self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
         theirs.close()
@@ -72,8 +74,9 @@ class Cable:
         return await asyncio.to_thread(self._ask, json.dumps(what).encode())
 
     def _ask(self, data: bytes) -> list[int]:
-        self._ours.send(data)
-        answer, descriptors, _, _ = socket.recv_fds(self._ours, 4096, 1)
+        with self._asking:  # or a thread would get what another one has asked for
+            self._ours.send(data)
+            answer, descriptors, _, _ = socket.recv_fds(self._ours, 4096, 1)
         assert answer == b"ok", answer
         return descriptors
 

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import ssl
+import struct
 import sys
 import time
 from asyncio.subprocess import PIPE
@@ -128,8 +129,8 @@ class WiredProcess(Process):
 class Leg:
     """A connection that the gateway's process holds a descriptor of."""
 
-    local: int
-    remote: int
+    local: Address
+    remote: Address
     state: str
     timer: str
 
@@ -187,7 +188,7 @@ class Ground:
         self._others: Others | None = None
         self._ports = count()
         self._late = 0.0
-        self._look: asyncio.Task[set[int]] | None = None
+        self._look: asyncio.Task[set[Address]] | None = None
 
     # Both sides
 
@@ -196,8 +197,8 @@ class Ground:
     ) -> Browser:
         """Return a browser's connection, from an address and a port of its own.
 
-        It is known by its port alone, which nothing else has: they are below those that the
-        system gives away (ip_local_port_range).
+        Nothing else has its port: they are below those that the system gives away
+        (ip_local_port_range).
         """
         own = (source or new_source(), FIRST_PORT + next(self._ports) % PORTS)
         sock = await self.place.connect("near", self.process.public, own, window)
@@ -269,12 +270,15 @@ class Ground:
         held = set(_inodes(folder / "fd"))
         return [leg for inode, leg in _rows(folder / "net") if inode in held]
 
-    def legs_of(self, port: int) -> list[Leg]:
-        """Return those whose other end is at *port*."""
-        return [leg for leg in self.legs() if leg.remote == port]
+    def legs_of(self, peer: Address) -> list[Leg]:
+        """Return those whose other end is at *peer*.
 
-    async def remotes(self) -> set[int]:
-        """Return the ports at the legs' other ends, as they are seen from now on.
+        Its port is not enough: two hosts may well have an app at the same one.
+        """
+        return [leg for leg in self.legs() if leg.remote == peer]
+
+    async def remotes(self) -> set[Address]:
+        """Return the addresses at the legs' other ends, as they are seen from now on.
 
         It takes a while to look, so that all who wait share one look.
         """
@@ -282,18 +286,18 @@ class Ground:
             self._look = asyncio.create_task(self._look_soon())
         return await asyncio.shield(self._look)
 
-    async def _look_soon(self) -> set[int]:
+    async def _look_soon(self) -> set[Address]:
         await asyncio.sleep(LOOK_SECONDS)
         self._look = None
         return {leg.remote for leg in self.legs()}
 
-    async def freed(self, port: int, seconds: float) -> float | None:
-        """Return after how long the process held nothing to *port*; None if it still does.
+    async def freed(self, peer: Address, seconds: float) -> float | None:
+        """Return after how long the process held nothing to *peer*; None if it still does.
 
         By how much test and gateway were late meanwhile is added to *seconds*.
         """
         began, late = time.monotonic(), self.late()
-        while port in await self.remotes():
+        while peer in await self.remotes():
             if time.monotonic() - began > seconds + self.late() - late:
                 return None
         return time.monotonic() - began
@@ -377,8 +381,20 @@ def _rows(folder: Path) -> Iterator[tuple[str, Leg]]:
     for name in ("tcp", "tcp6"):
         for line in (folder / name).read_text().splitlines()[1:]:
             row = line.split()
-            local, remote = (int(one.rpartition(":")[2], 16) for one in row[1:3])
+            local, remote = map(_address, row[1:3])
             yield row[9], Leg(local, remote, state=row[3], timer=row[5][:2])
+
+
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
+def _address(text: str) -> Address:
+    """Return what proc(5) writes as words in the machine's order; IPv4 in IPv6 is IPv4."""
+    words, _, port = text.partition(":")
+    size, raw = len(words) // 8, bytes.fromhex(words)
+    packed = struct.pack(f">{size}I", *struct.unpack(f"={size}I", raw)).removeprefix(_MAPPED)
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    return socket.inet_ntop(family, packed), int(port, 16)
 
 
 def make_context() -> ssl.SSLContext:

@@ -62,8 +62,8 @@ async def test_a_head_that_drips_for_ever_has_the_apps_deadline(
     """An interim answer is no head: RFC 9110, section 15.2."""
     async with plain.app(drips(first, piece)) as app:
         browser = await asked(plain, app)
-        assert plain.legs_of(app.port)
-        found = await plain.freed(app.port, DEADLINE_SECONDS + LATE_SECONDS)
+        assert plain.legs_of(app.address)
+        found = await plain.freed(app.address, DEADLINE_SECONDS + LATE_SECONDS)
         assert found is not None, "the app's connection stays"
         status = await browser.status()
         while status < 200:
@@ -89,7 +89,7 @@ async def test_what_has_no_end_but_a_bound_ends_the_apps_connection(
     most = 2 * HELD_BYTES + SLACK_BYTES
     async with plain.app(apps.web("talks", first, piece)) as app, attacked(plain, most=most):
         await asked(plain, app)
-        assert await plain.freed(app.port, LATE_SECONDS) is not None
+        assert await plain.freed(app.address, LATE_SECONDS) is not None
 
 
 async def test_interim_answers_that_nobody_reads_are_held_back(ground: Ground) -> None:
@@ -125,7 +125,7 @@ async def test_bytes_beyond_an_answer_reach_nobody(plain: Ground) -> None:
         browser = await asked(plain, app)
         found = await read_answer(browser)
         assert (found.status, found.body) == (200, b"ok") or found.status == 502
-        assert await plain.freed(app.port, LATE_SECONDS) is not None
+        assert await plain.freed(app.address, LATE_SECONDS) is not None
         assert b"smuggled" not in await browser.read_to_end(0.3)
 
 
@@ -134,22 +134,22 @@ async def test_a_switch_that_nobody_asked_for_is_no_answer(plain: Ground) -> Non
     async with plain.app(apps.web("silent", switch)) as app, attacked(plain):
         browser = await asked(plain, app)
         assert await browser.status() == 502
-        assert await plain.freed(app.port, 2.0) is not None
+        assert await plain.freed(app.address, 2.0) is not None
 
 
 async def test_an_upgrade_that_is_never_answered_has_the_apps_deadline(ground: Ground) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
         assert await browser.status(DEADLINE_SECONDS + LATE_SECONDS) == 504
-        assert await ground.freed(app.port, 2.0) is not None
+        assert await ground.freed(app.address, 2.0) is not None
 
 
 async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
-        assert ground.legs_of(app.port)
+        assert ground.legs_of(app.address)
         browser.fin()
-        assert await ground.freed(app.port, 2.7) is not None
+        assert await ground.freed(app.address, 2.7) is not None
 
 
 async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
@@ -200,8 +200,8 @@ async def test_a_browser_that_left_while_its_app_was_dialled_is_forgotten(plain:
     await asyncio.sleep(0.2)
     browser.fin()
     began = time.monotonic()
-    assert await plain.freed(browser.port, 2.7) is not None
-    assert await plain.freed(port, 2.7 - (time.monotonic() - began)) is not None
+    assert await plain.freed(browser.address, 2.7) is not None
+    assert await plain.freed(("127.0.0.1", port), 2.7 - (time.monotonic() - began)) is not None
     for one in (listener, full):
         one.close()
 
@@ -211,4 +211,4 @@ async def test_a_pooled_connection_on_which_an_app_talks_is_let_go(plain: Ground
         browser = await asked(plain, app)
         assert (await read_answer(browser)).body == b"ok"
         app.connections[0].send(b"x" * 100_000)
-        assert await plain.freed(app.port, 2.0) is not None
+        assert await plain.freed(app.address, 2.0) is not None

@@ -38,8 +38,8 @@ async def crowd(ground: Ground, data: bytes, *, count: int = CROWD) -> list[Brow
 
 async def gone(ground: Ground, browsers: list[Browser], within: float) -> None:
     """Assert that the gateway has let go of all *browsers* in time."""
-    deadline, ports = time.monotonic() + within, {browser.port for browser in browsers}
-    while left := ports & {leg.remote for leg in ground.legs()}:
+    deadline, all_of_them = time.monotonic() + within, {browser.address for browser in browsers}
+    while left := all_of_them & {leg.remote for leg in ground.legs()}:
         assert time.monotonic() < deadline, f"{len(left)} are still there after {within} s"
         await asyncio.sleep(0.1)
 
@@ -124,7 +124,7 @@ async def test_line_ends_between_requests_restart_no_deadline(plain: Ground) -> 
     browser = await plain.browser()
     dribbling = asyncio.create_task(browser.dribble(b"\r\n" * 1000, 0.05))
     try:
-        assert await plain.freed(browser.port, DEADLINE_SECONDS + LINGER_SECONDS) is not None
+        assert await plain.freed(browser.address, DEADLINE_SECONDS + LINGER_SECONDS) is not None
     finally:
         dribbling.cancel()
         await asyncio.gather(dribbling, return_exceptions=True)

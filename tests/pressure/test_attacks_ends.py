@@ -62,7 +62,7 @@ async def test_a_revocation_while_browsers_leave_leaves_nothing(own_ground: Grou
         await asyncio.sleep(0.01)
         await own_ground.rig.bus.revoke(sid=sid)
         await leaving
-        assert await own_ground.freed(app.port, 5) is not None, "apps' connections stay"
+        assert await own_ground.freed(app.address, 5) is not None, "apps' connections stay"
         own_ground.close()
         await nothing_stays(own_ground)
     assert await drained(own_ground) < DRAIN_SECONDS / 2
@@ -89,8 +89,8 @@ async def test_revocations_of_what_reads_nothing_leave_nothing(own_ground: Groun
             await own_ground.rig.bus.revoke(sid=one.session.sid)
         for one in held:
             assert one.app is not None
-            assert await own_ground.freed(one.app.port, 5) is not None
-            assert await own_ground.freed(one.browser.port, 5) is not None
+            assert await own_ground.freed(one.app.address, 5) is not None
+            assert await own_ground.freed(one.browser.address, 5) is not None
     assert await drained(own_ground) < DRAIN_SECONDS / 2
 
 
@@ -116,5 +116,5 @@ async def test_targets_that_change_while_browsers_leave_leave_nothing(own_ground
             await leaving
         own_ground.close()
         await nothing_stays(own_ground)
-        assert await own_ground.freed(app.port, 5) is not None
+        assert await own_ground.freed(app.address, 5) is not None
     assert await drained(own_ground) < DRAIN_SECONDS / 2

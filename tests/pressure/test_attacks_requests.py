@@ -195,7 +195,7 @@ async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: Gr
             browser.fin()
         for app in (stream, poll):
             assert len(app.connections) == 20
-            assert await ground.freed(app.port, 2.7) is not None, ground.legs_of(app.port)
+            assert await ground.freed(app.address, 2.7) is not None, ground.legs_of(app.address)
 
 
 async def test_a_complete_answer_is_still_given_after_a_fin(ground: Ground) -> None:
@@ -208,7 +208,7 @@ async def test_a_complete_answer_is_still_given_after_a_fin(ground: Ground) -> N
     await browser.send(data)
     browser.fin()
     assert (await read_answer(browser)).status == 401
-    assert await ground.freed(browser.port, 2.7) is not None
+    assert await ground.freed(browser.address, 2.7) is not None
 
 
 async def test_close_notify_without_fin_ends_what_nobody_waits_for(secure: Ground) -> None:
@@ -218,7 +218,7 @@ async def test_close_notify_without_fin_ends_what_nobody_waits_for(secure: Groun
         await browser.send(request("GET", "/", host=session.host, fields=own))
         assert await browser.status() == 200
         await browser.close_notify()
-        assert await secure.freed(app.port, 2.7) is not None
+        assert await secure.freed(app.address, 2.7) is not None
 
 
 async def test_a_deadline_restarts_with_what_is_taken(ground: Ground) -> None:

@@ -224,7 +224,7 @@ async def test_frames_that_are_none_end_a_terminal(plain: Ground, data: bytes, c
         await held.browser.send(data)
         assert await close_code(held.browser) == code
         assert held.app is not None
-        assert await plain.freed(held.app.port, 5) is not None
+        assert await plain.freed(held.app.address, 5) is not None
 
 
 async def close_code(browser: Browser) -> int | None:

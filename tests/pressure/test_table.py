@@ -26,7 +26,13 @@ from tests.pressure.apps import Mode
 from tests.pressure.browser import Gone
 from tests.pressure.cable import Cable
 from tests.pressure.conftest import WIRES, Grounds
-from tests.pressure.ground import DEADLINE_SECONDS, KEEPALIVE_TIMER, SMALL_WINDOW, Ground
+from tests.pressure.ground import (
+    DEADLINE_SECONDS,
+    KEEPALIVE_TIMER,
+    SMALL_WINDOW,
+    Address,
+    Ground,
+)
 from tests.pressure.honest import Seen
 from tests.pressure.kinds import KINDS, Held, Scene
 
@@ -183,9 +189,9 @@ class Place:
                 await self.ready.wait()
             if self.cell == "probed":
                 return await self.probed(held)
-            port, app = held.browser.port, held.app
+            browser, app = held.browser.address, held.app
             acting = asyncio.create_task(ACTS[self.column][1](held))
-            stays = await self.stays(port, app.port if app else 0)
+            stays = await self.stays(browser, app.address if app else None)
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
             if self.cell == "answer":
@@ -194,10 +200,10 @@ class Place:
                 return "a request behind the FIN reached the app"
             return stays
 
-    async def stays(self, browser: int, app: int) -> str:
+    async def stays(self, browser: Address, app: Address | None) -> str:
         """Return what the gateway does not let go of in time."""
         began, within = time.monotonic(), WITHIN[self.cell]
-        if app and await self.ground.freed(app, within) is None:
+        if app is not None and await self.ground.freed(app, within) is None:
             return f"the app's connection stays, {within} s later: {self.ground.legs_of(app)}"
         if self.cell == "answer":
             return ""  # The browser's may be used for its next request.
@@ -233,14 +239,14 @@ class Place:
                 await held.browser.read_at(SLOW_READER, 2 * DEADLINE_SECONDS, pauses)
             except Gone as error:
                 return f"a slow reader was cut off: {error}"
-            return "" if self.ground.legs_of(held.app.port) else "a slow reader's app is gone"
+            return "" if self.ground.legs_of(held.app.address) else "a slow reader's app is gone"
 
     async def probed(self, held: Held) -> str:
         """Return which side keep-alive does not watch while nothing is sent."""
         assert held.app is not None
         await asyncio.sleep(1.0)
-        for side, port in (("app", held.app.port), ("browser", held.browser.port)):
-            timers = {leg.timer for leg in self.ground.legs_of(port)}
+        for side, one in (("app", held.app.address), ("browser", held.browser.address)):
+            timers = {leg.timer for leg in self.ground.legs_of(one)}
             if timers != {KEEPALIVE_TIMER}:
                 return f"nothing probes the {side}: timers {timers}"
         return ""
@@ -250,7 +256,7 @@ class Place:
         browser = await self.ground.browser(window=SMALL_WINDOW)
         head = request("GET", "/", host="x" * 1000)
         acting = asyncio.create_task(browser.dribble(head, 0.05))
-        stays = await self.stays(browser.port, 0)
+        stays = await self.stays(browser.address, None)
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
         return stays
