@@ -13,19 +13,19 @@ from contextlib import suppress
 
 import pytest
 
-from tests.contract.cases import read_cases, unescape
 from tests.contract.conftest import Serve
 from tests.contract.messages import read_answer, request
 from tests.contract.rig import Rig
 from tests.contract.streams import Ended, Stream
 from tests.contract.upstream import App, friendly
+from tests.corpora import bytes_of, read_lines
 
 CASES = 400
 BATCH = 100
 QUIET_SECONDS = 0.5
 """No answer for so long: the gateway waits for more of a request."""
-PIECES = tuple(unescape(raw).encode("latin-1") for (raw,) in read_cases("pieces.txt", 1))
-ANSWERS = tuple(unescape(raw).encode("latin-1") for (raw,) in read_cases("answers.txt", 1))
+PIECES = tuple(map(bytes_of, read_lines("damage")))
+ANSWERS = tuple(map(bytes_of, read_lines("good_answers")))
 
 
 def seed() -> int:

@@ -6,11 +6,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.contract.cases import read_cases
 from tests.contract.conftest import Serve
 from tests.contract.messages import Message, answer
 from tests.contract.rig import Rig, new_sid
 from tests.contract.upstream import raw_answer, websocket
+from tests.corpora import read_lines
 
 OURS = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-user"}
 
@@ -97,7 +97,7 @@ async def test_only_trusted_proxies_are_believed(
 
 # What clients say in the gateway's name
 
-SPOOFED = [name for (name,) in read_cases("spoofed.txt", 1)]
+SPOOFED = read_lines("spoofed")
 
 
 AT_ONCE = 40

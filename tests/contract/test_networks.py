@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.contract.cases import read_cases
 from tests.contract.conftest import Serve
 from tests.contract.rig import Rig, running_rig
+from tests.corpora import read_corpus
 
-TARGETS = read_cases("targets.txt", 2)
+# Where only one address is allowed; nothing here leaves this machine.
+NARROW = "127.0.0.1/32"
+TARGETS = [(host, said) for said, at, host in read_corpus("targets", 3) if at == NARROW]
+# A name that cannot be found is no target that can be reached.
+TARGETS += [("localhost.nonsense.invalid", "out")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def narrow_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    settings = {"UPSTREAM_NETWORKS": "127.0.0.1/32"}
+    settings = {"UPSTREAM_NETWORKS": NARROW}
     async with running_rig(tmp_path_factory.mktemp("narrow"), settings) as rig:
         yield rig
 
@@ -43,7 +47,6 @@ async def test_only_allowed_targets_are_dialled(
     if expected == "in":
         assert answer.status == 200
         return
-    # A name that cannot be found is no target that can be reached.
     assert answer.status == 503 or (answer.status == 502 and "invalid" in host)
     _, answer = await rig.upgrade(session, "/", own)
     assert answer.status in (502, 503)

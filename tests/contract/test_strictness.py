@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.contract import frames
-from tests.contract.cases import read_cases, unescape
 from tests.contract.conftest import Serve
 from tests.contract.messages import read_answer, request
 from tests.contract.rig import Rig, Session
+from tests.contract.streams import Stream
 from tests.contract.upstream import App, answering, raw_answer, websocket
+from tests.corpora import bytes_of, read_corpus
 
 STATUS_LINES = re.compile(rb"^HTTP/1\.[01] ([0-9]{3}) ", re.MULTILINE)
 
 
+@contextmanager
+def naming(case: str) -> Iterator[None]:
+    """Say which *case* of a corpus it was, where it fails."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(case)
+        raise
+
+
 def filled(raw: str, session: Session, cookie: str) -> bytes:
     """Return the bytes of a case for *session*."""
-    upgrade = "".join(f"{name}: {value}\\r\\n" for name, value in frames.HANDSHAKE)
-    words = {
-        "{H}": f"Host: {session.host}\\r\\n",
-        "{C}": f"Cookie: {cookie}\\r\\n",
-        "{O}": f"Origin: {session.origin}\\r\\n",
-        "{U}": upgrade,
-        "{K}": frames.KEY,
-        "{host}": session.host,
-    }
-    for word, text in words.items():
-        raw = raw.replace(word, text)
-    return unescape(raw).encode("latin-1")
+    name, _, port = session.host.rpartition(":")
+    upgrade = "".join(f"{field}: {said}\r\n" for field, said in frames.HANDSHAKE)
+    words = {"host": session.host, "name": name, "port": port, "value": cookie}
+    return bytes_of(raw, cookie=f"Cookie: {cookie}", upgrade=upgrade, **words)
 
 
 def probe(session: Session, cookie: str) -> bytes:
@@ -42,25 +47,30 @@ async def refused(rig: Rig, data: bytes, status: int) -> None:
     stream = await rig.connect()
     stream.send(data)
     text = await stream.read_to_end()
+    stream.close()
     assert [int(code) for code in STATUS_LINES.findall(text)] == [status], text[:300]
 
 
-REQUESTS = read_cases("requests.txt", 3)
+# These end the connection: what follows may be a part of what was refused.
+MALFORMED = ("400", "405", "501")
 
 
-@pytest.mark.parametrize(("status", "name", "raw"), REQUESTS, ids=[case[1] for case in REQUESTS])
-async def test_a_malformed_request_reaches_no_app(
-    rig: Rig, serve: Serve, status: str, name: str, raw: str
-) -> None:
+async def test_a_malformed_request_reaches_no_app(rig: Rig, serve: Serve) -> None:
     app = await serve(websocket())
     session = await rig.session(app)
     cookie = await rig.opened(session)
-    data = filled(raw, session, cookie)
-    await refused(rig, data + probe(session, cookie), int(status))
-    assert app.connections == []
+    for status, name, raw in read_corpus("refused_requests", 3):
+        data = filled(raw, session, cookie)
+        with naming(name):
+            if status in MALFORMED:
+                await refused(rig, data + probe(session, cookie), int(status))
+            else:
+                method = data.split(b" ", 1)[0].decode()
+                assert (await rig.ask(data, method=method)).status == int(status)
+            assert app.connections == []
 
 
-CHUNKS = read_cases("chunks.txt", 2)
+CHUNKS = read_corpus("chunks", 2)
 
 
 def chunked(session: Session, cookie: str, body: bytes) -> bytes:
@@ -76,7 +86,7 @@ async def test_a_malformed_chunked_body_reaches_no_app_whole(
     app = await serve()
     session = await rig.session(app)
     cookie = await rig.opened(session)
-    data = chunked(session, cookie, unescape(raw).encode("latin-1"))
+    data = chunked(session, cookie, bytes_of(raw))
     await refused(rig, data + probe(session, cookie), 400)
     assert app.requests == []
     assert b"/behind" not in app.received
@@ -161,7 +171,7 @@ async def test_when_cookies_are_the_cause_a_page_says_so_and_expires_none_unaske
 
 # The registry of HTTP methods (iana.org/assignments/http-methods), without CONNECT, TRACE and
 # what is not for use (PRI and *); and what parsers take beside it.
-REGISTERED, NOT_REGISTERED = (names for _, names in read_cases("methods.txt", 2))
+REGISTERED, NOT_REGISTERED = (names for _, names in read_corpus("methods", 2))
 
 
 @pytest.mark.parametrize("method", REGISTERED.split())
@@ -200,26 +210,42 @@ async def test_connect_and_trace_are_not_allowed(
 
 # What apps answer
 
-RESPONSES = read_cases("responses.txt", 2)
 
-
-async def ask_twice(rig: Rig, app: App, method: str = "GET") -> list[int]:
+async def ask_twice(rig: Rig, session: Session, own: list[tuple[str, str]]) -> list[int]:
     """Return the statuses of two requests of one user, sent one after the other."""
-    session = await rig.session(app)
-    cookie = ("Cookie", await rig.opened(session))
-    return [(await rig.get(session, f"/{n}", [cookie], method=method)).status for n in (1, 2)]
+    return [(await rig.get(session, f"/{n}", own)).status for n in (1, 2)]
 
 
-@pytest.mark.parametrize(("name", "raw"), RESPONSES, ids=[case[0] for case in RESPONSES])
-async def test_a_malformed_answer_is_a_bad_gateway(
-    rig: Rig, serve: Serve, name: str, raw: str
+def asked_once(connections: list[Stream]) -> bool:
+    """Say whether no connection was used for a second request."""
+    return all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in connections)
+
+
+async def test_a_malformed_answer_is_a_bad_gateway(rig: Rig, serve: Serve) -> None:
+    said = b""
+
+    async def script(app: App, stream: Stream) -> None:
+        while True:
+            await app.request(stream)
+            stream.send(said)
+
+    app = await serve(script)
+    session, own = await rig.entered(app)
+    for name, raw in read_corpus("broken_answers", 2):
+        said = bytes_of(raw)
+        with naming(name):
+            assert await ask_twice(rig, session, own) == [502, 502]
+            assert asked_once(app.connections)
+        app.connections.clear()
+
+
+@pytest.mark.parametrize("said", [b"hello", b"HTTP/1.1 200 OK\r\nA: b\r\n"])
+async def test_an_answer_whose_head_never_ends_is_a_bad_gateway(
+    rig: Rig, serve: Serve, said: bytes
 ) -> None:
-    data = unescape(raw).encode("latin-1")
-    waits_for_more = name in ("head that never ends", "HTTP/0.9")
-    app = await serve(raw_answer(data, then_close=waits_for_more))
-    assert await ask_twice(rig, app) == [502, 502]
-    # No connection that has spoken nonsense is used for a second request.
-    assert all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in app.connections)
+    app = await serve(raw_answer(said, then_close=True))
+    assert await ask_twice(rig, *await rig.entered(app)) == [502, 502]
+    assert asked_once(app.connections)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +285,8 @@ async def test_bytes_beyond_an_answer_are_nobodys_answer(
 async def test_an_answers_head_has_a_size(rig: Rig, serve: Serve) -> None:
     for big in ("A: " + "x" * 70000, "\r\n".join(f"A{n}: {'x' * 1000}" for n in range(80))):
         raw = f"HTTP/1.1 200 OK\r\n{big}\r\nContent-Length: 2\r\n\r\nok".encode()
-        assert await ask_twice(rig, await serve(answering(raw))) == [502, 502]
+        app = await serve(answering(raw))
+        assert await ask_twice(rig, *await rig.entered(app)) == [502, 502]
 
 
 CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -298,7 +325,7 @@ async def test_an_answer_that_breaks_off_is_not_passed_off_as_whole(
 
 async def test_an_app_that_ends_at_once_is_a_bad_gateway(rig: Rig, serve: Serve) -> None:
     app = await serve(raw_answer(b"", then_close=True))
-    assert (await ask_twice(rig, app))[0] == 502
+    assert (await ask_twice(rig, *await rig.entered(app)))[0] == 502
 
 
 async def test_a_stranger_in_the_upgrade_field_is_dropped(rig: Rig, serve: Serve) -> None:

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from shared.networks import NOT_THE_WORLD, Bounds, embedded
-from tests.gateway.corpora import read_corpus
+from tests.corpora import read_corpus
 
 EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
@@ -33,7 +33,7 @@ def test_a_special_network_is_meant_only_by_one_within_it() -> None:
 def test_every_address_of_the_corpus_is_judged_as_it_stands_there() -> None:
     """One line a case: where targets may be, an address, and whether it is dialled."""
     wrong = []
-    for expected, networks, address in read_corpus("targets"):
+    for expected, networks, address in read_corpus("targets", 3):
         bounds = Bounds(tuple(map(ip_network, networks.split(","))), (ip_network("10.96.0.1/32"),))
         if bounds.allow(address) != (expected == "in"):
             wrong.append((expected, networks, address))

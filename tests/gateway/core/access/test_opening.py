@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from http.cookies import SimpleCookie
-from pathlib import Path
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import pytest
@@ -27,6 +26,7 @@ from gateway.core.access.opening import (
 from shared.events import Head
 from shared.routes import RouteReader, RouteTable
 from shared.tokens import SessionClaims
+from tests.corpora import read_corpus, unescape
 from tests.gateway.bus.following import encode, make_route, sid_of
 
 SID = sid_of(1)
@@ -162,27 +162,9 @@ def test_a_refusal_may_say_when_to_come_again() -> None:
 # Where it goes on
 
 
-def corpus() -> list[tuple[str, str]]:
-    cases = []
-    text = (Path(__file__).parents[2] / "corpora" / "next.txt").read_text("utf-8")
-    for line in text.splitlines():
-        if line and not line.startswith("# "):
-            given_, _, answered = line.partition("\t")
-            cases.append((_plain(given_), answered))
-    return cases
-
-
-def _plain(text: str) -> str:
-    for name, character in (("\\t", "\t"), ("\\r", "\r"), ("\\n", "\n"), ("\\0", "\0")):
-        text = text.replace(name, character)
-    return (
-        text.replace("\\x7f", "\x7f").replace("\\x85", "\x85").replace("\\xe2\\x80\\xa8", "\u2028")
-    )
-
-
-@pytest.mark.parametrize(("path", "answered"), corpus())
-def test_next_leads_where_the_corpus_says(path: str, answered: str) -> None:
-    assert judge_next(path) == answered
+def test_next_leads_where_the_corpus_says() -> None:
+    for said, answered in read_corpus("next", 2, "\t"):
+        assert judge_next(unescape(said)) == answered, said
 
 
 def test_a_next_that_is_too_long_leads_home() -> None:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gateway.core.access.origins import Provenance, comes_from_here
-from tests.gateway.corpora import read_lines
+from tests.corpora import read_lines
 
 OWN = b"https://s.apps.example.com"
 FOREIGN = b"https://evil.example"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.gateway.corpora import read_corpus, unescape
+from tests.corpora import bytes_of, read_corpus
 from tests.gateway.relay.harness import (
     COOKIE,
     HOST,
@@ -19,25 +19,21 @@ from tests.gateway.relay.harness import (
     upgrade,
 )
 
+REFUSED = read_corpus("refused_requests", 3)
+# What is no request that anybody could go on after.
+MALFORMED = ("400", "405", "501")
+
 
 def expand(text: str) -> bytes:
-    raw = unescape(text)
-    for name, value in {
-        "host": HOST,
-        "name": f"{SID}.apps.localhost",
-        "port": str(PORT),
-        "cookie": f"Cookie: {COOKIE}",
-        "value": COOKIE,
-        "upgrade": UPGRADE,
-    }.items():
-        raw = raw.replace(b"{%b}" % name.encode(), value.encode())
-    return raw
+    name = f"{SID}.apps.localhost"
+    words = {"host": HOST, "name": name, "port": str(PORT), "value": COOKIE}
+    return bytes_of(text, cookie=f"Cookie: {COOKIE}", upgrade=UPGRADE, **words)
 
 
 async def test_every_refused_request_gets_its_status_and_no_app_sees_a_connection() -> None:
     wrong = []
     async with rig() as r:
-        for status, name, text in read_corpus("refused_requests"):
+        for status, name, text in REFUSED:
             got, _ = await r.ask(expand(text))
             if got != int(status):
                 wrong.append((name, int(status), got))
@@ -49,7 +45,7 @@ async def test_every_refused_request_gets_its_status_and_no_app_sees_a_connectio
 async def test_refused_requests_are_refused_byte_by_byte_too() -> None:
     wrong = []
     async with rig() as r:
-        for status, name, text in read_corpus("refused_requests")[::11]:
+        for status, name, text in REFUSED[::11]:
             browser = await r.browser()
             for byte in expand(text):
                 if browser.writer.transport.is_closing():
@@ -65,8 +61,8 @@ async def test_refused_requests_are_refused_byte_by_byte_too() -> None:
 
 async def test_malformed_heads_end_the_connection() -> None:
     async with rig() as r:
-        for status, name, text in read_corpus("refused_requests"):
-            if status in ("400", "405", "501"):
+        for status, name, text in REFUSED:
+            if status in MALFORMED:
                 browser = await r.browser()
                 browser.send(expand(text) + request("/smuggled"))
                 all_of_it = await browser.rest()
@@ -77,9 +73,9 @@ async def test_malformed_heads_end_the_connection() -> None:
 async def test_every_broken_answer_becomes_a_502_and_ends_the_apps_connection() -> None:
     wrong = []
     async with rig() as r:
-        for name, text in read_corpus("broken_answers"):
+        for name, text in read_corpus("broken_answers", 2):
             browser, app, _ = await r.joined(request())
-            app.send(unescape(text))
+            app.send(bytes_of(text))
             head, body = await browser.answer()
             if status_of(head) != 502 or code_of(body) != "app_bad_answer" or b"evil" in body:
                 wrong.append((name, head, body))
@@ -91,9 +87,9 @@ async def test_every_broken_answer_becomes_a_502_and_ends_the_apps_connection() 
 
 async def test_every_broken_switch_becomes_a_502() -> None:
     async with rig() as r:
-        for name, text in read_corpus("broken_switches"):
+        for name, text in read_corpus("broken_switches", 2):
             browser, app, _ = await r.joined(upgrade())
-            app.send(unescape(text))
+            app.send(bytes_of(text))
             head, _ = await browser.answer()
             assert status_of(head) == 502, name
             assert await app.rest() == b"", name
