@@ -32,6 +32,8 @@ class Reader:
         self.log: list[bytes] = []
         self.parts: list[tuple[int, int]] = []
         self.snapshots = 0
+        self.tables = 0
+        """Of how many snapshots more than the head was read."""
         self.fails: list[Exception] = []
         self.changed: Callable[[Snapshot], Snapshot | None] = lambda snapshot: snapshot
 
@@ -53,6 +55,7 @@ class Reader:
         found = self.changed(self.leader.snapshot)
         if found is not None:
             believe(found.head)
+            self.tables += 1
         return found
 
 
@@ -178,7 +181,9 @@ async def test_events_that_arrived_meanwhile_are_passed_over() -> None:
         await one.repaired()
         assert set(one.h.table) == {ONE, TWO, THREE}
         assert one.h.holder.noted["log"] == 1
-        assert one.reader.snapshots == 0
+        await asyncio.sleep(0.05)
+        # Nothing is left to be read, so that nobody's turn to read it whole is waited for.
+        assert (one.reader.snapshots, one.waited) == (0, [0.02])
 
 
 async def test_a_part_of_which_all_has_arrived_leads_on_to_the_next() -> None:
@@ -352,6 +357,15 @@ async def test_what_nobody_signed_is_read_ever_more_rarely_until_it_is_another()
         one.request()
         await until(lambda: one.h.holder.noted["unproven"] == 9)
         assert one.waited == [0.02, 0.0]
+
+
+async def test_of_a_table_that_nobody_signed_no_more_than_the_head_is_read() -> None:
+    async with repairing(KEY, ONE) as (one, _):
+        one.reader.leader = await Leader(epoch="e2", term=2).begin(TWO)
+        one.request()
+        await until(lambda: one.h.holder.noted["unproven"] == 1)
+        assert (one.reader.snapshots, one.reader.tables) == (1, 0)
+        assert set(one.h.table) == {ONE}
 
 
 async def test_a_session_that_a_signed_table_lacks_has_ended() -> None:
