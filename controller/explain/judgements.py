@@ -9,7 +9,7 @@ from typing import Final
 from controller.explain.findings import Finding
 from controller.explain.probe import Probed
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.pods import PodRecord
+from controller.store.jobs.progress.attempts import PodRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
 from shared.bus import BusStanding

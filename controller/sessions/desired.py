@@ -19,9 +19,9 @@ from controller.sessions.routes import Reach, choose_hub, may_have_shell, route_
 from controller.sessions.statuses import status_of
 from controller.store.database import Store
 from controller.store.errors import StoreError
+from controller.store.instance import Hub
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import ToolKey, runs_of, tools_at
-from controller.store.sessions.hubs import Hub
 from controller.store.sessions.session_rows import Session, assign_shell
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedPod

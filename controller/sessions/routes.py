@@ -15,8 +15,8 @@ from typing import Final, Literal, TypeAlias
 from controller.jobs.spec.endpoints import link_host
 from controller.sessions.service import host_of
 from controller.sessions.terminals import target_id, target_path
+from controller.store.instance import Hub
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.sessions.hubs import Hub
 from controller.store.sessions.session_rows import Session
 from controller.volcano.names import rank_service_name
 from controller.volcano.observed import ObservedPod, ObservedService

@@ -23,13 +23,15 @@ from controller.store.jobs.job_rows import JobRecord, hold_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
-from controller.store.sessions.session_lists import SessionFilter, newest_sessions, sessions_among
 from controller.store.sessions.session_rows import (
     Session,
+    SessionFilter,
     end_session,
     find_session,
     insert_session,
     make_sid,
+    newest_sessions,
+    sessions_among,
 )
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked, event_time, revoked_at

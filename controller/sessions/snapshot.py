@@ -10,9 +10,14 @@ from typing import Final
 from controller.sessions.dirty_set import DirtySet
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import read_leadership, read_store_metadata
+from controller.store.instance import (
+    Hub,
+    alive_hubs,
+    forget_dead_hubs,
+    read_leadership,
+    read_store_metadata,
+)
 from controller.store.jobs.job_rows import JobRecord, find_jobs
-from controller.store.sessions.hubs import Hub, alive_hubs, forget_dead_hubs
 from controller.store.sessions.revocations import (
     StoredRevocation,
     forget_revocations,

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
+from controller.store.instance import Hub, refresh_hub, remove_hub
 from controller.store.sessions.revocations import StoredRevocation, revocations_after
 from controller.volcano.names import JOB_CONTAINER
 

@@ -1,10 +1,10 @@
-"""Queries on the installation itself: of which there is one row in each table.
+"""Queries on the installation itself: of which most tables have one row.
 
 - The identity of the store, its revision, and how far Redis was told.
 - The term, which fences writes of an old leader: a counter that is raised by the transaction that
   makes a leader, and checked in each of a leader's (see
   :meth:`controller.store.database.Store.lead`). Since when nobody has looked at the cluster.
-- Whether jobs are taken, and submitted.
+- Whether jobs are taken, and submitted. Which terminal hubs are, or were lately, alive.
 - What the cluster's Volcano takes: a leader learns it, all replicas refuse by it.
 """
 
@@ -190,3 +190,46 @@ async def keep_capabilities(transaction: Transaction, capabilities: Capabilities
     values = {"schema": capabilities.schema, "digest": capabilities.digest}
     if (await transaction.execute(sa.update(_volcano).values(values))).rowcount == 0:
         await transaction.execute(sa.insert(_volcano).values(id=_ONLY, **values))
+
+
+ALIVE_SECONDS: Final = 10.0
+"""A hub that was not heard of for so long is gone."""
+
+_hubs = tables.hubs
+_ALIVE_HUBS: Final = (
+    sa.select(_hubs).where(_hubs.c.seen_at > sa.bindparam("since")).order_by(_hubs.c.id)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hub:
+    """A hub's process: ``id`` is random for each start, host and port are what gateways dial."""
+
+    id: str
+    host: str
+    port: int
+
+
+async def refresh_hub(transaction: Transaction, hub: Hub, *, now: float) -> None:
+    """Say that *hub* is alive, and where."""
+    where = {"host": hub.host, "port": hub.port, "seen_at": now}
+    known = sa.update(_hubs).where(_hubs.c.id == hub.id).values(where)
+    if (await transaction.execute(known)).rowcount == 0:
+        new = sa.insert(_hubs).values(id=hub.id, started_at=now, **where)
+        await transaction.execute(new)
+
+
+async def remove_hub(transaction: Transaction, hub_id: str) -> None:
+    """Say that this hub is gone."""
+    await transaction.execute(sa.delete(_hubs).where(_hubs.c.id == hub_id))
+
+
+async def alive_hubs(transaction: Transaction, *, now: float) -> dict[str, Hub]:
+    """Return the hubs that are alive, by id."""
+    rows = await transaction.execute(_ALIVE_HUBS, {"since": now - ALIVE_SECONDS})
+    return {row.id: Hub(id=row.id, host=row.host, port=row.port) for row in rows}
+
+
+async def forget_dead_hubs(transaction: Transaction, *, now: float) -> None:
+    """Drop hubs that have been gone for long."""
+    await transaction.execute(sa.delete(_hubs).where(_hubs.c.seen_at < now - 100 * ALIVE_SECONDS))

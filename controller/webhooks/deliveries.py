@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.store.outbox.webhook_cursors import UpdateHead, WebhookCursor
+from controller.store.outbox.update_rows import UpdateHead, WebhookCursor
 
 MOST_JOBS: Final = 1000
 """Lanes of a receiver; further updates wait in the store."""

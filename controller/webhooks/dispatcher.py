@@ -18,8 +18,8 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import read_leadership, read_store_metadata
 from controller.store.news import UpdateNews
 from controller.store.outbox.counters import read_counter
-from controller.store.outbox.update_rows import UpdateRow
-from controller.store.outbox.webhook_cursors import (
+from controller.store.outbox.update_rows import (
+    UpdateRow,
     ensure_cursors,
     heads_after,
     next_update_of,

@@ -17,7 +17,7 @@ from controller.settings import JobDefaults, PluginChoice, read_settings
 from controller.store.database import Transaction
 from controller.store.jobs.between_jobs.connections import Caller, Peer
 from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, long_over
-from controller.store.jobs.progress.pods import PodRecord
+from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment
 

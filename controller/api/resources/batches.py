@@ -41,11 +41,12 @@ from controller.jobs.submission.batches import BatchExists, Mode, NewBatch, Subm
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
-from controller.store.jobs.batch_items import BatchItem, batch_items
 from controller.store.jobs.batches import (
     BatchFilter,
+    BatchItem,
     BatchRecord,
     batch_counts,
+    batch_items,
     find_batch,
     newest_batches,
 )

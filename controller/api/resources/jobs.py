@@ -44,12 +44,11 @@ from controller.jobs.submission.commands import JobCommands, asked_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
-from controller.store.jobs.batch_items import find_item
+from controller.store.jobs.batches import find_item
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import Desired, JobRecord, find_job
-from controller.store.jobs.progress.attempts import retries_within
+from controller.store.jobs.progress.attempts import pod_records_of, retries_within
 from controller.store.jobs.progress.hook_runs import hook_failures_of
-from controller.store.jobs.progress.pods import pod_records_of
 from controller.store.jobs.totals import QueuePlace, queue_place
 from controller.store.paging import Key
 

@@ -25,7 +25,7 @@ from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
-from controller.store.sessions.session_lists import SessionFilter
+from controller.store.sessions.session_rows import SessionFilter
 from shared.routes import Clipboard
 
 MOST_KID: Final = 255

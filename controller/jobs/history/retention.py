@@ -18,7 +18,7 @@ from controller.store.jobs.progress.hook_runs import forget_lone_hook_failures
 from controller.store.jobs.tombstones import Tombstone, forget_tombstones, old_tombstones
 from controller.store.outbox.update_rows import forget_old_updates
 from controller.store.outbox.usage_entries import forget_usage
-from controller.store.sessions.session_lists import fill_in_owners
+from controller.store.sessions.session_rows import fill_in_owners
 
 EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200

@@ -23,11 +23,16 @@ from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
-from controller.store.jobs.between_jobs.mount_points import note_missing
+from controller.store.jobs.between_jobs.places import note_missing
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.jobs.progress.attempts import attempts_of, move_attempt, start_attempt
+from controller.store.jobs.progress.attempts import (
+    attempts_of,
+    move_attempt,
+    pod_records_of,
+    start_attempt,
+    upsert_pod_records,
+)
 from controller.store.jobs.progress.hook_runs import HookState
-from controller.store.jobs.progress.pods import pod_records_of, upsert_pod_records
 from controller.store.jobs.progress.timers import Timer, replace_timers
 from controller.store.jobs.tools import find_tool, set_run
 

@@ -17,9 +17,8 @@ from controller.jobs.reconcile.lifecycle.steps import Conclude, Confirm, Details
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs.connections import touch_jobs
-from controller.store.jobs.between_jobs.mount_points import let_mount_points_go
-from controller.store.jobs.between_jobs.predecessors import settle_followers
+from controller.store.jobs.between_jobs.connections import settle_followers, touch_jobs
+from controller.store.jobs.between_jobs.places import let_mount_points_go
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     JobRecord,
@@ -29,6 +28,7 @@ from controller.store.jobs.job_rows import (
 )
 from controller.store.jobs.progress.attempts import (
     CompanionRecord,
+    PodRecord,
     attempts_of,
     companions_of,
     drop_companions,
@@ -36,10 +36,10 @@ from controller.store.jobs.progress.attempts import (
     drop_hooks,
     make_due_now,
     move_attempt,
+    pod_records_of,
     record_attempt,
     start_attempt,
 )
-from controller.store.jobs.progress.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress.timers import replace_timers
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod

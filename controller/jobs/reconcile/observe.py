@@ -17,17 +17,22 @@ from controller.jobs.spec.endpoints import rank_services_of
 from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance
-from controller.store.jobs.between_jobs.connections import basis_of, callers_of
-from controller.store.jobs.between_jobs.predecessors import Predecessor, predecessors_of
+from controller.store.jobs.between_jobs.connections import (
+    Predecessor,
+    basis_of,
+    callers_of,
+    predecessors_of,
+)
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd, find_job
 from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     Hook,
+    PodRecord,
     attempts_of,
     companions_of,
+    pod_records_of,
 )
 from controller.store.jobs.progress.hook_runs import HookState, hooks_of
-from controller.store.jobs.progress.pods import PodRecord, pod_records_of
 from controller.store.jobs.progress.timers import timers_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service

@@ -13,8 +13,13 @@ from typing import Any, Final, Literal
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.problems import Problem
 from controller.store.database import Transaction
-from controller.store.jobs.batch_items import BatchItem
-from controller.store.jobs.batches import BatchRecord, add_to_batch, find_batch, insert_batch
+from controller.store.jobs.batches import (
+    BatchItem,
+    BatchRecord,
+    add_to_batch,
+    find_batch,
+    insert_batch,
+)
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.vault import Vault
 from shared.errors import FumaroleError

@@ -15,8 +15,7 @@ from typing import Final
 from controller.kube.loop_turn import LoopTurn
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
-from controller.store.jobs.batches import live_jobs_of_batch
-from controller.store.jobs.extensions import add_extension, find_extension
+from controller.store.jobs.job_lists import live_jobs_of_batch
 from controller.store.jobs.job_rows import (
     ASKED,
     JobRecord,
@@ -27,6 +26,7 @@ from controller.store.jobs.job_rows import (
     tell_job,
     unfinished_of,
 )
+from controller.store.jobs.progress.timers import add_extension, find_extension
 from controller.store.outbox.counters import lift_counter, read_counter
 from shared.errors import FumaroleError
 

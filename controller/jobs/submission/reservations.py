@@ -21,9 +21,8 @@ from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs.connections import record_connections
+from controller.store.jobs.between_jobs.connections import record_connections, record_predecessors
 from controller.store.jobs.between_jobs.places import HeldPlace, hold_places, others_places
-from controller.store.jobs.between_jobs.predecessors import record_predecessors
 from controller.store.jobs.between_jobs.public_links import (
     has_links,
     release_links,

@@ -10,7 +10,14 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import FINAL_STATES, IS_JOB, JobRecord, find_jobs, kind_of
+from controller.store.jobs.job_rows import (
+    FINAL_STATES,
+    IS_JOB,
+    IS_LIVE,
+    JobRecord,
+    find_jobs,
+    kind_of,
+)
 from controller.store.paging import (
     MOST_CANDIDATES,
     Condition,
@@ -171,3 +178,9 @@ async def fill_in_kinds(transaction: Transaction, *, limit: int) -> int:
         change = sa.update(_jobs).where(_jobs.c.id == sa.bindparam("which"))
         await transaction.execute(change, known)
     return len(rows)
+
+
+async def live_jobs_of_batch(transaction: Transaction, batch_id: str) -> list[str]:
+    """Return the batch's jobs that are not over."""
+    query = sa.select(_jobs.c.id).where(_jobs.c.batch == batch_id, IS_LIVE)
+    return list((await transaction.scalars(query)).all())

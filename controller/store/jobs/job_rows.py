@@ -13,7 +13,7 @@ from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.errors import AlreadyThere
 from controller.store.instance import raise_revision
-from controller.store.jobs.batch_items import record_last_states
+from controller.store.jobs.batches import record_last_states
 from controller.store.jobs.progress.hook_runs import forget_hook_failures
 from controller.store.jobs.progress.stored_logs import drop_logs
 from controller.store.outbox.update_rows import (

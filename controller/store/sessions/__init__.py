@@ -1,5 +1,4 @@
 """Queries on interactive sessions.
 
-- ``session_rows``: the sessions. ``session_lists``: pages of them.
-- ``revocations``, ``hubs``: of grants; of terminals.
+- ``session_rows``: the sessions, and pages of them. ``revocations``: of grants.
 """

@@ -1,4 +1,4 @@
-"""Queries on interactive sessions."""
+"""Queries on interactive sessions, one by one and in pages (see ``controller.store.paging``)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.instance import raise_revision
+from controller.store.paging import Key, first_keys
 from shared.routes import Clipboard, Kind
 
 SID_BYTES: Final = 16
@@ -176,3 +177,60 @@ async def jobs_with_changed_sessions(
     """Return the jobs whose sessions changed after revision *after*, and the latest revision."""
     rows = (await transaction.execute(_CHANGED, {"after": after})).all()
     return sorted({row.job_id for row in rows}), max((row.revision for row in rows), default=after)
+
+
+_HAS_NOT_ENDED: Final[sa.ColumnElement[bool]] = sa.literal_column(tables.HAS_NOT_ENDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """Which sessions are asked for; ``user`` owns their jobs. None matches all."""
+
+    job: str | None = None
+    user: str | None = None
+    ended: bool | None = None
+
+
+async def newest_sessions(
+    transaction: Transaction, wanted: SessionFilter, *, after: Key | None, count: int
+) -> list[Key]:
+    """Return the first *count* sessions after a place that may be asked for, newest first.
+
+    They are found by the first filter there is; :func:`sessions_among` asks for all.
+    """
+    of = _table.c
+    if wanted.job is not None:
+        drive = [of.job_id == wanted.job]
+    elif wanted.user is not None:
+        drive = [of.owner_user == wanted.user]
+    else:
+        drive = [_HAS_NOT_ENDED] if wanted.ended is False else []
+    keys = sa.select(of.created_at, of.sid.label("id"))
+    query = first_keys(keys, (tuple(drive),), (of.created_at, of.sid), after, count)
+    return [Key(row.created_at, row.id) for row in await transaction.execute(query)]
+
+
+async def sessions_among(
+    transaction: Transaction, wanted: SessionFilter, sids: Collection[str]
+) -> list[Session]:
+    """Return those of the sessions that are asked for."""
+    of, where = _table.c, []
+    if wanted.job is not None:
+        where.append(of.job_id == wanted.job)
+    if wanted.user is not None:
+        where.append(of.owner_user == wanted.user)
+    if wanted.ended is not None:
+        where.append(of.ended_at.is_not(None) if wanted.ended else of.ended_at.is_(None))
+    return await find_sessions(transaction, sids, *where)
+
+
+async def fill_in_owners(transaction: Transaction, *, limit: int) -> int:
+    """Fill in whose the sessions are that the version before opened; return of how many.
+
+    It does not know the column. *limit* at most.
+    """
+    sids = sa.select(_table.c.sid).where(_table.c.owner_user.is_(None)).limit(limit)
+    filled = await transaction.execute(
+        sa.update(_table).where(_table.c.sid.in_(sids)).values(owner_user=owner_of_session())
+    )
+    return filled.rowcount

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.explain.judgements import STEADY_SECONDS, RankEvidence, judge_pod
-from controller.store.jobs.progress.pods import PodRecord
+from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import ObservedPod
 from tests.controller.samples import make_pod, make_record
 

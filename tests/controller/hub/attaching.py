@@ -18,7 +18,7 @@ from controller.hub.scrollbacks import Scrollbacks
 from controller.hub.server import HubRole, serving_hub
 from controller.kube.exec import Executor
 from controller.store.database import Store
-from controller.store.sessions.hubs import alive_hubs
+from controller.store.instance import alive_hubs
 from controller.store.sessions.session_rows import assign_shell
 from shared.link import AttachGrant, AttachTokens
 from shared.tokens import Mode

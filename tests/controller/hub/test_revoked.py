@@ -17,7 +17,7 @@ from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.sessions.hubs import alive_hubs
+from controller.store.instance import alive_hubs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import assign_shell
 from shared.events import REVOCATION_KEPT_SECONDS

@@ -12,7 +12,7 @@ from controller.hub.protocol import ENDED, REPLACED
 from controller.hub.server import Address, dialled
 from controller.kube.exec import ExecFailed, PodExec
 from controller.store.database import Store
-from controller.store.sessions.hubs import alive_hubs
+from controller.store.instance import alive_hubs
 from controller.store.sessions.session_rows import end_session
 from shared.link import AttachTokens
 from tests.controller.conftest import Clock

@@ -20,7 +20,7 @@ from controller.hub.server import serving_hub
 from controller.kube.exec import PodExec
 from controller.sessions.terminals import target_id, target_path
 from controller.store.database import Store
-from controller.store.sessions.hubs import alive_hubs
+from controller.store.instance import alive_hubs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import Session as Row
 from controller.store.sessions.session_rows import assign_shell, end_session, insert_session

@@ -22,10 +22,10 @@ from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
 from controller.store.instance import (
+    Hub,
     raise_term,
     read_store_metadata,
 )
-from controller.store.sessions.hubs import Hub
 from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher
 from shared.link import Seal

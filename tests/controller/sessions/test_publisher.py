@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from controller.store.instance import Hub, refresh_hub, remove_hub
 from controller.store.jobs.job_rows import ask_to_end, find_job
-from controller.store.sessions.hubs import Hub, refresh_hub, remove_hub
 from controller.store.sessions.session_rows import find_session
 from shared.link import Seal
 from tests.controller.running import eventually

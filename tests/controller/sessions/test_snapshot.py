@@ -6,9 +6,8 @@ from controller.sessions import snapshot
 from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import raise_term, record_published
+from controller.store.instance import Hub, alive_hubs, raise_term, record_published, refresh_hub
 from controller.store.jobs.job_rows import insert_job
-from controller.store.sessions.hubs import Hub, alive_hubs, refresh_hub
 from controller.store.sessions.session_rows import Session, end_session, insert_session
 from shared.events import Head
 from tests.controller.samples import make_record

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from controller.sessions.terminals import Hub, TerminalSessions, target_id, target_path
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.sessions.hubs import ALIVE_SECONDS, alive_hubs
+from controller.store.instance import ALIVE_SECONDS, alive_hubs
 from controller.store.sessions.session_rows import (
     Session,
     assign_shell,

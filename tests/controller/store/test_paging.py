@@ -17,13 +17,15 @@ from controller.store.jobs import job_lists
 from controller.store.jobs.job_lists import JobFilter, Order, fill_in_kinds, list_jobs
 from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, insert_jobs
 from controller.store.paging import Key, scan
-from controller.store.sessions.session_lists import (
+from controller.store.sessions.session_rows import (
+    Session,
     SessionFilter,
+    end_session,
     fill_in_owners,
+    insert_session,
     newest_sessions,
     sessions_among,
 )
-from controller.store.sessions.session_rows import Session, end_session, insert_session
 from tests.controller.samples import make_record
 from tests.shared.samples import make_sid
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.store.outbox.webhook_cursors import UpdateHead, WebhookCursor
+from controller.store.outbox.update_rows import UpdateHead, WebhookCursor
 from controller.webhooks import deliveries as module
 from controller.webhooks.deliveries import AT_ONCE, MOST_JOBS, Deliveries, Send
 

@@ -21,8 +21,7 @@ from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from controller.store.news import UpdateNews
-from controller.store.outbox.update_rows import UpdateRow, updates_after
-from controller.store.outbox.webhook_cursors import WebhookCursor, read_cursor
+from controller.store.outbox.update_rows import UpdateRow, WebhookCursor, read_cursor, updates_after
 from controller.webhooks import deliveries, dispatcher, sender
 from controller.webhooks.dispatcher import Webhooks
 from tests.controller.running import eventually

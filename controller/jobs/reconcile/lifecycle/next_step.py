@@ -34,7 +34,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Submit,
 )
 from controller.jobs.reconcile.lifecycle.submitted import after_submission
-from controller.store.jobs.between_jobs.predecessors import Predecessor
+from controller.store.jobs.between_jobs.connections import Predecessor
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
 from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod

@@ -1,8 +1,11 @@
-"""Queries on attempts of jobs, what was made for them, and when plugins look again."""
+"""Queries on attempts of jobs, what was made and seen of them, and when plugins look again.
+
+Pods go with their VolcanoJob; what they did is asked for later, and paid for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -251,3 +254,57 @@ async def drop_companions(
     ]
     if rows:
         await transaction.execute(_DROP_COMPANION, rows)
+
+
+# Pods
+
+
+_runs = tables.runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    """One pod's life. ``ended_at`` is None while its program may still run."""
+
+    job_id: str
+    pod_uid: str
+    attempt: int
+    rank: int
+    task: str
+    index: int
+    pod: str
+    node: str
+    phase: str
+    reason: str
+    message: str
+    exit_code: int | None
+    signal: int | None
+    seen_at: float
+    started_at: float | None
+    ended_at: float | None
+    retry: int | None = None
+    memory_limit: str | None = None
+
+
+_RUNS_OF_JOB: Final = (
+    sa.select(*(_runs.c[name] for name in PodRecord.__slots__))
+    .where(_runs.c.job_id == sa.bindparam("job_id"))
+    .order_by(_runs.c.attempt, _runs.c.rank, _runs.c.seen_at, _runs.c.pod_uid)
+)
+_RUNS_OF_ATTEMPT: Final = _RUNS_OF_JOB.where(_runs.c.attempt == sa.bindparam("attempt"))
+
+
+async def pod_records_of(
+    transaction: Transaction, job_id: str, attempt: int | None = None
+) -> list[PodRecord]:
+    """Return the job's runs, or those of one attempt, by rank and in the order of their starts."""
+    query, given = _RUNS_OF_JOB, dict[str, Any](job_id=job_id)
+    if attempt is not None:
+        query, given = _RUNS_OF_ATTEMPT, given | {"attempt": attempt}
+    return [PodRecord(**row._mapping) for row in await transaction.execute(query, given)]
+
+
+async def upsert_pod_records(transaction: Transaction, runs: Collection[PodRecord]) -> None:
+    """Remember *runs* as they are now; when each was first seen stays."""
+    rows = [{name: getattr(run, name) for name in PodRecord.__slots__} for run in runs]
+    await insert_or_change(transaction, _runs, rows, keep=("seen_at",))

@@ -1,4 +1,4 @@
-"""Queries on policies with a timeout that something has triggered, and when each is due."""
+"""Queries on policies with a timeout that something has triggered, and on time added to jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 
-_table = tables.policy_timers
+_timers = tables.policy_timers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Timer:
     retries: int
 
 
-_OF_JOB: Final = sa.select(*(_table.c[name] for name in Timer.__slots__)).where(
-    _table.c.job_id == sa.bindparam("job_id")
+_OF_JOB: Final = sa.select(*(_timers.c[name] for name in Timer.__slots__)).where(
+    _timers.c.job_id == sa.bindparam("job_id")
 )
 
 
@@ -50,13 +50,31 @@ async def replace_timers(
     # One of an earlier attempt, or from before a restart, has nothing to do with the new one.
     over = [name for name, timer in stored.items() if not _goes_on(timer, wanted.get(name))]
     if over:
-        gone = (_table.c.job_id == job_id, _table.c.trigger.in_(over))
-        await transaction.execute(sa.delete(_table).where(*gone))
+        gone = (_timers.c.job_id == job_id, _timers.c.trigger.in_(over))
+        await transaction.execute(sa.delete(_timers).where(*gone))
     new = [asdict(timer) for name, timer in wanted.items() if name not in stored or name in over]
     if new:
-        await insert_if_absent(transaction, _table, new)
+        await insert_if_absent(transaction, _timers, new)
 
 
 def _goes_on(timer: Timer, wanted: Timer | None) -> bool:
     same = (timer.attempt, timer.retries)
     return wanted is not None and (wanted.attempt, wanted.retries) == same
+
+
+_extensions = tables.extensions
+
+
+async def find_extension(transaction: Transaction, job_id: str, key: str) -> float | None:
+    """Return how many seconds were added to the job under *key*, None where none were."""
+    same = (_extensions.c.job_id == job_id, _extensions.c.key == key)
+    seconds: float | None = await transaction.scalar(sa.select(_extensions.c.seconds).where(*same))
+    return seconds
+
+
+async def add_extension(
+    transaction: Transaction, job_id: str, key: str, *, seconds: float, now: float
+) -> None:
+    """Remember that so many seconds were added under *key*, which is new."""
+    values = {"job_id": job_id, "key": key, "seconds": seconds, "at": now}
+    await transaction.execute(sa.insert(_extensions).values(values))

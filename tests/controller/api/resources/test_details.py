@@ -10,8 +10,12 @@ import pytest
 from aiohttp import web
 
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from controller.store.jobs.progress.attempts import move_attempt, record_attempt
-from controller.store.jobs.progress.pods import PodRecord, upsert_pod_records
+from controller.store.jobs.progress.attempts import (
+    PodRecord,
+    move_attempt,
+    record_attempt,
+    upsert_pod_records,
+)
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import make_job, submit
 from tests.controller.kube.api_server import Answer, Script, listing, says

@@ -7,8 +7,12 @@ from typing import Any
 from controller.jobs.usage import Ledger
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job
-from controller.store.jobs.progress.attempts import move_attempt, record_attempt
-from controller.store.jobs.progress.pods import PodRecord, upsert_pod_records
+from controller.store.jobs.progress.attempts import (
+    PodRecord,
+    move_attempt,
+    record_attempt,
+    upsert_pod_records,
+)
 from tests.controller.api.conftest import Api
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_defaults, make_record

@@ -16,7 +16,7 @@ from controller.jobs.history.pod_records import (
     make_pod_records,
     retries_of,
 )
-from controller.store.jobs.progress.pods import PodRecord
+from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.samples import UID, make_job, make_pod
 

@@ -9,8 +9,14 @@ from controller.jobs.history.retention import KeptFor, Retention
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term
-from controller.store.jobs.batch_items import BatchItem, batch_items
-from controller.store.jobs.batches import BatchRecord, batch_counts, find_batch, insert_batch
+from controller.store.jobs.batches import (
+    BatchItem,
+    BatchRecord,
+    batch_counts,
+    batch_items,
+    find_batch,
+    insert_batch,
+)
 from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs
 from controller.store.jobs.tools import AttachedTool, attach_tools, detach_tool
 from controller.store.outbox.counters import Forgotten

@@ -20,7 +20,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
 )
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.pods import PodRecord
+from controller.store.jobs.progress.attempts import PodRecord
 from controller.store.jobs.progress.timers import Timer
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 

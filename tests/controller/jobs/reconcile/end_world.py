@@ -27,12 +27,13 @@ from controller.store.jobs.job_rows import (
 from controller.store.jobs.progress.attempts import (
     Attempt,
     CompanionRecord,
+    PodRecord,
     attempts_of,
     due_jobs,
     record_attempt,
     set_due,
+    upsert_pod_records,
 )
-from controller.store.jobs.progress.pods import PodRecord, upsert_pod_records
 from controller.store.jobs.progress.timers import Timer, replace_timers
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedJob, ObservedPod

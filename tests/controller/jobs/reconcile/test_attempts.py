@@ -14,8 +14,7 @@ from controller.kube.client import Objects
 from controller.kube.kinds import COMMANDS, PODS, VCJOBS
 from controller.store.database import Store
 from controller.store.instance import raise_term, set_maintenance
-from controller.store.jobs.progress.attempts import attempts_of
-from controller.store.jobs.progress.pods import pod_records_of
+from controller.store.jobs.progress.attempts import attempts_of, pod_records_of
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedPod
 from tests.controller.jobs.reconcile.attempts_world import World, open_world

@@ -18,10 +18,10 @@ from controller.store.jobs.job_rows import (
     tell_job,
 )
 from controller.store.jobs.progress.attempts import (
+    PodRecord,
     move_attempt,
     record_attempt,
 )
-from controller.store.jobs.progress.pods import PodRecord
 from controller.store.jobs.progress.timers import timers_of
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,

@@ -17,12 +17,12 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
 )
 from controller.store.database import Store
-from controller.store.jobs.between_jobs.mount_points import (
+from controller.store.jobs.between_jobs.connections import predecessors_of, record_predecessors
+from controller.store.jobs.between_jobs.places import (
     MountPoints,
     hold_mount_points,
     last_jobs_of,
 )
-from controller.store.jobs.between_jobs.predecessors import predecessors_of, record_predecessors
 from controller.store.jobs.job_rows import (
     RequestedEnd,
     changed_jobs,
@@ -30,6 +30,7 @@ from controller.store.jobs.job_rows import (
 )
 from controller.store.jobs.progress.attempts import (
     CompanionRecord,
+    PodRecord,
     companions_of,
     due_jobs,
     move_attempt,
@@ -37,7 +38,6 @@ from controller.store.jobs.progress.attempts import (
     record_hooks,
 )
 from controller.store.jobs.progress.hook_runs import hooks_of
-from controller.store.jobs.progress.pods import PodRecord
 from controller.store.jobs.progress.timers import timers_of
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob

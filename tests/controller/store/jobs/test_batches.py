@@ -7,17 +7,19 @@ from typing import Any
 
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere
-from controller.store.jobs.batch_items import BatchItem, batch_items, find_item
 from controller.store.jobs.batches import (
     BatchFilter,
+    BatchItem,
     BatchRecord,
     add_to_batch,
     batch_counts,
+    batch_items,
     find_batch,
+    find_item,
     insert_batch,
-    live_jobs_of_batch,
     newest_batches,
 )
+from controller.store.jobs.job_lists import live_jobs_of_batch
 from controller.store.jobs.job_rows import find_job, forget_these_jobs, hold_jobs, insert_jobs
 from controller.store.paging import Key
 from tests.controller.samples import make_record

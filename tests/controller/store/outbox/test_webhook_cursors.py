@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job, move_job
-from controller.store.outbox.webhook_cursors import (
+from controller.store.outbox.update_rows import (
     UpdateHead,
     WebhookCursor,
     ensure_cursors,

@@ -14,7 +14,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
     Step,
 )
-from controller.store.jobs.progress.pods import PodRecord
+from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.jobs.history.test_retries import after_pods, job, on, ran, step_of
 from tests.controller.jobs.reconcile.lifecycle.records import RUNS, SUBMITTED, confirmed, gone

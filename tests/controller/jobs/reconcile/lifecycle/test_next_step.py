@@ -29,7 +29,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Submit,
 )
 from controller.jobs.tools.runs import DueRun
-from controller.store.jobs.between_jobs.predecessors import Predecessor
+from controller.store.jobs.between_jobs.connections import Predecessor
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.volcano.names import ATTEMPT_ANNOTATION
 from controller.volcano.phases import PROGRESS
