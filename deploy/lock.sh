@@ -12,4 +12,5 @@ lock() {
 lock gateway pyproject.toml --extra gateway
 lock controller pyproject.toml --extra controller --extra s3
 lock web --group pyproject.toml:web
-lock dev pyproject.toml --extra gateway --extra controller --extra s3 --group dev
+lock dev pyproject.toml --extra gateway --extra controller --extra s3 --group dev \
+    --override deploy/locks/left-out.txt
