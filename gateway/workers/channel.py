@@ -1,34 +1,148 @@
-"""One end of the socket between supervisor and worker."""
+"""What supervisor and workers tell each other: messages by a socket, loads in shared memory.
+
+Each message is MessagePack after its length in four bytes. The socket between two processes of
+one gateway is reliable and ordered; both run the same code, so there are no versions.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import socket
-from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from gateway.workers import messages as m
+log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
-log = logging.getLogger(__name__)
+_LENGTH: Final = struct.Struct("!I")
+MOST_BYTES: Final = 1 << 26
+"""Metrics have closed sets of labels: a message takes far less."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    pass
+
+
+class Look(_Message, frozen=True, tag="look"):
+    """From the supervisor: asks how the worker stands.
+
+    With ``measured`` also for what it has counted, with ``described`` for what it knows of the
+    table, and of ``host`` in it.
+    """
+
+    number: int
+    measured: bool = False
+    described: bool = False
+    host: str | None = None
+
+
+class Drain(_Message, frozen=True, tag="drain"):
+    """From the supervisor: take no further connections, end what is open in time, and exit."""
+
+
+class SignOut(_Message, frozen=True, tag="sign-out"):
+    """A user has ended the grants of one token: from one worker to the supervisor to the others."""
+
+    sid: str
+    jti: str
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One number of a family."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A family of metrics as Prometheus names them."""
+
+    name: str
+    text: str
+    kind: str
+    samples: tuple[Sample, ...]
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a worker has counted, and how the table and the bus stand for it."""
+
+    counted: tuple[Family, ...]
+    table: tuple[Family, ...]
+
+
+class Standing(_Message, frozen=True, tag="standing"):
+    """From a worker: answers :class:`Look`.
+
+    ``rank`` orders workers by what they know of the bus: the least is furthest behind.
+    ``described`` is JSON: what routes hold is the controller's to say, and of any size.
+    """
+
+    number: int
+    epoch: str | None
+    seq: int
+    hash: int
+    rank: tuple[int, ...]
+    lag_seconds: float
+    open: int
+    accepting: bool
+    reasons: tuple[str, ...]
+    measured: Measured | None = None
+    described: str | None = None
+
+
+Down: TypeAlias = Look | Drain | SignOut
+Up: TypeAlias = Standing | SignOut
+
+_encoder = msgspec.msgpack.Encoder()
+decode_down: Callable[[bytes], Down] = msgspec.msgpack.Decoder(Down).decode
+decode_up: Callable[[bytes], Up] = msgspec.msgpack.Decoder(Up).decode
+
+
+def encode(message: Down | Up) -> bytes:
+    """Return *message* as it travels."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Cuts what comes from a socket into the bodies of messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the bodies that *data* completes; take all before feeding more.
+
+        Raises:
+            ValueError: If a length cannot be true.
+        """
+        data = self._rest + data if self._rest else data
+        start, length_of = 0, _LENGTH.unpack_from
+        while start + 4 <= len(data):
+            (length,) = length_of(data, start)
+            if length > MOST_BYTES:
+                raise ValueError("a message is longer than any")
+            if start + 4 + length > len(data):
+                break
+            yield data[start + 4 : start + 4 + length]
+            start += 4 + length
+        self._rest = data[start:]
 
 
 class Channel(asyncio.Protocol, Generic[M]):
-    """Sends messages, and hands on those that come.
-
-    Args:
-        decode: Reads a message.
-        on_message: Called with each.
-    """
+    """One end of the socket: sends messages, and calls *on_message* with those that come."""
 
     def __init__(self, decode: Callable[[bytes], M], on_message: Callable[[M], None]) -> None:
         self._decode = decode
         self._on_message = on_message
-        self._frames = m.Frames()
+        self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the other process has gone, or makes no sense."""
@@ -38,10 +152,10 @@ class Channel(asyncio.Protocol, Generic[M]):
         sock.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
-    def send(self, message: m.Down | m.Up) -> None:
+    def send(self, message: Down | Up) -> None:
         """Send *message*, unless the other process has gone."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(m.encode(message))
+            self._transport.write(encode(message))
 
     def close(self) -> None:
         """Say and hear no more."""
@@ -65,3 +179,43 @@ class Channel(asyncio.Protocol, Generic[M]):
         """Say that the other process has gone."""
         if not self.closed.done():
             self.closed.set_result(None)
+
+
+_ABSENT: Final = 0xFFFF_FFFF
+_SPARE: Final = 4
+"""So many more than the mean are no reason to hold back."""
+
+
+class Shares:
+    """How many connections each worker has, seen by all; make it before any is forked.
+
+    With SO_REUSEPORT the kernel spreads connections evenly, also onto a worker that does not move:
+    a share of all browsers would hang until it is ended. From one socket only those who can take
+    connections do; but whoever wakes first takes most, and connections stay for hours. So a worker
+    that has more than its share leaves the next one to others for a moment
+    (:class:`gateway.relay.listening.Listener`). Measured by ``benchmarks/accepting.py``.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._counts = memoryview(mmap.mmap(-1, 4 * workers)).cast("I")
+        for number in range(workers):
+            self.leave(number)
+
+    def set(self, number: int, count: int) -> None:
+        """Note that worker *number* has *count* connections and takes more."""
+        self._counts[number] = min(count, _ABSENT - 1)
+
+    def leave(self, number: int) -> None:
+        """Note that worker *number* takes none."""
+        self._counts[number] = _ABSENT
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether any worker takes connections."""
+        return any(count != _ABSENT for count in self._counts)
+
+    def is_over(self, number: int) -> bool:
+        """Say whether worker *number* has more than its share."""
+        counts = [count for count in self._counts if count != _ABSENT]
+        mine = self._counts[number]
+        return len(counts) > 1 and mine > sum(counts) / len(counts) * 1.125 + _SPARE

@@ -20,9 +20,19 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.core.access.explain import FAILING, SERVED
-from gateway.workers import messages as m
-from gateway.workers.accepting import Shares
-from gateway.workers.channel import Channel
+from gateway.workers.channel import (
+    Channel,
+    Down,
+    Drain,
+    Family,
+    Look,
+    Measured,
+    Shares,
+    SignOut,
+    Standing,
+    Up,
+    decode_up,
+)
 from gateway.workers.fork_server import Ended, ForkServer, Started
 from gateway.workers.sums import Sums
 from shared.runtime.process import EXIT_FAILED
@@ -55,9 +65,9 @@ class WorkerSlot:
         self.number = number
         self.pid: int | None = None
         self.restarts = 0
-        self.standing: m.Standing | None = None
-        self.measured: m.Measured | None = None
-        self.channel: Channel[m.Up] | None = None
+        self.standing: Standing | None = None
+        self.measured: Measured | None = None
+        self.channel: Channel[Up] | None = None
         self.started = asyncio.Event()
         self.ended: asyncio.Future[Ended] | None = None
         self.stalled = False
@@ -65,7 +75,7 @@ class WorkerSlot:
         self._answered = 0
         self._heard = False
         self._missed = 0
-        self._waiting: dict[int, asyncio.Future[m.Standing | None]] = {}
+        self._waiting: dict[int, asyncio.Future[Standing | None]] = {}
 
     def reset(self) -> None:
         """Forget the worker that has ended."""
@@ -84,15 +94,15 @@ class WorkerSlot:
         answered = self._answered == self._asked
         self._missed = 0 if heard or answered else self._missed + 1
         if answered:
-            self._ask(m.Look(0, measured))
+            self._ask(Look(0, measured))
         return self._missed < STALLED_LOOKS
 
-    async def ask(self, look: m.Look) -> m.Standing | None:
+    async def ask(self, look: Look) -> Standing | None:
         """Return what the worker answers to *look*; None where that takes too long."""
         if self.channel is None:
             return None
         number = self._ask(look)
-        waiting: asyncio.Future[m.Standing | None] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -102,12 +112,12 @@ class WorkerSlot:
         finally:
             del self._waiting[number]
 
-    def _ask(self, look: m.Look) -> int:
+    def _ask(self, look: Look) -> int:
         self._asked += 1
         self.send(msgspec.structs.replace(look, number=self._asked))
         return self._asked
 
-    def take(self, standing: m.Standing) -> None:
+    def take(self, standing: Standing) -> None:
         """Take what the worker has answered."""
         self.standing = standing
         self._answered = standing.number
@@ -118,7 +128,7 @@ class WorkerSlot:
         if waiting is not None:
             _answer(waiting, standing)
 
-    def send(self, message: m.Down) -> None:
+    def send(self, message: Down) -> None:
         """Tell the worker, if one runs."""
         if self.channel is not None:
             self.channel.send(message)
@@ -135,14 +145,7 @@ class WorkerSlot:
 
 
 class WorkerPool:
-    """All workers.
-
-    Args:
-        count: How many.
-        fork_server: Forks them.
-        listening: What they accept from.
-        shares: Where they see each other's load.
-    """
+    """All workers; they accept from *listening*."""
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class WorkerPool:
         self._draining = asyncio.Event()
         self._starting = asyncio.Lock()
         self._complete = False
-        self._signed_out: deque[m.SignOut] = deque(maxlen=MOST_SIGN_OUTS)
+        self._signed_out: deque[SignOut] = deque(maxlen=MOST_SIGN_OUTS)
 
     def reasons(self) -> list[str]:
         """Return why no worker should be sent anything: nothing while one can be.
@@ -179,7 +182,7 @@ class WorkerPool:
         return list(dict.fromkeys(told)) or ["no worker accepts connections"]
 
     @property
-    def table(self) -> tuple[m.Family, ...]:
+    def table(self) -> tuple[Family, ...]:
         """How table and bus stand for the worker furthest behind, when it was last measured."""
         standings = [slot.standing for slot in self.slots if slot.measured and slot.standing]
         behind = furthest_behind(standings)
@@ -213,7 +216,7 @@ class WorkerPool:
         """Have every worker take no further connections and end in time."""
         self._draining.set()
         for slot in self.slots:
-            slot.send(m.Drain())
+            slot.send(Drain())
 
     async def _keep(self, slot: WorkerSlot) -> None:
         pause = _FIRST_PAUSE_SECONDS
@@ -241,7 +244,7 @@ class WorkerPool:
     async def _run_one(self, slot: WorkerSlot) -> tuple[Why, int]:
         """Start a worker, and return how it ended."""
         slot.ended = asyncio.get_running_loop().create_future()
-        channel = Channel(m.decode_up, lambda message: self._take(slot, message))
+        channel = Channel(decode_up, lambda message: self._take(slot, message))
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:  # of descriptors there is no more now: later maybe
@@ -282,7 +285,7 @@ class WorkerPool:
         for message in self._signed_out:
             slot.send(message)
         if self._draining.is_set():
-            slot.send(m.Drain())
+            slot.send(Drain())
 
     async def _exit_of(self, slot: WorkerSlot, ended: asyncio.Future[Ended]) -> Ended:
         try:
@@ -327,8 +330,8 @@ class WorkerPool:
         if slot.ended is not None and not slot.ended.done():
             slot.ended.set_result(news)
 
-    def _take(self, slot: WorkerSlot, message: m.Up) -> None:
-        if isinstance(message, m.SignOut):
+    def _take(self, slot: WorkerSlot, message: Up) -> None:
+        if isinstance(message, SignOut):
             self._signed_out.append(message)
             for other in self.slots:
                 if other is not slot:
@@ -340,14 +343,14 @@ class WorkerPool:
 
     async def measure(self) -> None:
         """Fetch what all workers have counted; one that is too late counts as before."""
-        await self._ask_all(m.Look(0, measured=True))
+        await self._ask_all(Look(0, measured=True))
 
     async def describe(self, host: str | None) -> dict[str, Any]:
         """Return what the worker furthest behind knows of the table, and of *host* in it.
 
         A worker that is too late is not asked. An app fails for those workers that dialled it.
         """
-        standings = await self._ask_all(m.Look(0, described=True, host=host))
+        standings = await self._ask_all(Look(0, described=True, host=host))
         behind = furthest_behind(standings)
         told: dict[str, Any] = {}
         if behind is not None and behind.described is not None:
@@ -358,12 +361,12 @@ class WorkerPool:
             told["host"] = failing["host"]
         return told
 
-    async def _ask_all(self, look: m.Look) -> list[m.Standing]:
+    async def _ask_all(self, look: Look) -> list[Standing]:
         answers = await asyncio.gather(*(slot.ask(look) for slot in self.slots))
         return [answer for answer in answers if answer is not None]
 
 
-def furthest_behind(standings: Iterable[m.Standing]) -> m.Standing | None:
+def furthest_behind(standings: Iterable[Standing]) -> Standing | None:
     """Return what the worker tells that knows least of the bus: of those that accept, if any do."""
     told = list(standings)
     accepting = [standing for standing in told if standing.accepting]
@@ -375,7 +378,7 @@ def _why(described: Mapping[str, Any]) -> object:
     return host.get("why") if isinstance(host, dict) else None
 
 
-def _answer(waiting: asyncio.Future[m.Standing | None], standing: m.Standing | None) -> None:
+def _answer(waiting: asyncio.Future[Standing | None], standing: Standing | None) -> None:
     if not waiting.done():
         waiting.set_result(standing)
 

@@ -22,9 +22,18 @@ from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
 from gateway.serving import collectors, first_table, relaying, work
 from gateway.settings import Settings
-from gateway.workers import messages as m
-from gateway.workers.accepting import Shares
-from gateway.workers.channel import Channel
+from gateway.workers.channel import (
+    Channel,
+    Down,
+    Drain,
+    Look,
+    Measured,
+    Shares,
+    SignOut,
+    Standing,
+    Up,
+    decode_down,
+)
 from gateway.workers.fork_server import Work
 from gateway.workers.sums import families_of
 from shared.log import handlers
@@ -61,9 +70,9 @@ async def _work(
     control: socket.socket,
     listening: Sequence[socket.socket],
 ) -> None:
-    channel = Channel(m.decode_down, lambda message: worker.take(message))
+    channel = Channel(decode_down, lambda message: worker.take(message))
     gateway = Gateway(
-        settings, assets, tell_workers=lambda sid, jti: channel.send(m.SignOut(sid, jti))
+        settings, assets, tell_workers=lambda sid, jti: channel.send(SignOut(sid, jti))
     )
     async with AsyncExitStack() as stack:
         path = await stack.enter_async_context(relaying(gateway))
@@ -85,16 +94,7 @@ def _end_at_once(_closed: asyncio.Future[None]) -> None:
 
 
 class Worker:
-    """What a worker does beside serving.
-
-    Args:
-        gateway: What it serves with.
-        path: Its data path.
-        shares: Where all workers see how many connections each has.
-        number: This worker's.
-        listening: What it accepts from.
-        answer: Sends to the supervisor.
-    """
+    """What a worker does beside serving; *answer* sends to the supervisor."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Worker:
         *,
         number: int,
         listening: Sequence[socket.socket],
-        answer: Callable[[m.Up], None],
+        answer: Callable[[Up], None],
     ) -> None:
         self.stop = asyncio.Event()
         self._gateway = gateway
@@ -154,23 +154,23 @@ class Worker:
 
     # What the supervisor says
 
-    def take(self, message: m.Down) -> None:
+    def take(self, message: Down) -> None:
         """Do what *message* says."""
         match message:
-            case m.Look():
+            case Look():
                 self._answer(self.standing(message))
-            case m.SignOut(sid=sid, jti=jti):
+            case SignOut(sid=sid, jti=jti):
                 self._gateway.follower.end_grant(sid, jti)
-            case m.Drain():
+            case Drain():
                 self.stop.set()
             case _:
                 assert_never(message)
 
-    def standing(self, look: m.Look) -> m.Standing:
+    def standing(self, look: Look) -> Standing:
         """Return how this worker stands, and what else *look* asks for."""
         follower = self._gateway.follower
         table = follower.table
-        return m.Standing(
+        return Standing(
             number=look.number,
             epoch=None if table is None else table.epoch,
             seq=0 if table is None else table.seq,
@@ -187,5 +187,5 @@ class Worker:
     def _described(self, host: str | None) -> str:
         return json.dumps(describe(self._gateway.follower, host, self._conditions))
 
-    def _measured(self) -> m.Measured:
-        return m.Measured(families_of(self._counted), families_of(self._table))
+    def _measured(self) -> Measured:
+        return Measured(families_of(self._counted), families_of(self._table))

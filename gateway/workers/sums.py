@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.workers.messages import Family, Sample
+from gateway.workers.channel import Family, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.workers import messages as m
-from gateway.workers.accepting import Shares
-from gateway.workers.channel import Channel
+from gateway.workers.channel import (
+    Channel,
+    Down,
+    Family,
+    Look,
+    Measured,
+    Sample,
+    Shares,
+    SignOut,
+    Standing,
+    decode_down,
+)
 from gateway.workers.fork_server import Ended, ForkServer, Started
 from gateway.workers.pool import WorkerPool
 from tests.gateway.bus.following import until
@@ -71,22 +80,22 @@ class FakeWorker:
         self.seq = seq
         self.mute = False
         self.late = False
-        self._owed: list[m.Look] = []
-        self.seen: list[m.Down] = []
-        self.channel: Channel[m.Down] = Channel(m.decode_down, self._take)
+        self._owed: list[Look] = []
+        self.seen: list[Down] = []
+        self.channel: Channel[Down] = Channel(decode_down, self._take)
 
-    def _take(self, message: m.Down) -> None:
+    def _take(self, message: Down) -> None:
         self.seen.append(message)
-        if not isinstance(message, m.Look) or self.mute:
+        if not isinstance(message, Look) or self.mute:
             return
         self._owed.append(message)
         while len(self._owed) > self.late:
             self.channel.send(self.standing(self._owed.pop(0)))
 
-    def standing(self, look: m.Look) -> m.Standing:
-        sample = m.Sample("seq", {}, float(self.seq))
-        family = (m.Family("seq", "", "gauge", (sample,)),)
-        return m.Standing(
+    def standing(self, look: Look) -> Standing:
+        sample = Sample("seq", {}, float(self.seq))
+        family = (Family("seq", "", "gauge", (sample,)),)
+        return Standing(
             number=look.number,
             epoch="e",
             seq=self.seq,
@@ -96,13 +105,13 @@ class FakeWorker:
             open=0,
             accepting=True,
             reasons=(),
-            measured=m.Measured((), family) if look.measured else None,
+            measured=Measured((), family) if look.measured else None,
             described=json.dumps({"seq": self.seq, "host": look.host}) if look.described else None,
         )
 
     @property
-    def sign_outs(self) -> list[m.Down]:
-        return [message for message in self.seen if isinstance(message, m.SignOut)]
+    def sign_outs(self) -> list[Down]:
+        return [message for message in self.seen if isinstance(message, SignOut)]
 
 
 @asynccontextmanager
@@ -167,7 +176,7 @@ async def test_a_sign_out_reaches_the_other_workers_and_those_started_later() ->
     async with running(fork_server, 2) as pool:
         first, second = [await working(fork_server, number) for number in (0, 1)]
         await until(all_accept(pool))
-        sign_out = m.SignOut("s", "j")
+        sign_out = SignOut("s", "j")
         first.channel.send(sign_out)
         await until(lambda: second.sign_outs == [sign_out])
         assert first.sign_outs == []
