@@ -43,11 +43,10 @@ from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
 from gateway.overload.watch import OverloadWatch, make_trim
 from gateway.pages.answers import Answers
 from gateway.pages.app import make_pages
-from gateway.pages.assets import Assets
+from gateway.pages.assets import Assets, Inside, Linked
 from gateway.pages.documents import Documents
 from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
-from gateway.pages.parts import Inside, Linked
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
 from gateway.relay.background_tasks import BackgroundTasks
@@ -291,8 +290,8 @@ class Gateway:
         settings = self.settings
         limits = settings.limits
         answers = Answers(
-            documents,
-            self.errors,
+            documents=documents,
+            errors=self.errors,
             frame_ancestors=settings.site.frame_ancestors,
             meters=self.meters,
             refusals=self.refusals,

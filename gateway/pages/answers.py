@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aiohttp import web
 
 from gateway.audit.trail import Operation, Trail, Verified
@@ -41,25 +43,17 @@ def expire_foreign(request: web.Request, answer: web.Response) -> None:
         answer.headers.add("Set-Cookie", line)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
     """Writes pages and refusals."""
 
-    def __init__(
-        self,
-        documents: Documents,
-        errors: Errors,
-        *,
-        frame_ancestors: str,
-        meters: Meters,
-        refusals: RefusalRate,
-        audit: Trail | None = None,
-    ) -> None:
-        self._refusals = refusals
-        self.audit = audit
-        self.documents = documents
-        self.meters = meters
-        self._errors = errors
-        self._frame_ancestors = frame_ancestors
+    documents: Documents
+    errors: Errors
+    frame_ancestors: str
+    """Who may frame pages, as a policy directive."""
+    meters: Meters
+    refusals: RefusalRate
+    audit: Trail
 
     def page(
         self, card: Card, texts: Texts, *, status: int = 200, sameorigin_referrer: bool = False
@@ -79,7 +73,7 @@ class Answers:
     ) -> web.Response:
         """Return *text*, a whole document in the language of *texts*, as an answer."""
         headers = page_headers(
-            self._frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
+            self.frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
         )
         headers["Content-Language"] = texts.language
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
@@ -102,15 +96,14 @@ class Answers:
         who: Verified | None = None,
     ) -> None:
         """Write *refusal* into the audit log; the arguments are those of :meth:`refuse`."""
-        if self.audit is not None:
-            self.audit.refused(
-                refusal,
-                operation=operation,
-                address=page_request.client_address,
-                sid=page_request.sid,
-                route=page_request.route,
-                who=who or page_request.grant,
-            )
+        self.audit.refused(
+            refusal,
+            operation=operation,
+            address=page_request.client_address,
+            sid=page_request.sid,
+            route=page_request.route,
+            who=who or page_request.grant,
+        )
 
     def refuse(
         self,
@@ -130,10 +123,10 @@ class Answers:
         """
         page_request = page_request_of(request)
         self.record(page_request, refusal, operation=operation, who=who)
-        refusal = self._refusals.judge(refusal, page_request.client_address)
+        refusal = self.refusals.judge(refusal, page_request.client_address)
         self.meters.refusals[refusal.code] += 1
         accept, languages = field_of(request, "Accept"), field_of(request, "Accept-Language")
-        page = self._errors.render(refusal, accept, languages)
+        page = self.errors.render(refusal, accept, languages)
         headers = dict(page.fields) | {
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",

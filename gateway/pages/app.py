@@ -72,7 +72,7 @@ def make_pages(
     app.router.add_get(FRAME_PATH, session.frame)
     app.router.add_get("/.fumarole/static/{name}", session.static)
     app.router.add_get(CLEAR_PATH.decode(), session.clear_cookies)
-    if session.asserting:
+    if session.public_keys is not None:
         app.router.add_get(JWKS_PATH.decode(), session.jwks)
     app.router.add_get("/", session.screen)
     app.router.add_route("*", "/{path:.*}", session.nothing)

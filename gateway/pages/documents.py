@@ -9,11 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 from gateway.pages import shell_parts as shell
-from gateway.pages.end_notice import EndNotice
-from gateway.pages.parts import Parts
+from gateway.pages.assets import Parts
 from gateway.pages.texts import Texts
 
 VARY: Final = "Accept, Accept-Language"
@@ -79,6 +78,18 @@ class Card:
     busy: bool = False
     steps: bool = False
     data: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+
+class EndNotice(TypedDict):
+    """When a session (or the access to it) ends, and from when on its user is told.
+
+    All times are unix seconds; ``now`` is the gateway's clock, since browsers' may be wrong.
+    """
+
+    of: Literal["session", "access"]
+    at: float
+    told_from: float
+    now: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +262,7 @@ class Documents:
                 "mode": about.mode,
                 "clipboard": about.clipboard,
                 "title": whole,
-                "end": json.dumps(about.end and about.end.told),
+                "end": json.dumps(about.end),
             },
             classes="screen-page",
         )

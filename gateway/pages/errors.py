@@ -19,10 +19,9 @@ from gateway.core.access.answers import (
 )
 from gateway.core.http.accept import wants_page
 from gateway.core.http.oversize import CLEAR_PATH
+from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
-from gateway.pages.parts import Inside
-from gateway.pages.texts import LANGUAGES, Texts
-from gateway.pages.wording import words_of
+from gateway.pages.texts import LANGUAGES, Texts, words_of
 
 # A new link is what helps here; where it comes from is known when the issuer is a web site.
 _LEADS_BACK: Final = frozenset(

@@ -51,44 +51,24 @@ class _Attempt:
     claims: SessionClaims | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpenPage:
-    """Opens sessions.
+    """Opens sessions."""
 
-    Args:
-        site: What browsers see.
-        open_origins: Whose pages may post tokens, beside the session's own host.
-        tokens: Verifies tokens and uses them up.
-        follower: Keeps the routes.
-        grants: Signs what was opened.
-        answers: Writes answers.
-        wall: Unix seconds.
-        of_address: How often an address (IPv6: a /64) may try.
-        of_user: How often a user may open. Only good tokens count, so that nobody can use up
-            what is somebody else's.
-    """
-
-    def __init__(
-        self,
-        *,
-        site: Site,
-        open_origins: tuple[str, ...],
-        tokens: SessionTokens,
-        follower: Follower,
-        grants: GrantKeys,
-        answers: Answers,
-        wall: Callable[[], float],
-        of_address: Rate,
-        of_user: Rate,
-    ) -> None:
-        self._of_address = of_address
-        self._of_user = of_user
-        self._site = site
-        self._open_origins = open_origins
-        self._tokens = tokens
-        self._follower = follower
-        self._grants = grants
-        self._answers = answers
-        self._wall = wall
+    site: Site
+    open_origins: tuple[str, ...]
+    """Whose pages may post tokens, beside the session's own host."""
+    tokens: SessionTokens
+    follower: Follower
+    grants: GrantKeys
+    answers: Answers
+    wall: Callable[[], float]
+    """Unix seconds."""
+    of_address: Rate
+    """How often an address (IPv6: a /64) may try."""
+    of_user: Rate
+    """How often a user may open. Only good tokens count, so that nobody can use up what is
+    somebody else's."""
 
     async def get(self, request: web.Request) -> web.Response:
         """Serve the page that takes the token out of the address and posts it."""
@@ -102,12 +82,12 @@ class OpenPage:
             script="open.js",
             busy=True,
         )
-        return self._answers.page(card, texts, sameorigin_referrer=True)
+        return self.answers.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
         """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
         page_request = page_request_of(request)
-        opens = self._answers.meters.opens
+        opens = self.answers.meters.opens
         attempt = _Attempt()
         try:
             answer = await self._open(request, page_request, attempt)
@@ -118,16 +98,16 @@ class OpenPage:
             refusal = REFUSALS[refused.code]
             if refused.again_in is not None:
                 refusal = refusal.again_in(refused.again_in)
-            return self._answers.refuse(request, refusal, operation="open", who=attempt.claims)
+            return self.answers.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(
         self, request: web.Request, page_request: PageRequest, attempt: _Attempt
     ) -> web.Response:
-        _check_rate(self._of_address, limit_key(page_request.client_address))
+        _check_rate(self.of_address, limit_key(page_request.client_address))
         self._check_origin(request, page_request)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
-        peeked = self._tokens.peek(opening.token, sid=page_request.sid)
-        claims = await self._tokens.verify(peeked, address=page_request.client_address)
+        peeked = self.tokens.peek(opening.token, sid=page_request.sid)
+        claims = await self.tokens.verify(peeked, address=page_request.client_address)
         attempt.claims = claims
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
@@ -137,33 +117,32 @@ class OpenPage:
             and not opening.replace
         ):
             return self._ask_first(request, opening, claims, page_request.holder)
-        _check_rate(self._of_user, claims.sub)
-        await self._tokens.mark(claims, "open")
+        _check_rate(self.of_user, claims.sub)
+        await self.tokens.mark(claims, "open")
         # Much can have happened while Redis was asked.
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
-        answer = self._opened(request, opening, make_grant(claims, now=self._wall()), route)
+        answer = self._opened(request, opening, make_grant(claims, now=self.wall()), route)
         if page_request.holder not in (None, claims.sub):
             self._forget_other(request, answer)
-        if self._answers.audit is not None:
-            self._answers.audit.opened(claims, page_request.client_address)
+        self.answers.audit.opened(claims, page_request.client_address)
         return answer
 
     def _check_origin(self, request: web.Request, page_request: PageRequest) -> None:
         allowed = may_post(
             request.headers.get("Origin"),
             request.headers.get("Sec-Fetch-Site"),
-            own=self._site.origin_of(page_request.host),
-            others=self._open_origins,
+            own=self.site.origin_of(page_request.host),
+            others=self.open_origins,
         )
         if not allowed:
             raise OpeningRefused("other_origin")
 
     async def _find(self, claims: SessionClaims, host: str) -> Route:
-        table = self._tokens.table()
+        table = self.tokens.table()
         if claims.sid not in table:
-            await self._follower.repair()
-            table = self._tokens.table()
+            await self.follower.repair()
+            table = self.tokens.table()
         found = table.find(host)
         if found.standing is Standing.UNREADABLE:
             raise OpeningRefused("session_unreadable")
@@ -172,14 +151,14 @@ class OpenPage:
         return found.route
 
     def _check(self, claims: SessionClaims, route: Route) -> None:
-        check_route(claims, route, self._tokens.table(), now=self._wall())
+        check_route(claims, route, self.tokens.table(), now=self.wall())
 
     def _ask_first(
         self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
     ) -> web.Response:
         if not wants_page(field_of(request, "Accept")):
-            return self._answers.refuse(request, _OTHER_USER, operation="open", who=claims)
-        self._answers.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
+            return self.answers.refuse(request, _OTHER_USER, operation="open", who=claims)
+        self.answers.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
         texts, user = texts_for(request), claims.name or claims.sub
         card = Card(
@@ -190,20 +169,20 @@ class OpenPage:
             + link_action("/", texts("other_user.stay")),
             detail="409 · other_user",
         )
-        return self._answers.page(card, texts, status=409, sameorigin_referrer=True)
+        return self.answers.page(card, texts, status=409, sameorigin_referrer=True)
 
     def _opened(
         self, request: web.Request, opening: Opening, grant: Grant, route: Route
     ) -> web.Response:
         access_right = AccessRight(route=route, host=route.hosts[0], grant=grant)
         framed = (
-            bool(self._site.embed_origins) and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
+            bool(self.site.embed_origins) and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
         )
         cookie = make_cookie(
-            self._site.cookie_name,
-            self._grants.sign(grant),
-            secure=self._site.scheme == "https",
-            max_age_seconds=access_right.ends_at - self._wall(),
+            self.site.cookie_name,
+            self.grants.sign(grant),
+            secure=self.site.scheme == "https",
+            max_age_seconds=access_right.ends_at - self.wall(),
             framed=framed,
         )
         place = _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))

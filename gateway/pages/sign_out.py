@@ -7,6 +7,8 @@ requests may come from"), so no other page can press the button. A GET changes n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aiohttp import web
 
 from gateway.core.access.answers import REFUSALS
@@ -21,31 +23,23 @@ from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.sign_outs import SignOuts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SignOutPage:
-    """Signs users out of one session.
+    """Signs users out of one session."""
 
-    Args:
-        site: What browsers see.
-        answers: Writes answers.
-        sign_outs: Ends grants.
-        of_address: How often an address (IPv6: a /64) may sign out.
-        of_all: How often all may: each of them asks something of the controller.
-    """
-
-    def __init__(
-        self, *, site: Site, answers: Answers, sign_outs: SignOuts, of_address: Rate, of_all: Rate
-    ) -> None:
-        self._site = site
-        self._answers = answers
-        self._sign_outs = sign_outs
-        self._of_address = of_address
-        self._of_all = of_all
+    site: Site
+    answers: Answers
+    sign_outs: SignOuts
+    of_address: Rate
+    """How often an address (IPv6: a /64) may sign out."""
+    of_all: Rate
+    """How often all may: each of them asks something of the controller."""
 
     async def get(self, request: web.Request) -> web.Response:
         """Serve the page with the button."""
         page_request = page_request_of(request)
         if page_request.grant is None:
-            return self._answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
+            return self.answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
         texts = texts_for(request)
         card = Card(
             title=texts("signing_out.title"),
@@ -55,7 +49,7 @@ class SignOutPage:
             + link_action("/", texts("signing_out.stay")),
         )
         # The button's own request must tell its origin: under no-referrer that would be null.
-        return self._answers.page(card, texts, sameorigin_referrer=True)
+        return self.answers.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
         """End the grant of the request, and have the browser forget what belongs to it."""
@@ -63,15 +57,14 @@ class SignOutPage:
         grant = page_request.grant
         if grant is None:
             refusal = page_request.refusal or REFUSALS["not_found"]
-            return self._answers.refuse(request, refusal, operation="sign-out")
-        waits = self._of_address.take(limit_key(page_request.client_address))
-        waits = waits or self._of_all.take("all")
+            return self.answers.refuse(request, refusal, operation="sign-out")
+        waits = self.of_address.take(limit_key(page_request.client_address))
+        waits = waits or self.of_all.take("all")
         if waits:
             refusal = REFUSALS["too_many_opens"].again_in(whole_seconds(waits))
-            return self._answers.refuse(request, refusal, operation="sign-out")
-        if self._answers.audit is not None:
-            self._answers.audit.signed_out(grant, page_request.route, page_request.client_address)
-        told = await self._sign_outs.end(grant)
+            return self.answers.refuse(request, refusal, operation="sign-out")
+        self.answers.audit.signed_out(grant, page_request.route, page_request.client_address)
+        told = await self.sign_outs.end(grant)
         return self._signed_out(request, everywhere=told)
 
     def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:
@@ -82,14 +75,14 @@ class SignOutPage:
                 status=texts("signed_out.text" if everywhere else "signed_out.text_later"),
                 advice=texts("signed_out.advice"),
             )
-            answer = self._answers.page(card, texts)
+            answer = self.answers.page(card, texts)
         else:
-            answer = self._answers.json({"signed_out": True, "everywhere": everywhere})
+            answer = self.answers.json({"signed_out": True, "everywhere": everywhere})
         # Not "cookies": that would clear the whole registrable domain.
         answer.headers["Clear-Site-Data"] = '"cache", "storage"'
-        secure = self._site.scheme == "https"
-        framed = bool(self._site.embed_origins)
-        for line in expired_cookies(self._site.cookie_name, secure=secure, framed=framed):
+        secure = self.site.scheme == "https"
+        framed = bool(self.site.embed_origins)
+        for line in expired_cookies(self.site.cookie_name, secure=secure, framed=framed):
             answer.headers.add("Set-Cookie", line)
         expire_foreign(request, answer)
         return answer

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from gateway.pages.assets import load_assets
+from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.pages.assets import Inside, load_assets
+from gateway.pages.errors import PageErrors
 from shared.errors import SettingsError
 from tests.gateway.conftest import World
 
@@ -83,3 +88,26 @@ async def test_the_licences_of_what_is_bundled_are_served_too(world: World) -> N
     answer = await world.gateway.ask(sid, "GET", load_assets().url("licences.txt"))
     assert "Mozilla Public License" in answer.text
     assert "xterm" in answer.text
+
+
+def sources(policy: str, directive: str) -> list[str]:
+    (found,) = [part.split() for part in policy.split("; ") if part.startswith(f"{directive} ")]
+    return found[1:]
+
+
+def hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=lambda refusal: refusal.code)
+def test_what_stands_inside_is_what_the_policy_names(refusal: Refusal) -> None:
+    errors = PageErrors(Inside(load_assets()), frame_ancestors="frame-ancestors 'self'", home=None)
+    page = errors.render(refusal, b"text/html")
+    text, policy = page.body.decode(), dict(page.fields)["Content-Security-Policy"]
+    assert "/.fumarole/static/" not in text
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert sources(policy, "style-src") == [hash_of(style)]
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
+    assert set(map(hash_of, scripts)) <= set(sources(policy, "script-src"))
+    assert all(one.startswith("'sha256-") for one in sources(policy, "script-src"))
+    assert all(one.startswith("data:") for one in re.findall(r'<img src="([^"]*)"', text))

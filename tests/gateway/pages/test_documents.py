@@ -7,17 +7,16 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gateway.pages.assets import load_assets
+from gateway.pages.assets import Linked, load_assets
 from gateway.pages.documents import (
     Card,
     Documents,
+    EndNotice,
     Screen,
     form_action,
     link_action,
     page_headers,
 )
-from gateway.pages.end_notice import EndNotice
-from gateway.pages.parts import Linked
 from gateway.pages.texts import LANGUAGES, Texts
 
 ENGLISH, GERMAN = LANGUAGES.of(b"en"), LANGUAGES.of(b"de")

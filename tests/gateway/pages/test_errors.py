@@ -8,9 +8,8 @@ from html import escape
 import pytest
 
 from gateway.core.access.answers import REFUSALS, Refusal, Subject
-from gateway.pages.assets import load_assets
+from gateway.pages.assets import Inside, load_assets
 from gateway.pages.errors import PageErrors
-from gateway.pages.parts import Inside
 from gateway.pages.texts import LANGUAGES, Texts
 from shared.route_table.statuses import Status
 

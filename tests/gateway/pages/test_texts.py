@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
 import pytest
 
-from gateway.pages.texts import FOLDER, LANGUAGES, Texts, load_languages, read_language
+from gateway.core.access.answers import REFUSALS, Refusal, Subject, subject_of
+from gateway.pages.assets import Inside, load_assets
+from gateway.pages.errors import PageErrors
+from gateway.pages.texts import (
+    FOLDER,
+    LANGUAGES,
+    Texts,
+    load_languages,
+    read_language,
+    title_of,
+    words_of,
+)
+from shared.route_table.statuses import Status
+from shared.routes import RouteReader
+from tests.shared.samples import SID, encode, make_route
 
 WEB = FOLDER.parents[1] / "web" / "src"
 ENGLISH = read_language(FOLDER / "en.toml")
@@ -65,3 +81,132 @@ def test_a_language_that_lacks_a_text_shows_it_in_english(tmp_path: Path) -> Non
     (tmp_path / "xx.toml").write_text('[a]\nb = "eins"\n')
     texts = load_languages(tmp_path).of(b"xx")
     assert (texts("a.b"), texts("a.c")) == ("eins", "two")
+
+
+HTML = b"text/html"
+IN_ENGLISH = LANGUAGES.of(b"en")
+
+
+def about(code: str, status: Status | None, job: str = "j1") -> Refusal:
+    return REFUSALS[code].about(Subject(SID, job, 8888, status))
+
+
+@pytest.fixture(scope="module")
+def errors() -> PageErrors:
+    url = "https://cloud.example.org/#/jobs/{job}?sid={sid}"
+    parts = Inside(load_assets())
+    return PageErrors(parts, frame_ancestors="frame-ancestors 'self'", home=None, orchestrator=url)
+
+
+ENDS = ["finished", "stopped", "failed", "expired", "out_of_funds", "evicted"]
+
+
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
+@pytest.mark.parametrize("phase", ENDS)
+def test_every_end_names_the_app_and_says_how(phase: str, texts: Texts) -> None:
+    told = words_of(about("session_ended", Status(phase=phase, app="Lab")), texts)
+    assert told is not None
+    assert "Lab" in told.title
+    assert told.text
+    assert told.advice
+    unnamed = words_of(about("session_ended", Status(phase=phase)), texts)
+    assert unnamed is not None
+    assert texts("page.your_app") in unnamed.title
+
+
+def test_a_session_that_was_closed_does_not_tell_to_start_the_job_again() -> None:
+    told = words_of(about("session_ended", Status(phase="closed")), IN_ENGLISH)
+    assert told is not None
+    assert "goes on" in told.text
+    assert not told.advice
+
+
+@pytest.mark.parametrize("phase", ["queued", "suspended", "preparing", "starting"])
+def test_every_phase_of_a_start_has_words(phase: str) -> None:
+    told = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")), IN_ENGLISH)
+    assert told is not None
+    assert told.title.startswith("{app} {0} ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (None, "Its container is being made from lab:1."),
+        ("ContainerCreating", "Its container is being made from lab:1."),
+        ("ImagePullBackOff", "Lab:1."),
+    ],
+)
+def test_only_an_image_is_what_a_container_is_made_from(reason: str | None, text: str) -> None:
+    status = Status(phase="preparing", reason=reason, detail="lab:1")
+    told = words_of(about("session_starting", status), IN_ENGLISH)
+    assert told is not None
+    assert told.text == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"status": {"phase": "ready", "app": "Lab \x07"}}, "Lab  "),
+        ({"status": {"phase": "ready", "app": "Lab"}, "rank": 3}, "Lab · rank 3"),
+        ({"kind": "terminal", "target": None, "state": "starting"}, "Terminal"),
+        ({"kind": "vnc", "target": None, "state": "starting", "rank": 1}, "Desktop · rank 1"),
+    ],
+)
+def test_a_session_is_called_by_its_app_and_never_by_an_id(
+    changes: dict[str, Any], title: str
+) -> None:
+    route = RouteReader().read(SID, encode(make_route(**changes)), epoch="")
+    assert title_of(route, IN_ENGLISH) == title
+
+
+@pytest.mark.parametrize("status", [None, Status(phase="later"), Status(phase="ended", app="x")])
+def test_where_nothing_more_is_known_the_usual_words_stay(
+    errors: PageErrors, status: Status | None
+) -> None:
+    for code in ("session_ended", "session_starting"):
+        assert words_of(about(code, status), IN_ENGLISH) is None
+        told = json.loads(errors.render(about(code, status), b"application/json").body)
+        assert told == {"code": code, "message": REFUSALS[code].message}
+
+
+def test_words_of_others_are_text_in_one_direction(errors: PageErrors) -> None:
+    nasty = Status(phase="failed", detail="<script>\u202e\n", app="<b>\u202e", reason="<i>\x00")
+    page = errors.render(about("session_ended", nasty, job="<j>"), HTML).body.decode()
+    for bad in ("<script>\u202e", "\u202e", "<b>", "<i>", "<j>", "\x00"):
+        assert bad not in page
+
+
+def test_a_job_is_managed_where_the_setting_says(errors: PageErrors) -> None:
+    refusal = about("session_ended", Status(phase="failed"), job="a/b?c#d&e {sid}")
+    page = errors.render(refusal, HTML).body.decode()
+    where = f"https://cloud.example.org/#/jobs/a%2Fb%3Fc%23d%26e%20%7Bsid%7D?sid={SID}"
+    assert f'href="{where}"' in page
+
+
+def test_an_app_that_does_not_answer_is_named_by_its_port(errors: PageErrors) -> None:
+    page = errors.render(about("app_unreachable", None), HTML).body.decode()
+    assert 'data-port="8888"' in page
+
+
+def test_under_a_public_link_nothing_is_told_of_the_job(errors: PageErrors) -> None:
+    status = {"phase": "queued", "detail": "secret words", "app": "Lab"}
+    raw = encode(make_route(status=status, state="starting", target=None))
+    route = RouteReader().read(SID, raw, epoch="")
+    refusal = REFUSALS["session_starting"].about(subject_of(route, public=True))
+    page = errors.render(refusal, HTML).body.decode()
+    assert "secret words" not in page
+    assert "cloud.example.org" not in page
+    assert "job: j1" not in page
+
+
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
+def test_the_place_in_the_queue_and_who_stopped_a_job_are_told(texts: Texts) -> None:
+    waits = Status(phase="queued", position=4, detail="2 of 4 GPUs are free")
+    told = words_of(about("session_starting", waits), texts)
+    assert told is not None
+    assert told.text.startswith("2 of 4 GPUs are free. ")
+    assert "4" in told.text.removeprefix("2 of 4 GPUs are free. ")
+    status = Status(phase="stopped", by="Ada\u202e Lovelace")
+    told = words_of(about("session_ended", status), texts)
+    assert told is not None
+    assert "Ada  Lovelace" in told.text
