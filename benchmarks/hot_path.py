@@ -22,7 +22,7 @@ import uvloop
 
 from benchmarks.peers.fumarole import BASE, make_route, new_sid
 from benchmarks.requests import KEY, MARK, Visitor, get_head, socket_head
-from gateway.bus.loading import load_table
+from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_of

@@ -5,7 +5,7 @@
     Redis ── events ──▶ follower     applies each event that is the next one, and looks at the
       │                              head at any other
       ├──── head ─────▶ head_poller  reads the head every second, or at once when asked
-      └─ log, snapshot ▶ repairer    reads what the table lacks: the log, else all of it (loading)
+      └─ log, snapshot ▶ repairer    reads what the table lacks: the log, else all of it
                             │
                             ▼
                          holder      the table in use: changed by the next event in order, or

@@ -79,7 +79,7 @@ TARGETS: Final = (
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
     Target("gateway/bus/head_policy.py", (f"{_BUS}what_is_believed.py",)),
     Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repairs.py")),
-    Target("gateway/bus/repairer.py", (f"{_BUS}repairs.py",)),
+    Target("gateway/bus/repairer.py", (f"{_BUS}repairs.py", f"{_BUS}loading.py")),
     Target(
         "controller/sessions/routes.py",
         (f"{_SESSIONS}routes.py",),

@@ -13,7 +13,7 @@ import pytest
 from gateway.bus.catch_up import release
 from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
 from gateway.bus.holder import RouteTableHolder
-from gateway.bus.loading import load_table
+from gateway.bus.repairer import load_table
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import SnapshotRefused
 from shared.routes import RouteReader, RouteTable

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.bus.loading import load_table
+from gateway.bus.repairer import load_table
 from shared.bus import Snapshot
 from shared.errors import SnapshotRefused
 from shared.events import Head

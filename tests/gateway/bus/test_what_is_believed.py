@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.bus.head_policy import ANOTHER_SERVER, NOT_SIGNED, HeadPolicy
-from gateway.bus.loading import load_table
+from gateway.bus.repairer import load_table
 from shared.errors import SnapshotRefused, UnreadableRoute, Unsigned
 from shared.events import Event, GrantRevoked, Head, Heartbeat, UnknownEvent, event_time
 from shared.routes import RouteReader, RouteTable
