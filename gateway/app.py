@@ -24,20 +24,18 @@ from typing import Final
 from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
-from gateway.audit.trail import Trail
+from gateway.audit import Trail
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
 from gateway.bus.own_thread import ReaderWithOwnThread
-from gateway.checking import Checks
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
 from gateway.core.http.http_date import HttpDate
 from gateway.core.limits.overload import Overload, Step
-from gateway.core.limits.rates import Rate
-from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.rates import Rate, RefusalRate
 from gateway.live import Live
 from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
 from gateway.overload.watch import OverloadWatch, make_trim
@@ -56,10 +54,8 @@ from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
-from gateway.reports.activity import Activities
-from gateway.reports.failures import RecentFailures
-from gateway.reports.reporter import Reporter
-from gateway.session_tokens import Bearers, SessionTokens
+from gateway.reports import Activities, RecentFailures, Reporter
+from gateway.session_tokens import Bearers, Checks, SessionTokens
 from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.core.access.assertions import AssertionKeys, Assertions, read_assertion_keys
-from gateway.reloading import ReloadedFiles
+from gateway.tls import ReloadedFiles
 from shared.settings import EXIT_BAD_SETTINGS
 
 if TYPE_CHECKING:

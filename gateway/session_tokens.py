@@ -2,21 +2,24 @@
 
 Opening and bearer (docs/session-token.md, "Which credential counts") use the same checks. What
 differs is only which mark they set, and what they make of one that was there before.
+
+Signature checks cost more than anything else that a stranger can ask for. A few a second are made
+at once. Whatever is beyond that, of one address or of all, waits in a bounded queue for a thread of
+its own: the loop goes on serving, and those who send tokens by the thousand wait for each other.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Final, Literal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
 
 from gateway.bus.follower import Follower
-from gateway.checking import Checks, TooManyChecks
-from gateway.core.access.opening import (
-    USED_KEPT_SECONDS,
-    OpeningRefused,
-    check_head,
-    check_since,
-)
+from gateway.core.access.opening import USED_KEPT_SECONDS, OpeningRefused, check_head, check_since
+from gateway.core.limits.addresses import limit_key
+from gateway.core.limits.rates import Rate
 from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
 from shared.jose.jwks import KeySource
@@ -24,41 +27,84 @@ from shared.jose.jws import VerificationKey
 from shared.routes import RouteTable
 from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
 
+T = TypeVar("T")
+_ALL = "all"
+
+
+class TooManyChecks(Exception):
+    """The queue is full."""
+
+
+class Checks:
+    """Makes signature checks.
+
+    Args:
+        of_address: Made at once for one address (IPv6: one /64) in a second.
+        of_all: Made at once for all addresses in a second.
+        queued: How many may wait for the thread.
+        clock: Seconds, never going back.
+    """
+
+    def __init__(
+        self, *, of_address: int, of_all: int, queued: int, clock: Callable[[], float]
+    ) -> None:
+        self._of_address = Rate(of_address, 1.0, clock=clock)
+        self._of_all = Rate(of_all, 1.0, clock=clock)
+        self._most = queued
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checks")
+        self.waiting = 0
+        self.queued = 0
+        """How many had to wait, so far."""
+        self.refused = 0
+
+    def tidy(self) -> None:
+        """Forget addresses that were idle for long."""
+        self._of_address.tidy()
+
+    async def run(self, check: Callable[[], T], *, address: str) -> T:
+        """Return what *check* returns, made for a client at *address*.
+
+        Raises:
+            TooManyChecks: It was not made.
+        """
+        if not (self._of_address.take(limit_key(address)) or self._of_all.take(_ALL)):
+            return check()
+        if self.waiting >= self._most:
+            self.refused += 1
+            raise TooManyChecks
+        self.waiting += 1
+        self.queued += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, check)
+        finally:
+            self.waiting -= 1
+
+    def close(self) -> None:
+        """Make no more checks; those that wait are cancelled."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
 _REMEMBERED: Final = 4096
 _MOST_MARKED: Final = 65536
 
 Use = Literal["open", "bearer"]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class SessionTokens:
-    """Verifies session tokens and sees to it that each opens once.
+    """Verifies session tokens and sees to it that each opens once."""
 
-    Args:
-        keys: The issuer's keys.
-        issuer: The only accepted ``iss``.
-        reader: Marks tokens as used.
-        follower: Says whether the bus can be believed.
-        wall: Unix seconds.
-        checks: Makes signature checks.
-    """
-
-    def __init__(
-        self,
-        *,
-        keys: KeySource,
-        issuer: str,
-        reader: BusReader,
-        follower: Follower,
-        wall: Callable[[], float],
-        checks: Checks,
-    ) -> None:
-        self._checks = checks
-        self._keys = keys
-        self._issuer = issuer
-        self._reader = reader
-        self._follower = follower
-        self._wall = wall
-        self._verified: dict[str, tuple[SessionClaims, VerificationKey]] = {}
+    keys: KeySource
+    issuer: str
+    """The only accepted ``iss``."""
+    reader: BusReader
+    follower: Follower
+    wall: Callable[[], float]
+    """Unix seconds."""
+    checks: Checks
+    _verified: dict[str, tuple[SessionClaims, VerificationKey]] = field(
+        init=False, default_factory=dict
+    )
 
     def peek(self, token: str, *, sid: str) -> Peek:
         """Return what *token* says of itself, if that is *sid*.
@@ -94,10 +140,10 @@ class SessionTokens:
         try:
             peeked = peek(token) if isinstance(token, str) else token
             # The keys as they are now: others may come while the check waits for its turn.
-            keys = await self._keys.keys_for(peeked.kid)
-            claims = await self._checks.run(
+            keys = await self.keys.keys_for(peeked.kid)
+            claims = await self.checks.run(
                 lambda: verify_session_token(
-                    peeked, keys=keys, issuer=self._issuer, now=self._wall()
+                    peeked, keys=keys, issuer=self.issuer, now=self.wall()
                 ),
                 address=address,
             )
@@ -113,7 +159,7 @@ class SessionTokens:
         if known is None:
             return None
         claims, key = known
-        if self._keys.keys.get(claims.kid) is key and self._wall() < claims.exp + LEEWAY_SECONDS:
+        if self.keys.keys.get(claims.kid) is key and self.wall() < claims.exp + LEEWAY_SECONDS:
             return claims
         del self._verified[token]
         return None
@@ -138,8 +184,8 @@ class SessionTokens:
         Raises:
             OpeningRefused: ``bus_lost``.
         """
-        table = self._follower.table
-        if table is None or not self._follower.opening:
+        table = self.follower.table
+        if table is None or not self.follower.opening:
             raise OpeningRefused("bus_lost")
         return table
 
@@ -154,7 +200,7 @@ class SessionTokens:
         mark = await self._mark(claims, use)
         if mark.head is not None and mark.head.epoch != self.table().epoch:
             # The publisher began another epoch just now: its table is a moment away.
-            await self._follower.repair()
+            await self.follower.repair()
         check_head(mark.head, self.table())
         check_since(claims, mark.head.since if mark.head is not None else None)
         if not mark.sure:
@@ -166,8 +212,8 @@ class SessionTokens:
 
     async def _mark(self, claims: SessionClaims, use: Use) -> Mark:
         try:
-            return await self._reader.mark_used(
-                claims.jti, use, kept_until=claims.exp + USED_KEPT_SECONDS, now=self._wall()
+            return await self.reader.mark_used(
+                claims.jti, use, kept_until=claims.exp + USED_KEPT_SECONDS, now=self.wall()
             )
         except BusUnavailable as error:
             raise OpeningRefused("bus_lost") from error

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from shared.bus import AskWriter
@@ -25,28 +26,18 @@ _AT_ONCE: Final = 100
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class SignOuts:
-    """Ends grants.
+    """Ends grants: here by *follower*, at the other workers, and by *asks* everywhere."""
 
-    Args:
-        follower: Knows at once.
-        asks: Tells the controller.
-        tell_workers: Tells the other workers of this gateway.
-    """
-
-    def __init__(
-        self,
-        *,
-        follower: Follower,
-        asks: AskWriter,
-        tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None,
-    ) -> None:
-        self._follower = follower
-        self._asks = asks
-        self._tell_workers = tell_workers
-        self._pending: deque[tuple[str, str]] = deque(maxlen=MOST_PENDING)
-        self.ended = 0
-        """Grants, so far."""
+    follower: Follower
+    asks: AskWriter
+    tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None
+    ended: int = 0
+    """Grants, so far."""
+    _pending: deque[tuple[str, str]] = field(
+        init=False, default_factory=lambda: deque(maxlen=MOST_PENDING)
+    )
 
     @property
     def pending(self) -> int:
@@ -60,11 +51,11 @@ class SignOuts:
         """
         told = False
         self.ended += 1
-        self._follower.end_grant(grant.sid, grant.jti)
-        self._tell_workers(grant.sid, grant.jti)
+        self.follower.end_grant(grant.sid, grant.jti)
+        self.tell_workers(grant.sid, grant.jti)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await self._asks.add(grant.sid, grant.jti)
+                await self.asks.add(grant.sid, grant.jti)
             told = True
         except (BusUnavailable, TimeoutError) as error:
             log.warning("a sign-out could not be passed on yet", extra={"why": str(error)})
@@ -87,7 +78,7 @@ class SignOuts:
             sid, jti = self._pending[0]
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    await self._asks.add(sid, jti)
+                    await self.asks.add(sid, jti)
             except (BusUnavailable, TimeoutError):
                 return
             # Others may have come, and the oldest gone, meanwhile.

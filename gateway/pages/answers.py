@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.audit.trail import Operation, Trail, Verified
+from gateway.audit import Operation, Trail, Verified
 from gateway.core.access.answers import Errors, Refusal
 from gateway.core.http.oversize import expiring_lines, foreign_names
-from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.rates import RefusalRate
 from gateway.pages.documents import VARY, Card, Documents, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest

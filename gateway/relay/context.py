@@ -14,7 +14,7 @@ from gateway.core.http.http_date import HttpDate
 from gateway.core.http.response_heads import ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota
 from gateway.core.limits.overload import Overload
-from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
 from gateway.relay.ending.sweep import Swept
@@ -26,7 +26,7 @@ from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
-    from gateway.audit.trail import Trail
+    from gateway.audit import Trail
     from gateway.core.access.assertions import Assertions
     from gateway.core.access.grants import GrantKeys
     from gateway.core.access.site import Site
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.relay.bridge.contract import BridgeFactory
     from gateway.relay.dial import Dialler
     from gateway.relay.world import BearerGate, World
-    from gateway.reports.failures import RecentFailures
+    from gateway.reports import RecentFailures
     from shared.routes import Kind
 
 

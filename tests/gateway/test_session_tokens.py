@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.checking import Checks
 from gateway.core.access.opening import OpeningRefused
-from gateway.session_tokens import Bearers, SessionTokens
+from gateway.session_tokens import Bearers, Checks, SessionTokens
 from shared.bus import BusReader, Publisher
 from shared.jose.jwks import KeySource
 from shared.jose.jws import read_key_set
@@ -189,7 +188,7 @@ async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
 
 
 async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -> None:
-    desk.tokens._checks = Checks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
+    desk.tokens.checks = Checks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
     await desk.claims()
     with pytest.raises(OpeningRefused) as refused:
         await desk.claims()
@@ -197,29 +196,29 @@ async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -
     with pytest.raises(OpeningRefused) as bearer:
         await desk.bearers.verify(desk.signer.token(SID), address=HERE)
     assert bearer.value.code == "too_many_checks"
-    desk.tokens._checks.close()
+    desk.tokens.checks.close()
 
 
 async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: Desk) -> None:
-    desk.tokens._checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
+    desk.tokens.checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
     good = await asyncio.gather(*(desk.claims() for _ in range(5)))
     assert {claims.sid for claims in good} == {SID}
     with pytest.raises(OpeningRefused) as refused:
         await desk.tokens.verify(Signer().token(SID), address=HERE)
     assert refused.value.code == "bad_credential"
-    desk.tokens._checks.close()
+    desk.tokens.checks.close()
 
 
 @pytest.mark.parametrize("after", ["gone", "another"])
 async def test_a_key_that_changes_while_a_token_waits_to_be_checked_is_not_the_one_it_is_known_by(
     desk: Desk, after: str
 ) -> None:
-    desk.tokens._checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
+    desk.tokens.checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
     await desk.claims()
     token, go = desk.signer.token(SID), threading.Event()
-    desk.tokens._checks._thread.submit(go.wait, 30)
+    desk.tokens.checks._thread.submit(go.wait, 30)
     asked = asyncio.create_task(desk.bearers.verify(token, address=HERE))
-    while not desk.tokens._checks.waiting:
+    while not desk.tokens.checks.waiting:
         await asyncio.sleep(0)
     others = {"keys": [Signer("k1" if after == "another" else "k2").jwk()]}
     desk.keys.keys = read_key_set(json.dumps(others).encode())
@@ -227,7 +226,7 @@ async def test_a_key_that_changes_while_a_token_waits_to_be_checked_is_not_the_o
     claims = await asked
     await desk.bearers.mark(claims)
     assert desk.bearers.remembered(token) is None
-    desk.tokens._checks.close()
+    desk.tokens.checks.close()
 
 
 async def test_nothing_is_opened_by_a_redis_that_took_over_unnoticed(

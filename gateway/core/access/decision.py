@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
-from gateway.core.access.origins import comes_from_here
+from gateway.core.access.site import comes_from_here
 from shared.routes import Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
 
 if TYPE_CHECKING:
-    from gateway.core.access.origins import Provenance
-    from gateway.core.access.site import Site
+    from gateway.core.access.site import Provenance, Site
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from shared.routes import Route, RouteTable

@@ -8,7 +8,7 @@ from itertools import compress, count
 from operator import ne
 from typing import Final
 
-from gateway.core.access.origins import Provenance
+from gateway.core.access.site import Provenance
 from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names

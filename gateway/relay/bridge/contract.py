@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.relay.ending.ends import Ends
     from gateway.relay.turns import Turns
     from gateway.relay.world import World
-    from gateway.reports.failures import RecentFailures
+    from gateway.reports import RecentFailures
 
 # The library logs heads, which hold credentials, when its logger lets it.
 quiet_logger = logging.getLogger("gateway.sockets")

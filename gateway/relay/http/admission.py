@@ -38,7 +38,7 @@ from gateway.core.http.headers import (
 )
 from gateway.core.limits.addresses import client_address
 from gateway.core.limits.overload import Step
-from gateway.core.limits.refusal_rate import COUNTED
+from gateway.core.limits.rates import COUNTED
 from gateway.relay.bridge.contract import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import SIGN_OUT_PATH, PageRequest

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.audit.trail import Trail
+from gateway.audit import Trail
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.site import Site
-from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
 from gateway.live import Live
 from gateway.relay.background_tasks import BackgroundTasks

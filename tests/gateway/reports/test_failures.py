@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports.failures import KEPT_SECONDS, RecentFailures
+from gateway.reports import KEPT_SECONDS, RecentFailures
 from shared.reports import MOST_FAILING
 
 

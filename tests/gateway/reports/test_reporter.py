@@ -9,12 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from gateway import reports as module
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.grants import Grant
-from gateway.reports import reporter as module
-from gateway.reports.activity import MOST_LEFT, Activities
-from gateway.reports.failures import RecentFailures
-from gateway.reports.reporter import WRITES, Reporter
+from gateway.reports import MOST_LEFT, WRITES, Activities, RecentFailures, Reporter
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.reports import Activity, decode_activity

@@ -26,8 +26,7 @@ from gateway.core.access.decision import (
     route_refusal,
 )
 from gateway.core.access.grants import Grant
-from gateway.core.access.origins import Provenance
-from gateway.core.access.site import Site
+from gateway.core.access.site import Provenance, Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
 from shared.routes import RouteTable

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gateway.core.access.origins import Provenance, comes_from_here
+from gateway.core.access.site import Provenance, comes_from_here
 from tests.corpora import read_lines
 
 OWN = b"https://s.apps.example.com"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.access.answers import REFUSALS
-from gateway.core.limits.refusal_rate import RefusalRate
+from gateway.core.limits.rates import RefusalRate
 
 
 class Clock:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.trail import Trail
+from gateway.audit import Trail
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.limits.overload import Step

@@ -1,24 +1,45 @@
-"""What happens in each session, counted where bytes pass and looked at every two seconds.
+"""What this process reports to the controller, for display: docs/proxy-events.md, "Reports".
 
-On the hot path there is an addition and, for what a person does, a flag: no clock, no call.
+::
+
+    Live, relay ──▶ Activities (counts, by session) ──────▶ Reporter ──▶ Redis, every 2 s
+    relay ──▶ RecentFailures (the last of each session) ──▶
+
+On the hot path there is an addition and, for what a person does, a flag: no clock, no call. A Redis
+that is slow or away costs a turn and no more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from shared.bus import ReportWriter
+from shared.errors import BusUnavailable
 from shared.reports import (
     ACTIVITY_KEPT_SECONDS,
+    MOST_FAILING,
     MOST_SUBS,
+    REPORT_SECONDS,
     Activity,
+    Failure,
+    GatewayReport,
     encode_activity,
+    encode_report,
     rounded,
 )
 
 if TYPE_CHECKING:
+    from gateway.bus.follower import Follower
     from gateway.core.access.access_right import AccessRight
+
+log = logging.getLogger(__name__)
+
 
 _PAGE: Final = "page"
 _RENEWED_SECONDS: Final = ACTIVITY_KEPT_SECONDS / 2
@@ -161,3 +182,134 @@ class Activities:
         for activity in activities:
             if self._left.get(activity.sid) is activity and not activity.look(now):
                 del self._left[activity.sid]
+
+
+KEPT_SECONDS: Final = 600.0
+
+
+class RecentFailures:
+    """Remembers what went wrong with sessions.
+
+    Args:
+        wall: Unix seconds.
+    """
+
+    def __init__(self, *, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._failures: dict[str, Failure] = {}
+
+    def note(self, sid: str, code: str) -> None:
+        """The app, desktop or terminal of the session *sid* failed with *code*."""
+        self._failures.pop(sid, None)
+        if len(self._failures) >= MOST_FAILING:
+            del self._failures[next(iter(self._failures))]
+        self._failures[sid] = Failure(code, self._wall())
+
+    def recent(self) -> Mapping[str, Failure]:
+        """Return the failures of the last ten minutes, and forget older ones."""
+        oldest = self._wall() - KEPT_SECONDS
+        for sid, failure in tuple(self._failures.items()):
+            if failure.at >= oldest:
+                break
+            del self._failures[sid]
+        return dict(self._failures)
+
+
+PATIENCE_SECONDS: Final = 1.0
+"""For Redis in one turn; what was not written then waits for the next."""
+WRITES: Final = 2000
+"""Activities that one turn writes at most."""
+_AT_ONCE: Final = 100
+"""In one round trip: encoded and sent in about 2 ms."""
+_LOOKS: Final = 2000
+"""Activities that are looked at before the loop turns: about 2 ms."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reporter:
+    """Reports what this process sees."""
+
+    writer: ReportWriter
+    follower: Follower
+    activities: Activities
+    failures: RecentFailures
+    version: str
+    """Of this program."""
+    wall: Callable[[], float]
+    """Unix seconds."""
+    written: int = 0
+    """Activities, so far."""
+    skipped: int = 0
+    """Turns in which not all that was due could be written."""
+    _waiting: deque[SessionActivity] = field(init=False, default_factory=deque)
+    _failing: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """How many activities wait to be written."""
+        return len(self._waiting)
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            await self.turn()
+
+    async def turn(self) -> None:
+        """Report once; never fails, and takes little more than :data:`PATIENCE_SECONDS`."""
+        await self._look()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self.writer.write(encode_report(self._report()))
+                await self._write_activities()
+        except (BusUnavailable, TimeoutError) as error:
+            self.skipped += 1
+            if not self._failing:
+                log.info("reports are not written", extra={"why": str(error) or "too slow"})
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _report(self) -> GatewayReport:
+        table = self.follower.table
+        return GatewayReport(
+            at=self.wall(),
+            version=self.version,
+            epoch=None if table is None else table.epoch,
+            seq=0 if table is None else table.seq,
+            lag_seconds=round(self.follower.lag_seconds, 3),
+            failing=self.failures.recent(),
+        )
+
+    async def _look(self) -> None:
+        """Have what changed wait to be written, each once, and let the loop turn in between."""
+        activities = iter(self.activities.all())
+        while some := tuple(islice(activities, _LOOKS)):
+            now = self.wall()
+            for activity in some:
+                if not activity.waits and activity.look(now):
+                    activity.waits = True
+                    self._waiting.append(activity)
+            await asyncio.sleep(0)
+
+    async def _write_activities(self) -> None:
+        left = WRITES
+        while self._waiting and left > 0:
+            some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting), left))]
+            left -= len(some)
+            await self._write(some)
+
+    async def _write(self, some: list[SessionActivity]) -> None:
+        now = self.wall()
+        for activity in some:
+            activity.look(now)
+            activity.waits = False
+        try:
+            await self.writer.write_activities({one.sid: one.tell(now) for one in some})
+        except BaseException:
+            # Also where the time was over: they are found changed again at the next look.
+            for activity in some:
+                activity.untold()
+            raise
+        self.written += len(some)
+        self.activities.written(some, now)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.checking import Checks, TooManyChecks
+from gateway.session_tokens import Checks, TooManyChecks
 
 
 class Clock:
