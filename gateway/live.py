@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.access_right import judge
-from gateway.relay.ending.sweep import Swept
+from gateway.relay.ending.stalls import Swept
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:

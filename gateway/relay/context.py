@@ -17,7 +17,7 @@ from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
-from gateway.relay.ending.sweep import Swept
+from gateway.relay.ending.stalls import Swept
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.upstream import Pool

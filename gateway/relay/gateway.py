@@ -9,14 +9,14 @@ from gateway.core.access.access_right import DRAINING
 from gateway.core.access.decision import Access
 from gateway.core.limits.connection_quota import Verdict
 from gateway.relay.context import Context, Parts
-from gateway.relay.ending.sweep import Sweep
+from gateway.relay.ending.stalls import Sweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
 
 if TYPE_CHECKING:
     from gateway.live import Member
-    from gateway.relay.ending.sweep import Swept
+    from gateway.relay.ending.stalls import Swept
 
 __all__ = ["DataPath", "Parts"]
 

@@ -26,14 +26,14 @@ from gateway.core.limits.proxy_header import (
     remaining_bytes,
     source_address,
 )
-from gateway.relay.descriptors import ceiling
 from gateway.relay.ending.ends import SHUTDOWN_SECONDS
-from gateway.relay.ending.keep_alive import (
+from gateway.relay.ending.kernel import (
     PROBED_AFTER_SECONDS,
     keep_accepted_alive,
     probe_after,
 )
 from gateway.relay.tls_records import secure
+from gateway.relay.transports import ceiling
 
 if TYPE_CHECKING:
     from gateway.relay.gateway import DataPath

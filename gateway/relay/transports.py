@@ -1,13 +1,28 @@
-"""Flow control that does not mind a transport that is closing already."""
+"""Flow control that does not mind a transport that is closing already; and how many there may be."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
+
+RESERVED: Final = 256
+"""Descriptors kept for what is open already: to dial apps with, to ask Redis."""
+
+
+def ceiling(most: int | None = None) -> int:
+    """Return the descriptor from which on nothing new is begun; the kernel gives the lowest free.
+
+    Args:
+        most: How many there may be; None for what the process may have.
+    """
+    most = most or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most - min(RESERVED, most // 4)
+
 
 _RESETS: Final = ((socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),)
 

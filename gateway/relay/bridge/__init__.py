@@ -7,8 +7,8 @@ the transport for good::
     contract               what the rest of the relay knows of a bridge
     websocket_bridge       the downstream connection: opening, frames, pings, the end
     upstream_connections   the upstream connection: plain TCP, or a server that speaks WebSocket
-    intake                 what came and is not understood yet: some of it in each turn
-    replies                Pongs and Closes of the library's own, while they can be written
+    intake                 what came and is not understood yet: some of it in each turn; and
+                           Pongs and Closes of the library's own, while they can be written
     vnc, terminal          joins the two: RFB for desktops, the hub's protocol for terminals
 
 Bytes go from ``websocket_bridge`` through ``vnc`` or ``terminal`` to ``upstream_connections``,

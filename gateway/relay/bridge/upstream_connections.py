@@ -19,8 +19,7 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
 from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest, quiet_logger
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
-from gateway.relay.bridge.replies import Replies
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
 from gateway.relay.dial import DialFailed
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ

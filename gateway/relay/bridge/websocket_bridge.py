@@ -28,8 +28,7 @@ from websockets.typing import Subprotocol
 from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
-from gateway.relay.bridge.replies import Replies
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.kernel import progress, unacknowledged
 from gateway.relay.ending.lingering import Lingering

@@ -3,20 +3,82 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gateway.relay.ending.deferred_aborts import DeferredAborts
 from gateway.relay.ending.hangups import Hangups
-from gateway.relay.ending.keep_alive import bound_orphan, keep_alive
-from gateway.relay.ending.kernel import is_secured, unacknowledged
+from gateway.relay.ending.kernel import bound_orphan, is_secured, keep_alive, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
-from gateway.relay.transports import reset
+from gateway.relay.transports import pause_reading, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.core.limits.values import Limits
+
+
+ABORTED_AT_ONCE: Final = 50
+"""Connections aborted before the loop turns: half a millisecond."""
+ABORT_STEP_SECONDS: Final = 0.005
+"""From there to the next ones: a tenth of the loop, and 10,000 connections a second."""
+
+
+class DeferredAborts:
+    """Aborts transports of apps that nothing passes any more, in the order in which they came.
+
+    Who is shut out by the thousand is out with the last byte that a browser gets. Closing the apps'
+    connections in between takes as long again, wakes an app for each, and nobody waits for it. So
+    each is aborted *seconds* later; more when many came before it.
+    """
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._waiting: deque[tuple[float, asyncio.Transport]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Return how many transports wait."""
+        return len(self._waiting)
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Read nothing more from *transport*, write nothing more, and abort it later.
+
+        What still waits in it to be sent could go out meanwhile: then it is aborted now.
+        Whoever calls this writes to it no more, and discards what was read already.
+        """
+        if self._closed or transport.get_write_buffer_size():
+            transport.abort()
+            return
+        pause_reading(transport)
+        self._waiting.append((self._loop.time() + self._seconds, transport))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._turn)
+
+    def close(self) -> None:
+        """Abort all that wait, and from now on whatever is added."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            self._abort_next()
+
+    def _turn(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for _ in range(ABORTED_AT_ONCE):
+            if not self._waiting or self._waiting[0][0] > now:
+                break
+            self._abort_next()
+        if self._waiting:
+            pause = max(ABORT_STEP_SECONDS, self._waiting[0][0] - now)
+            self._timer = self._loop.call_later(pause, self._turn)
+
+    def _abort_next(self) -> None:
+        self._waiting.popleft()[1].abort()
 
 
 SHUTDOWN_SECONDS: Final = 120.0
@@ -31,14 +93,7 @@ last word, whose way is the kernel's concern."""
 
 
 class Ends:
-    """Ends connections, and finds those whose peer left or takes nothing.
-
-    Args:
-        loop: The connections' own.
-        limits: How long what may take.
-    """
-
-    __slots__ = ("deferred", "hangups", "limits", "loop", "stalls")
+    """Ends connections, and finds those whose peer left or takes nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         self.loop = loop

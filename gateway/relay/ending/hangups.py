@@ -25,21 +25,7 @@ class Hangups:
     """Calls back, once, when the peer of a watched transport has ended or reset its side.
 
     The kernel is asked a moment after :meth:`watch`, and not at all where it is forgotten by then.
-
-    Args:
-        loop: Calls back from here.
     """
-
-    __slots__ = (
-        "_closed",
-        "_descriptors",
-        "_epoll",
-        "_left",
-        "_loop",
-        "_new",
-        "_timer",
-        "_watched",
-    )
 
     possible: Final = hasattr(select, "EPOLLRDHUP")
 

@@ -1,4 +1,13 @@
-"""What the kernel says of a connection: what it holds, and what the peer has acknowledged."""
+"""What the kernel says of a connection, and what it is told to do about peers that vanish.
+
+Keep-alive probes a connection that is idle. Where bytes wait to be acknowledged it does not: there
+:mod:`.stalls` is first, or the kernel's own retransmissions end (tcp(7), ``tcp_retries2``).
+
+``TCP_USER_TIMEOUT`` is set only for what is left of a connection that we have closed, which nobody
+else watches any more. On an open one it would end readers that are merely slow: its clock starts
+anew only when a window has reopened far enough (seen: 64 KiB/s into a buffer of 32 KiB, dead after
+the time that was set), and it would delay the end of idle connections.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,10 @@ import fcntl
 import socket
 import struct
 import termios
+from collections.abc import Iterable
 from typing import Final
+
+from gateway.relay.transports import set_options
 
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", -1)
 _BYTES_ACKED = struct.Struct("=Q")
@@ -53,3 +65,61 @@ def progress(transport: asyncio.Transport) -> int:
         return unacknowledged(transport) + transport.get_write_buffer_size()
     info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _BYTES_ACKED_AT + _BYTES_ACKED.size)
     return int(_BYTES_ACKED.unpack_from(info, _BYTES_ACKED_AT)[0])
+
+
+# Keep-alive, on both sides of the gateway
+
+PROBED_AFTER_SECONDS: Final = range(45, 76)
+"""Connections are given these in turns. Thousands that came together would be probed together, and
+the kernel drops what does not fit into a queue of a thousand: the living were taken for dead."""
+_PROBE_SECONDS: Final = 15
+"""From one probe to the next."""
+_PROBES: Final = 4
+"""Unanswered ones that end a connection without a user timeout."""
+_ORPHAN_FACTOR: Final = 5
+"""Of the stall deadline, for bytes that the kernel still holds after a close: a slow reader may
+well be taking them."""
+
+
+def keep_accepted_alive(listening: Iterable[socket.socket], *, stall_seconds: float) -> None:
+    """Have the kernel find vanished peers of the connections that these sockets will accept.
+
+    Connections inherit the options of the socket that accepts them (Linux), and send at once.
+    """
+    for one in listening:
+        for option in _options(60, stall_seconds):
+            one.setsockopt(*option)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def keep_alive(transport: asyncio.Transport, *, stall_seconds: float) -> None:
+    """Have the kernel find out when the peer of *transport* vanishes."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0 or sock.family == socket.AF_UNIX:
+        return
+    # Spread by the descriptor: consecutive connections are not probed together.
+    after = PROBED_AFTER_SECONDS[sock.fileno() % len(PROBED_AFTER_SECONDS)]
+    set_options(transport, _options(after, stall_seconds))
+
+
+def probe_after(sock: socket.socket, seconds: int, *, stall_seconds: float) -> None:
+    """Have the kernel probe this connection once it has been idle for so long."""
+    seconds = max(1, min(seconds, int(stall_seconds)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+
+
+def bound_orphan(transport: asyncio.Transport, *, stall_seconds: float) -> None:
+    """Bound how long the kernel keeps what *transport* has written once it is closed."""
+    if unacknowledged(transport) > 0:
+        milliseconds = int(stall_seconds * _ORPHAN_FACTOR * 1000)
+        set_options(transport, [(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)])
+
+
+def _options(after: int, stall_seconds: float) -> tuple[tuple[int, int, int], ...]:
+    most = max(1, int(stall_seconds))
+    return (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(after, most)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, min(_PROBE_SECONDS, most)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
+    )

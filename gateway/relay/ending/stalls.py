@@ -2,14 +2,15 @@
 
 A connection is watched only while something waits: from the transport's ``pause_writing`` to its
 ``resume_writing``, while it is being closed, and while the kernel holds something for a peer that
-:mod:`.sweep` has come across. One timer looks at all of them.
+:class:`Sweep` has come across. One timer looks at all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final, Protocol
 
 from gateway.relay.ending.kernel import progress, waits
 
@@ -36,13 +37,7 @@ class _Watched:
 
 
 class StallWatch:
-    """Calls back when a peer has acknowledged nothing for its time.
-
-    Args:
-        loop: The transports' own.
-    """
-
-    __slots__ = ("_loop", "_watched", "found", "timer")
+    """Calls back when a peer has acknowledged nothing for its time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -134,3 +129,60 @@ class StallWatch:
 def _pause(seconds: float) -> float:
     """Return when to look again at a peer that has so many *seconds*."""
     return min(max(seconds / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
+
+
+_ASKED_AT_ONCE: Final = 500
+"""Connections asked before the loop turns: about a millisecond."""
+_ASK_PAUSE_SECONDS: Final = 0.01
+
+
+class Swept(Protocol):
+    """A connection that is asked."""
+
+    def look_for_stalls(self) -> None:
+        """Have those of its sides watched for which the kernel holds something."""
+        ...
+
+
+class Sweep:
+    """Asks *everyone* again and again, *seconds* from the end of one round to the next.
+
+    A transport tells when much waits in itself. Before that the kernel takes megabytes for a peer
+    that does not read, or that has vanished, and tells nobody. So every open connection is asked
+    from time to time; those for which something waits are watched from then on.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        seconds: float,
+        everyone: Callable[[], Sequence[Swept]],
+    ) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._everyone = everyone
+        self._timer: asyncio.TimerHandle | None = None
+        self._begin_later()
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin_later(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._ask(iter(self._everyone()))
+
+    def _ask(self, left: Iterator[Swept]) -> None:
+        asked = 0
+        for connection in islice(left, _ASKED_AT_ONCE):
+            connection.look_for_stalls()
+            asked += 1
+        if asked == _ASKED_AT_ONCE:
+            self._timer = self._loop.call_later(_ASK_PAUSE_SECONDS, self._ask, left)
+        else:
+            self._begin_later()

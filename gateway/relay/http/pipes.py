@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.relay.descriptors import ceiling
+from gateway.relay.transports import ceiling
 
 _LEAST_BYTES: Final = 64 << 10
 """Smaller ones cost more calls than reading would. The kernel gives a user who has many pipes

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from gateway.core.downstream.connection import Connection
     from gateway.core.http.response_heads import ResponseHead
     from gateway.core.limits.values import Limits
-    from gateway.relay.ending.deferred_aborts import DeferredAborts
-    from gateway.relay.ending.ends import Ends
+    from gateway.relay.ending.ends import DeferredAborts, Ends
     from gateway.relay.wheel import Wheel
     from shared.routes import RouteTable, Target
 

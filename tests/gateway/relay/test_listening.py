@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.keep_alive import probe_after
+from gateway.relay.ending.kernel import probe_after
 from gateway.relay.listening import Listener
 from shared.runtime.listening import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled

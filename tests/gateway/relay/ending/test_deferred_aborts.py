@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
-from gateway.relay.ending.deferred_aborts import AT_ONCE, DeferredAborts
+from gateway.relay.ending.ends import ABORTED_AT_ONCE, DeferredAborts
 from gateway.relay.transports import reset
 from tests.gateway.relay.harness import READ_SECONDS, App, Peer
 
@@ -89,7 +89,7 @@ async def test_what_waits_to_be_sent_is_not_sent_meanwhile() -> None:
 async def test_many_are_aborted_some_at_a_time_and_in_their_order() -> None:
     loop = asyncio.get_running_loop()
     deferred = DeferredAborts(loop=loop, seconds=0.05)
-    async with connected(3 * AT_ONCE) as (sides, _):
+    async with connected(3 * ABORTED_AT_ONCE) as (sides, _):
         for side in sides:
             deferred.add(side.transport)
         closing = []
@@ -99,7 +99,7 @@ async def test_many_are_aborted_some_at_a_time_and_in_their_order() -> None:
         counts = [sum(states) for states in closing]
         steps = [after - before for before, after in zip([0, *counts], counts, strict=False)]
         assert sum(steps) == len(sides)
-        assert max(steps) <= AT_ONCE
+        assert max(steps) <= ABORTED_AT_ONCE
         assert all(states == sorted(states, reverse=True) for states in closing)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
-from gateway.relay.ending.keep_alive import bound_orphan, keep_accepted_alive, keep_alive
+from gateway.relay.ending.kernel import bound_orphan, keep_accepted_alive, keep_alive
 from gateway.relay.ending.lingering import Lingering
 from tests.gateway.relay.ending.test_deferred_aborts import Side, connected
 from tests.gateway.relay.harness import READ_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.sweep import Sweep
+from gateway.relay.ending.stalls import Sweep
 from tests.gateway.relay.harness import READ_SECONDS, request, rig
 
 

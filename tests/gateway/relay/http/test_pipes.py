@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from gateway.relay.descriptors import RESERVED, ceiling
 from gateway.relay.http.pipes import Pipe, Pipes
+from gateway.relay.transports import RESERVED, ceiling
 
 SIZE = 128 << 10
 
