@@ -31,11 +31,12 @@ from controller.explain.command import as_text, explain
 from controller.kube.errors import KubeError
 from shared.errors import FumaroleError
 from shared.jose.signing_keys import public_key_set, read_signing_keys
-from shared.runtime.command_line import Command, settings_from_command
 from shared.runtime.process import (
     EXIT_FAILED,
+    Command,
     calm_collector,
     raise_descriptor_limit,
+    settings_from_command,
     stop_on_signals,
 )
 from shared.settings import EXIT_BAD_SETTINGS, or_exit

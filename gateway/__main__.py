@@ -12,11 +12,11 @@ from gateway.serving import serve
 from gateway.settings import Settings, read_settings
 from gateway.workers.supervise import supervise
 from shared.errors import SettingsError
-from shared.runtime.command_line import settings_from_command
 from shared.runtime.process import (
     EXIT_FAILED,
     calm_collector,
     raise_descriptor_limit,
+    settings_from_command,
     stop_on_signals,
 )
 from shared.settings import EXIT_BAD_SETTINGS

@@ -3,7 +3,7 @@
 ::
 
     open page, pages, admission ──▶ Trail ──▶ shared.audit
-    Live ──▶ Attachments ──▶ Trail            (refusals through a shared.record_quota)
+    Live ──▶ Attachments ──▶ Trail            (refusals through a shared.audit)
 
 A desktop or a terminal is an attachment of its own. The HTTP connections and WebSockets of a web
 app come and go as often as its scripts like: those of one grant are one attachment, which ends
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from gateway.core.access.grants import Grant
 from gateway.core.limits.addresses import limit_key
-from shared.audit import AuditRecord, Event, write_audit
-from shared.record_quota import Counted, RecordQuota
+from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
 from shared.tokens import SessionClaims
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
 from gateway.settings import Address, Settings
 from shared.metrics import make_ops_app, make_registry
-from shared.runtime.listening import listen
 from shared.runtime.process import join_address, write_address_file
-from shared.runtime.serving import listening
+from shared.runtime.serving import listen, listening
 
 FIRST_TABLE_SECONDS: Final = 10.0
 """For so long connections wait for the first table, while Redis answers."""

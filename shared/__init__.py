@@ -7,7 +7,7 @@ Pure, no I/O:
 - ``tokens``: session tokens and service tokens. Keys and the time are arguments.
 - ``link``: what controller, hub and gateways prove or hide from each other with the link key.
 - ``reports``: what gateways report of themselves and of sessions. ``audit``: who did what.
-- ``networks``, ``numbers``, ``record_quota``, ``errors``, ``version``.
+- ``networks``, ``numbers``, ``errors``, ``version``.
 
 I/O:
 

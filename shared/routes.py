@@ -31,9 +31,8 @@ from shared.events import (
     revoked_at,
 )
 from shared.jose.jws import unverified_payload
-from shared.route_table.ended_sessions import Ended, EndedSessions
 from shared.route_table.signed_table import TableDigest
-from shared.route_table.statuses import Status, read_status, without_status
+from shared.route_table.statuses import Ended, EndedSessions, Status, read_status, without_status
 
 Kind = Literal["web", "vnc", "terminal"]
 Scheme = Literal["http", "https", "tcp", "ws", "wss"]

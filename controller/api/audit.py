@@ -12,8 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from controller.api.authentication import CALLER
 from controller.api.error_responses import ApiError, Handler
-from shared.audit import AuditRecord, Event, write_audit
-from shared.record_quota import Counted, RecordQuota
+from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
 
 TICK_SECONDS: Final = 1.0
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -18,7 +18,7 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities, keep_capabilities
 from controller.volcano.rules.capabilities import PATH, read_openapi
-from shared.runtime.outage import Outage
+from shared.log import Outage
 
 AGAIN_SECONDS: Final = 300.0
 """An upgrade of Volcano is noticed after this long."""

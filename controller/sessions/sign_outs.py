@@ -24,7 +24,7 @@ from shared.bus import Ask, AskReader, place_of
 from shared.bus.asks import BEGINNING
 from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, event_time, revoked_at
-from shared.runtime.outage import Outage
+from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 1.0

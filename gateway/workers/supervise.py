@@ -25,9 +25,8 @@ from gateway.workers.pool import Why, WorkerPool
 from gateway.workers.run import make_work
 from gateway.workers.sums import Sums, families_of, metrics_of
 from shared.metrics import make_ops_app
-from shared.runtime.listening import listen
 from shared.runtime.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
-from shared.runtime.serving import listening
+from shared.runtime.serving import listen, listening
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -3,25 +3,135 @@
 All of them end in an ordinary client of one server: all our keys are in one slot, so a cluster is
 to us a server that moves. Where it went is learnt from its own MOVED, not from ``CLUSTER``
 commands, which the gateways' user need not be allowed.
+
+A connection by TLS trusts the authorities in the file that the URL names and no others, or the
+system's where it names none. The files are read with every connection, so that certificates can be
+renewed under a process that runs for months. Names and addresses are always compared.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
-from redis.asyncio import Connection, ConnectionPool, Redis, UnixDomainSocketConnection
+from redis.asyncio import (
+    Connection,
+    ConnectionPool,
+    Redis,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedConnection
+from redis.asyncio.sentinel import (
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
 from redis.backoff import NoBackoff
 from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared.bus.keys import CALL_SECONDS
-from shared.bus.sentinels import SentinelRedis, Sentinels
-from shared.bus.tls import SentinelTlsConnection, TlsConnection
 from shared.bus.translation import NotServed, reason_of
 from shared.bus.urls import Node, RedisAddress, parse_url
+
+# By TLS
+
+HANDSHAKE_SECONDS: Final = 4.0
+"""Less than for a call: so that a port where nobody answers TLS is told from one that is slow.
+Redis without TLS takes what begins a handshake for an empty line, and waits for more."""
+
+
+class _Trust:
+    """Stands where redis keeps one context for the life of a connection object."""
+
+    def __init__(
+        self,
+        ssl_ca_certs: str | None = None,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
+        self._authorities = ssl_ca_certs
+        self._certificate = ssl_certfile
+        self._key = ssl_keyfile
+
+    def get(self) -> ssl.SSLContext:
+        """Return what the next connection is secured with."""
+        context = ssl.create_default_context(cafile=self._authorities)
+        if self._certificate is not None:
+            context.load_cert_chain(self._certificate, self._key)
+        return context
+
+
+class _Trusting:
+    def __init__(self, *, trust: dict[str, str], **options: Any) -> None:
+        super().__init__(**options)
+        self.ssl_context: Any = _Trust(**trust)
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = super()._connection_arguments()  # type: ignore[misc]  # of redis' connection
+        return arguments | {"ssl_handshake_timeout": HANDSHAKE_SECONDS}
+
+
+class TlsConnection(_Trusting, SSLConnection):
+    """A connection by TLS."""
+
+
+class SentinelTlsConnection(_Trusting, SentinelManagedSSLConnection):
+    """A connection by TLS to the master that Sentinels name."""
+
+
+# By Sentinels, which say who the master is; and why none of them did
+
+
+class SentinelRedis(Redis):
+    """A client of the master; closes what it asked the Sentinels with, too."""
+
+    sentinels: Sentinels | None = None
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        """Close all connections."""
+        await super().aclose(close_connection_pool)
+        if self.sentinels is not None:
+            await self.sentinels.aclose()
+
+
+class Sentinels(Sentinel):
+    """Asks one after another for the master, first whoever knew it last.
+
+    redis' own makes one text of what each of them answered, from which no reason can be told, and
+    asks no other where one refuses.
+    """
+
+    def __init__(self, clients: list[Redis]) -> None:
+        super().__init__([])  # type: ignore[no-untyped-call]  # redis leaves it untyped
+        self.sentinels = clients
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the master's host and port.
+
+        Raises:
+            NotServed: If no Sentinel names one that is up, with what each of them answered.
+        """
+        reasons: list[str] = []
+        for sentinel in tuple(self.sentinels):
+            try:
+                masters: Any = await sentinel.sentinel_masters()
+            except (RedisError, OSError) as error:
+                reasons.append(reason_of(error))
+                continue
+            state = masters.get(service_name)
+            if state is None:
+                reasons.append("it knows no such name")
+            elif not self.check_master_state(state, service_name):
+                reasons.append("the one that it knows is down")
+            else:
+                self.sentinels.remove(sentinel)
+                self.sentinels.insert(0, sentinel)
+                return str(state["ip"]), int(state["port"])
+        raise NotServed(f"no Sentinel names a master: {', '.join(dict.fromkeys(reasons))}")
 
 
 def connect(url: str) -> Redis:

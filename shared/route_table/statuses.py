@@ -6,6 +6,7 @@ nothing. One that cannot be read is no status, and its route is served as if it 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated, Final
 
 import msgspec
@@ -74,3 +75,34 @@ def without_status(raw: bytes | msgspec.Raw) -> bytes:
     if not isinstance(route, dict) or route.pop("status", None) is None:
         raise UnreadableRoute("the route has no status")
     return msgspec.json.encode(whole)
+
+
+# How sessions ended, remembered for those who come back to one. Nothing is decided by it.
+
+MOST_ENDED: Final = 2048
+"""Sessions that are remembered, 4 KiB each at most; of others it is known only that they ended."""
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A session that was seen to end."""
+
+    job: str
+    status: Status | None
+
+
+class EndedSessions(dict[str, Ended]):
+    """The last sessions that were seen to end, by their ids; the oldest are forgotten."""
+
+    def note(self, sid: str, ended: Ended) -> None:
+        """Remember how *sid* ended."""
+        self[sid] = ended
+        if len(self) > MOST_ENDED:
+            del self[next(iter(self))]
+
+    def inherit(self, older: EndedSessions, *, living: Container[str]) -> None:
+        """Remember also what *older* does, but of sessions that are *living* again."""
+        later = self.copy()
+        self.clear()
+        for sid, ended in (older | later).items():
+            if sid not in living:
+                self.note(sid, ended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.record_quota import WINDOW_SECONDS, RecordQuota
+from shared.audit import WINDOW_SECONDS, RecordQuota
 
 
 def test_the_first_twenty_of_a_minute_are_single_and_the_rest_one_count() -> None:

@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from shared.route_table.ended_sessions import Ended
-    from shared.route_table.statuses import Status
+    from shared.route_table.statuses import Ended, Status
     from shared.routes import Route
 
 RETRY_SECONDS: Final = 2

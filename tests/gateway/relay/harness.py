@@ -32,7 +32,7 @@ from gateway.relay.transports import reset
 from gateway.relay.world import BearerGate
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.routes import Kind, RouteReader, RouteTable
-from shared.runtime.listening import listen
+from shared.runtime.serving import listen
 from shared.tokens import SessionClaims
 
 SID = "a" * 26

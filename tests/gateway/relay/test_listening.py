@@ -12,7 +12,7 @@ import pytest
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.kernel import probe_after
 from gateway.relay.listening import Listener
-from shared.runtime.listening import listen
+from shared.runtime.serving import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (
     Peer,

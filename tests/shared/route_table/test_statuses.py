@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
-from shared.route_table.ended_sessions import MOST_ENDED, Ended
 from shared.route_table.statuses import (
     MOST_APP,
     MOST_BYTES,
     MOST_DETAIL,
+    MOST_ENDED,
     MOST_NAME,
+    Ended,
     Status,
     read_status,
 )

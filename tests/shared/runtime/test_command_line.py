@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.command_line import settings_from_command
+from shared.runtime.process import settings_from_command
 from shared.version import VERSION
 from tests import warm
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from shared.runtime.outage import AGAIN_SECONDS, Outage
+from shared.log import AGAIN_SECONDS, Outage
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, object, object]]:
