@@ -117,8 +117,6 @@ class Gateway:
     """All parts of one process that serves browsers; make it inside the running loop.
 
     Args:
-        settings: What operators have set.
-        assets: Of the pages.
         tell_workers: Called with session and token of each sign-out, for the other workers.
     """
 

@@ -52,12 +52,7 @@ class _Visit:
 
 
 class Attachments:
-    """Notes who comes and goes.
-
-    Args:
-        trail: Where it is recorded.
-        wall: Unix seconds.
-    """
+    """Notes who comes and goes."""
 
     def __init__(self, trail: Trail, *, wall: Callable[[], float]) -> None:
         self._trail = trail
@@ -184,8 +179,6 @@ class Trail:
     Args:
         issuer: Of all session tokens.
         process: Names this process in attachments; no other process ever has the same name.
-        wall: Unix seconds.
-        write: Takes the records.
     """
 
     def __init__(

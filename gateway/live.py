@@ -85,11 +85,8 @@ class Live:
 
     Args:
         table: Returns the table in use; None before there is one.
-        wall: Unix seconds.
-        loop: Where the connections live.
         most_of_session: Connections of one session; 0 for without limit.
         most_of_user: Connections of one user, over all sessions.
-        observers: Are told of every connection.
     """
 
     def __init__(

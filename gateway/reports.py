@@ -188,11 +188,7 @@ KEPT_SECONDS: Final = 600.0
 
 
 class RecentFailures:
-    """Remembers what went wrong with sessions.
-
-    Args:
-        wall: Unix seconds.
-    """
+    """Remembers what went wrong with sessions."""
 
     def __init__(self, *, wall: Callable[[], float]) -> None:
         self._wall = wall

@@ -42,7 +42,6 @@ class Checks:
         of_address: Made at once for one address (IPv6: one /64) in a second.
         of_all: Made at once for all addresses in a second.
         queued: How many may wait for the thread.
-        clock: Seconds, never going back.
     """
 
     def __init__(

@@ -191,7 +191,6 @@ class Outage:
         begins: What is said of a failure; the reason is the field ``why``.
         ends: What is said of the first success after one; the field ``seconds`` is how long it
             failed.
-        monotonic: Seconds.
     """
 
     def __init__(

@@ -119,7 +119,6 @@ class Bounds:
     """Where targets may be.
 
     Args:
-        networks: The allowed ones.
         refused: Addresses that are never meant by a wider network, beside those that are special
             to everybody: the cluster's API server.
     """

@@ -26,19 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Follower(RouteTableHolder):
-    """Keeps the table in step with Redis for as long as :meth:`run` runs.
-
-    Args:
-        reader: Reads the bus.
-        routes: Reads single routes.
-        clock: What is known of the bus' state; the follower is its only writer.
-        monotonic: Seconds that only rise.
-        wall: Unix seconds.
-        random: A number from 0 to below 1.
-        on_change: As the holder's, like the two that follow.
-        on_closed: See there.
-        policy: See there.
-    """
+    """Keeps the table in step with Redis for as long as :meth:`run` runs."""
 
     def __init__(
         self,

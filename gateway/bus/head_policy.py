@@ -61,8 +61,6 @@ class HeadPolicy:
 
     Args:
         verifier: Holds the controller's public keys; None where Redis is believed.
-        wall: Unix seconds.
-        monotonic: Seconds that only rise.
         fresh_seconds: How old a head may be that a fresh gateway takes.
     """
 
@@ -315,12 +313,7 @@ def is_proven(table: RouteTable | None) -> bool:
 
 
 class CoveredReader(RouteReader):
-    """Reads routes that a signed head covers, unless they are what must not come back.
-
-    Args:
-        policy: Remembers that.
-        term: Of the leader who published them.
-    """
+    """Reads routes that a signed head covers, unless they are what must not come back."""
 
     __slots__ = ("_policy", "_term")
 

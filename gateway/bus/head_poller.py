@@ -38,14 +38,7 @@ def next_retry(pause: float) -> float:
 
 
 class HeadPoller:
-    """Looks at the head, and requests a repair when the table is behind it.
-
-    Args:
-        holder: Holds the table.
-        reader: Reads the bus.
-        clock: What is known of the bus' state.
-        monotonic: Seconds that only rise.
-    """
+    """Looks at the head, and requests a repair when the table is behind it."""
 
     def __init__(
         self,

@@ -66,9 +66,6 @@ class RouteTableHolder:
     """Holds the table in use, and says how the bus stands.
 
     Args:
-        clock: What is known of the bus' state.
-        monotonic: Seconds that only rise.
-        wall: Unix seconds.
         on_change: Called with the sessions that changed, or None for all, after the table has.
         on_closed: Called when the bus has been lost for longer than its grace.
         policy: Says what is believed; None: what Redis says.

@@ -54,7 +54,6 @@ class ReaderWithOwnThread(BusReader):
 
     Args:
         connect: Returns a client of the same Redis; one is used in each thread.
-        keys: Of the instance.
     """
 
     def __init__(self, connect: Callable[[], Redis], keys: Keys) -> None:

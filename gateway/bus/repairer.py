@@ -38,15 +38,7 @@ _LONGEST_PAUSE_SECONDS: Final = 16.0
 
 
 class Repairer:
-    """Repairs the table whenever a repair is requested.
-
-    Args:
-        holder: Holds the table.
-        reader: Reads the bus.
-        routes: Reads single routes.
-        monotonic: Seconds that only rise.
-        random: A number from 0 to below 1.
-    """
+    """Repairs the table whenever a repair is requested."""
 
     def __init__(
         self,

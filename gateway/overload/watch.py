@@ -57,7 +57,6 @@ class OverloadWatch(Collector):
     """Keeps *overload* true from :meth:`run` on.
 
     Args:
-        overload: Where the step is kept.
         sheds: Returns what closes idle and stalled connections; None before there is something.
         measure: Returns the memory in use, None where it cannot be known.
         trim: Has free memory given back to the kernel; what stays would be taken for load.

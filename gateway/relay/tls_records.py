@@ -71,7 +71,6 @@ class TlsRecords(asyncio.BufferedProtocol):
     """Stands between a socket and its TLS: the protocol of the one, the transport of the other.
 
     Args:
-        loop: Where both live.
         tls: The loop's protocol that takes records, and makes them.
     """
 

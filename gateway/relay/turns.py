@@ -61,12 +61,7 @@ class Reader(Protocol):
 
 
 class Turns:
-    """Times the turns that connections take, and has the others go first.
-
-    Args:
-        loop: Whose turns they are.
-        clock: Seconds.
-    """
+    """Times the turns that connections take, and has the others go first."""
 
     __slots__ = (
         "_began",

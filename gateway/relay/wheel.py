@@ -24,11 +24,7 @@ class Waiting(Protocol):
 
 
 class Wheel:
-    """Asks whatever waits in it not before its time and at most one tick after.
-
-    Args:
-        loop: Its clock is the wheel's.
-    """
+    """Asks whatever waits in it not before its time and at most one tick after."""
 
     __slots__ = ("_buckets", "_loop", "_timer")
 

@@ -75,12 +75,7 @@ class Asks:
 
 
 class AskWriter:
-    """Adds to the stream.
-
-    Args:
-        redis: Where.
-        keys: This installation's names.
-    """
+    """Adds to the stream."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis
@@ -99,12 +94,7 @@ class AskWriter:
 
 
 class AskReader:
-    """Reads the stream.
-
-    Args:
-        redis: Where.
-        keys: This installation's names.
-    """
+    """Reads the stream."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis

@@ -33,12 +33,7 @@ class BusStanding:
 
 
 class BusInspector:
-    """Reads what stands in Redis of one session.
-
-    Args:
-        redis: Where.
-        keys: This installation's names.
-    """
+    """Reads what stands in Redis of one session."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis

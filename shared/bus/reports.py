@@ -45,8 +45,6 @@ class ReportWriter:
     """Writes the reports of one gateway process.
 
     Args:
-        redis: Where.
-        keys: This installation's names.
         name: The process'; no other process ever has the same.
     """
 
@@ -80,12 +78,7 @@ class ReportWriter:
 
 
 class ReportReader:
-    """Reads what gateways report.
-
-    Args:
-        redis: Where.
-        keys: This installation's names.
-    """
+    """Reads what gateways report."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._redis = redis

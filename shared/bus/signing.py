@@ -20,11 +20,7 @@ _DROP_SECONDS: Final = 60.0
 
 
 class Signing:
-    """Signs the heads of one publisher's epochs, one after another.
-
-    Args:
-        signer: Holds the key.
-    """
+    """Signs the heads of one publisher's epochs, one after another."""
 
     def __init__(self, signer: TableSigner) -> None:
         self.signer = signer

@@ -33,7 +33,6 @@ class KeySource:
 
     Args:
         source: An https URL (http on loopback only) or the path of a file.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, source: str, *, clock: Callable[[], float]) -> None:

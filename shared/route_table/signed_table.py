@@ -88,7 +88,6 @@ class TableSigner:
     """Signs heads and revocations of one installation's table.
 
     Args:
-        key: The controller's.
         instance: The installation's name: what one signed says nothing to another.
     """
 

@@ -22,8 +22,6 @@ class Rate:
 
     Args:
         often: How many; 0 for without limit.
-        seconds: In which time.
-        clock: Seconds, never going back.
         most_keys: How many keys are remembered. Beyond that the oldest is forgotten, so that
             who has many addresses fills no memory.
     """

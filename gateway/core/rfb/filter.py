@@ -14,9 +14,6 @@ MESSAGES_AT_ONCE: Final = 512
 class MessageFilter(ABC):
     """Lets pass some of the messages that it is fed.
 
-    Args:
-        clipboard: Which texts of the clipboard may pass.
-
     Attributes:
         has_more: Whether there is more to judge than one call may. Feed it again, without bytes if
             need be.

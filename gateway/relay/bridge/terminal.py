@@ -34,10 +34,6 @@ class TerminalBridge(WebSocketBridge):
     """One browser on one terminal.
 
     Args:
-        request: The allowed upgrade.
-        parts: What bridges are given.
-        tokens: Makes the tokens by which the hub knows us.
-        wall: Unix seconds.
         nonce: A fresh, unguessable text.
     """
 

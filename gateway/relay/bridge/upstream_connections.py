@@ -70,12 +70,7 @@ class BridgeDownstream(Protocol):
 
 
 class BridgeUpstream(asyncio.Protocol):
-    """The job's side of a bridge: its transport, and flow control toward the browser.
-
-    Args:
-        bridge: Whose other side it is.
-        receive: Takes what the job's side sent, in its turn.
-    """
+    """The job's side of a bridge: its transport, and flow control toward the browser."""
 
     def __init__(self, bridge: BridgeDownstream, receive: Callable[[bytes], None]) -> None:
         self.bridge = bridge
@@ -221,13 +216,9 @@ class WebSocketUpstream(BridgeUpstream):
     """A connection to a server that speaks WebSocket.
 
     Args:
-        bridge: Whose other side it is.
         target: Where to; its ``base_path`` is asked for.
         query: What follows it, of our own making; "" for nothing.
         subprotocol: The only one that is offered, and that must be accepted.
-        authorization: Sent as ``Authorization``, if there is one.
-        received: Takes data frames.
-        closed: Takes the code and reason of the server's Close.
     """
 
     def __init__(

@@ -35,8 +35,6 @@ class VncBridge(WebSocketBridge):
     """One browser on one desktop.
 
     Args:
-        request: The allowed upgrade.
-        parts: What bridges are given.
         seal: Opens what only gateways may read of a route.
     """
 

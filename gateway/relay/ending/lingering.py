@@ -21,10 +21,8 @@ class Lingering(asyncio.Protocol):
     reading by then has the stall deadline from one byte to the next.
 
     Args:
-        ends: Whose deadlines hold.
         transport: Nothing is written to it any more.
         seconds: How long the peer may take to close, once it has everything.
-        gone: Called once the connection is closed.
         written_seconds: When all must have been taken by the kernel, or the connection is reset:
             what was written before a right ended must not arrive after it. None for no limit.
         discard: Given what the peer sends. Where our side cannot be shut (TLS), the peer of a
