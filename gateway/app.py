@@ -19,7 +19,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -28,6 +28,7 @@ from gateway.audit import Trail
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
+from gateway.bus.measures import describe, describe_host
 from gateway.bus.own_thread import ReaderWithOwnThread
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
@@ -106,11 +107,6 @@ def make_follower(
         on_closed=on_closed,
         policy=policy,
     )
-
-
-def make_bounds(settings: Settings) -> Bounds:
-    """Return where targets may be."""
-    return Bounds(settings.upstream_networks, settings.refused_networks)
 
 
 class Gateway:
@@ -376,6 +372,16 @@ class Gateway:
             )
 
         return {"vnc": lambda request: VncBridge(request, parts, seal), "terminal": terminal}
+
+    def describe(self, host: str | None) -> dict[str, Any]:
+        """Return what can be told of the table, and of *host* in it, without its secrets."""
+        told = describe(self.follower)
+        if host is not None:
+            bounds = Bounds(self.settings.upstream_networks, self.settings.refused_networks)
+            told["host"] = describe_host(
+                host, self.follower, bounds, now=time.time(), failing=self.failures.recent()
+            )
+        return told
 
     def reasons(self) -> list[str]:
         """Return why nothing should be sent here: for readiness."""

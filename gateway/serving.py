@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
@@ -14,9 +13,9 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client.registry import Collector
 
-from gateway.app import Gateway, make_bounds
+from gateway.app import Gateway
 from gateway.bus.holder import RouteTableHolder
-from gateway.bus.measures import FollowedMeters, TableMeters, make_conditions, make_debug_route
+from gateway.bus.measures import FollowedMeters, TableMeters
 from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.pages.assets import Assets
 from gateway.relay.draining import drain
@@ -53,11 +52,11 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
             registry.register(collector)
         registry.register(FollowedMeters(gateway.follower))
         registry.register(TableMeters(gateway.follower))
-        conditions = make_conditions(
-            gateway.follower, make_bounds(settings), time.time, gateway.failures.recent
-        )
-        debug = make_debug_route(gateway.follower, conditions)
-        ops = make_ops_app(registry, gateway.reasons, [debug])
+
+        async def debug(request: web.Request) -> web.Response:
+            return web.json_response(gateway.describe(request.query.get("host")))
+
+        ops = make_ops_app(registry, gateway.reasons, [web.get("/debug/routes", debug)])
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))
         listener = Listener(path, sockets, tls=gateway.tls, held=True)
         stack.callback(listener.close)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
@@ -76,22 +75,6 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"fumarole_gateway_{name}", text, value=value)
 
 
-def make_debug_route(
-    holder: RouteTableHolder, conditions: Callable[[], Conditions]
-) -> web.RouteDef:
-    """Return ``/debug/routes``: where the table stands and, with ``?host=``, how a host does.
-
-    Args:
-        holder: Keeps the table.
-        conditions: What holds for all hosts at the moment.
-    """
-
-    async def debug(request: web.Request) -> web.Response:
-        return web.json_response(describe(holder, request.query.get("host"), conditions))
-
-    return web.get("/debug/routes", debug)
-
-
 def rank_of(holder: RouteTableHolder) -> tuple[int, ...]:
     """Return what orders followers by what they know: the least is furthest behind."""
     table = holder.table
@@ -101,35 +84,23 @@ def rank_of(holder: RouteTableHolder) -> tuple[int, ...]:
     return known, table.head.term, table.head.build, table.seq
 
 
-def make_conditions(
+def describe_host(
+    host: str,
     holder: RouteTableHolder,
     bounds: Bounds,
-    wall: Callable[[], float],
-    failing: Callable[[], Mapping[str, Failure]] = dict,
-) -> Callable[[], Conditions]:
-    """Return what tells the conditions under which hosts are served at the moment."""
-    return lambda: Conditions(
-        bus=holder.bus,
-        dialling=holder.dialling,
-        bounds=bounds,
-        now=wall(),
-        failing=failing(),
-    )
-
-
-def describe(
-    holder: RouteTableHolder,
-    host: str | None = None,
-    conditions: Callable[[], Conditions] | None = None,
+    *,
+    now: float,
+    failing: Mapping[str, Failure],
 ) -> dict[str, Any]:
-    """Return what can be told of the table, and of *host* in it, without its secrets."""
-    told = _describe(holder)
-    if host is not None and conditions is not None:
-        told["host"] = explain(host, holder.table, conditions())
-    return told
+    """Return how *host* stands, and why, without secrets; *failing* are sessions by their id."""
+    conditions = Conditions(
+        bus=holder.bus, dialling=holder.dialling, bounds=bounds, now=now, failing=failing
+    )
+    return explain(host, holder.table, conditions)
 
 
-def _describe(holder: RouteTableHolder) -> dict[str, Any]:
+def describe(holder: RouteTableHolder) -> dict[str, Any]:
+    """Return what can be told of the table, without its secrets."""
     told: dict[str, Any] = {
         "bus": holder.bus.value,
         "controller_silent": not holder.dialling,

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import assert_never
@@ -15,8 +14,8 @@ from typing import assert_never
 import uvloop
 from prometheus_client.registry import Collector
 
-from gateway.app import Gateway, make_bounds
-from gateway.bus.measures import FollowedMeters, TableMeters, describe, make_conditions, rank_of
+from gateway.app import Gateway
+from gateway.bus.measures import FollowedMeters, TableMeters, rank_of
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
@@ -116,9 +115,6 @@ class Worker:
         follower = gateway.follower
         self._counted: list[Collector] = [*collectors(gateway, path), FollowedMeters(follower)]
         self._table: list[Collector] = [TableMeters(follower)]
-        self._conditions = make_conditions(
-            follower, make_bounds(gateway.settings), time.time, gateway.failures.recent
-        )
         self._listener: Listener | None = None
 
     # Connections
@@ -181,11 +177,8 @@ class Worker:
             accepting=self._listener is not None,
             reasons=tuple(self._gateway.reasons()),
             measured=self._measured() if look.measured else None,
-            described=self._described(look.host) if look.described else None,
+            described=json.dumps(self._gateway.describe(look.host)) if look.described else None,
         )
-
-    def _described(self, host: str | None) -> str:
-        return json.dumps(describe(self._gateway.follower, host, self._conditions))
 
     def _measured(self) -> Measured:
         return Measured(families_of(self._counted), families_of(self._table))

@@ -12,7 +12,7 @@ Bytes may come in any pieces. Whatever is not understood ends the connection.
 
 from gateway.core.rfb.browser_filter import INPUT_ENCODINGS, BrowserFilter
 from gateway.core.rfb.desktop_filter import DesktopFilter
-from gateway.core.rfb.error import RfbError
+from gateway.core.rfb.filter import RfbError
 from gateway.core.rfb.handshake import Handshake, Side, answer_challenge
 
 __all__ = [

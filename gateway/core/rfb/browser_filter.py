@@ -1,4 +1,7 @@
-"""The messages of a client that may not do everything (RFC 6143, section 7.5)."""
+"""The messages of a client: of one that may not do everything, and what people do by them.
+
+RFC 6143, section 7.5.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,9 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from gateway.core.rfb.cut_text import EXTENDED_CLIPBOARD, CutTextPolicy
+from gateway.core.rfb.cut_text import EXTENDED_CLIPBOARD, CutTextPolicy, announces_text
 from gateway.core.rfb.desktop_filter import MEASURED
-from gateway.core.rfb.error import RfbError
-from gateway.core.rfb.filter import MessageFilter
+from gateway.core.rfb.filter import MessageFilter, RfbError
 
 
 class Message(IntEnum):
@@ -54,10 +56,17 @@ _FIXED: Final[Mapping[int, tuple[int, bool]]] = {
 """Size of a message, and whether one who looks on may send it."""
 _MEASURED_INPUT: Final = frozenset({-308, -258})
 """Of those, what one who controls may announce: such messages are read here."""
-
-
 MAX_ENCODINGS: Final = 1024
 """In one message: browsers announce some twenty, and each is looked at."""
+
+_HUMAN: Final = frozenset(map(int, (Message.KEY, Message.POINTER, Message.QEMU)))
+_BY_ITSELF: Final = {int(kind): size for kind, (size, passes) in _FIXED.items() if passes}
+"""Sizes of what browsers send by themselves: formats, and requests for updates."""
+_LOOKED_AT: Final = 16
+# Not members of the enumeration, which are looked up in its class each time.
+_SET_ENCODINGS, _CUT_TEXT, _FENCE = map(
+    int, (Message.SET_ENCODINGS, Message.CUT_TEXT, Message.FENCE)
+)
 
 
 class BrowserFilter(MessageFilter):
@@ -170,3 +179,32 @@ class BrowserFilter(MessageFilter):
         if encoding in INPUT_ENCODINGS:
             return self._controls and encoding in _MEASURED_INPUT
         return self._use_format is None or encoding in MEASURED
+
+
+def has_human_input(data: bytes) -> bool:
+    """Say whether a key, pointer or clipboard event is among the first messages of *data*.
+
+    For display only, so it is cheap and may err: *data* is taken to begin with a message, as
+    every WebSocket message of the known clients does. Of the clipboard's messages only a text, or
+    the news of one, is a person's: a browser answers the others by itself.
+    """
+    at, size, left = 0, len(data), _LOOKED_AT
+    while at < size and left:
+        left -= 1
+        kind = data[at]
+        if kind in _HUMAN:
+            return True
+        if kind == _SET_ENCODINGS:
+            at += 4 + 4 * int.from_bytes(data[at + 2 : at + 4], "big")
+        elif kind == _FENCE and size > at + 8:
+            at += 9 + data[at + 8]
+        elif kind == _CUT_TEXT:
+            length = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
+            if announces_text(data[at : at + 12]):
+                return True
+            at += 8 - length
+        elif kind in _BY_ITSELF:
+            at += _BY_ITSELF[kind]
+        else:
+            return False
+    return False

@@ -12,8 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from gateway.core.rfb.cut_text import CutTextPolicy
-from gateway.core.rfb.error import RfbError
-from gateway.core.rfb.filter import MessageFilter
+from gateway.core.rfb.filter import MessageFilter, RfbError
 
 
 class Encoding(IntEnum):

@@ -7,6 +7,11 @@ from typing import Final
 
 from gateway.core.rfb.cut_text import CutTextPolicy
 
+
+class RfbError(Exception):
+    """What came is not what may come; the message is for people and holds nothing of it."""
+
+
 MESSAGES_AT_ONCE: Final = 512
 """Messages judged in one call: about half a millisecond. The shortest has one byte."""
 

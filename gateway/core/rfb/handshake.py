@@ -11,7 +11,7 @@ from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
-from gateway.core.rfb.error import RfbError
+from gateway.core.rfb.filter import RfbError
 
 OUR_VERSION: Final = b"RFB 003.008\n"
 NO_SECURITY: Final = 1

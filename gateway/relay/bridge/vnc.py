@@ -8,7 +8,7 @@ from websockets.frames import Opcode
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
 from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
-from gateway.core.rfb.human_input import has_human_input
+from gateway.core.rfb.browser_filter import has_human_input
 from gateway.relay.bridge.intake import Intake
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,

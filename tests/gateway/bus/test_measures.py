@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from ipaddress import ip_network
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.asyncio import Redis
 
-from gateway.bus.measures import TableMeters, describe, make_conditions
-from gateway.core.access.explain import explain
+from gateway.bus.measures import TableMeters, describe, describe_host
 from shared.networks import Bounds
 from tests.gateway.bus.following import BASE, encode, following, make_route, published, sid_of
 
@@ -19,8 +19,8 @@ ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
 async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis: Redis) -> None:
     async with following(redis) as seen:
         told = describe(seen.follower)
-        conditions = make_conditions(seen.follower, Bounds(()), time.time)
-        assert explain("x.example", None, conditions())["why"] == "no_table"
+        told_of = describe_host("x.example", seen.follower, Bounds(()), now=time.time(), failing={})
+        assert told_of["why"] == "no_table"
         assert told["bus"] == "starting"
         assert "epoch" not in told
         registry = CollectorRegistry()
@@ -43,16 +43,20 @@ async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
         table = seen.follower.table
         assert table is not None
         told = describe(seen.follower)
-        conditions = make_conditions(seen.follower, Bounds([ip_network("127.0.0.0/8")]), time.time)
+        bounds = Bounds([ip_network("127.0.0.0/8")])
+
+        def host(name: str) -> dict[str, Any]:
+            return describe_host(name, seen.follower, bounds, now=time.time(), failing={})
+
         assert told["hash"] == f"{table.hash:016x}"
         assert (told["routes"], told["unreadable"], told["ambiguous"]) == (3, 1, 1)
         assert told["states"] == {"starting": 0, "ready": 2, "closing": 0}
-        served = explain(f"{ONE}.{BASE}:443".upper(), table, conditions())
+        served = host(f"{ONE}.{BASE}:443".upper())
         assert (served["why"], served["target"]) == ("served", "pod-1")
         assert "secret" not in str(told) + str(served)
         assert "127.0.0.1" not in str(served)
-        assert explain(shared, table, conditions())["why"] == "ambiguous"
-        assert explain(f"{THREE}.{BASE}", table, conditions())["why"] == "unreadable"
+        assert host(shared)["why"] == "ambiguous"
+        assert host(f"{THREE}.{BASE}")["why"] == "unreadable"
         registry = CollectorRegistry()
         registry.register(TableMeters(seen.follower))
         text = generate_latest(registry).decode()

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.rfb.desktop_filter import MEASURED, DesktopFilter, Encoding
-from gateway.core.rfb.error import RfbError
-from gateway.core.rfb.filter import MESSAGES_AT_ONCE
+from gateway.core.rfb.filter import MESSAGES_AT_ONCE, RfbError
 
 
 def number(value: int, width: int) -> bytes:

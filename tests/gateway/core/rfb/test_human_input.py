@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.rfb.human_input import has_human_input
+from gateway.core.rfb.browser_filter import has_human_input
 
 KEY = bytes.fromhex("0401000000000061")
 POINTER = bytes.fromhex("050100100010")
