@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from gateway.core.access.grants import Grant
@@ -173,28 +174,21 @@ Verified: TypeAlias = Grant | SessionClaims
 """Whom a signature has proved."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Trail:
-    """Writes the gateway's audit records.
+    """Writes the gateway's audit records."""
 
-    Args:
-        issuer: Of all session tokens.
-        process: Names this process in attachments; no other process ever has the same name.
-    """
+    issuer: str
+    """Of all session tokens."""
+    process: str
+    """Names this process in attachments; no other process ever has the same name."""
+    wall: Callable[[], float]
+    write: Callable[[AuditRecord], None] = write_audit
+    attachments: Attachments = field(init=False)
+    _refusals: RecordQuota[_Key] = field(init=False, default_factory=RecordQuota)
 
-    def __init__(
-        self,
-        *,
-        issuer: str,
-        process: str,
-        wall: Callable[[], float],
-        write: Callable[[AuditRecord], None] = write_audit,
-    ) -> None:
-        self._issuer = issuer
-        self._process = process
-        self._wall = wall
-        self._write = write
-        self._refusals: RecordQuota[_Key] = RecordQuota()
-        self.attachments = Attachments(self, wall=wall)
+    def __post_init__(self) -> None:
+        self.attachments = Attachments(self, wall=self.wall)
 
     def opened(self, claims: SessionClaims, address: str) -> None:
         """A token has become a grant."""
@@ -220,7 +214,7 @@ class Trail:
         if not wanted and refusal.status not in _RECORDED:
             return
         key = (limit_key(address), "") if who is None else (who.sid, who.sub)
-        if not self._refusals.take(key, refusal.code, self._wall()):
+        if not self._refusals.take(key, refusal.code, self.wall()):
             return
         said = {"reason": refusal.code, "operation": operation, "mode": None}
         self._record("refused", who, route, sid=sid, address=address, **said)
@@ -257,7 +251,7 @@ class Trail:
             address=access_right.address or None,
             sid=access_right.sid,
             connection=connection,
-            attachment=f"{self._process}-{number}",
+            attachment=f"{self.process}-{number}",
             **said,
         )
 
@@ -267,11 +261,11 @@ class Trail:
         """Write *event*, by *who* where anybody is proved; *said* are further fields of it."""
         fields: dict[str, Any] = {}
         if who is not None:
-            fields |= {"issuer": self._issuer, "subject": who.sub, "mode": who.mode}
+            fields |= {"issuer": self.issuer, "subject": who.sub, "mode": who.mode}
             fields |= {"jti": who.jti, "kid": who.kid}
         if where is not None:
             fields |= {"job": where.job, "rank": where.rank, "kind": where.kind}
-        self._write(AuditRecord(event=event, time=self._wall(), **fields | said))
+        self.write(AuditRecord(event=event, time=self.wall(), **fields | said))
 
     def counted(
         self,
@@ -283,11 +277,11 @@ class Trail:
         subject: str | None = None,
     ) -> None:
         """Many events of one address, one user or (without both) many addresses."""
-        self._write(
+        self.write(
             AuditRecord(
                 event=event,
-                time=self._wall(),
-                issuer=None if subject is None else self._issuer,
+                time=self.wall(),
+                issuer=None if subject is None else self.issuer,
                 subject=subject,
                 address=address,
                 sid=sid,
@@ -309,7 +303,7 @@ class Trail:
     def due(self) -> None:
         """Record the visits that are over, and what was only counted."""
         self.attachments.due()
-        self._count(self._refusals.due(self._wall()))
+        self._count(self._refusals.due(self.wall()))
 
     def close(self) -> None:
         """Record what has not been so far: the process ends."""

@@ -232,7 +232,6 @@ class Reporter:
     version: str
     """Of this program."""
     wall: Callable[[], float]
-    """Unix seconds."""
     written: int = 0
     """Activities, so far."""
     skipped: int = 0

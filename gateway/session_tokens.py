@@ -99,7 +99,6 @@ class SessionTokens:
     reader: BusReader
     follower: Follower
     wall: Callable[[], float]
-    """Unix seconds."""
     checks: Checks
     _verified: dict[str, tuple[SessionClaims, VerificationKey]] = field(
         init=False, default_factory=dict

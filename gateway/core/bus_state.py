@@ -50,16 +50,6 @@ class BusClock:
         controller_grace_seconds: For how long a silent controller's addresses are believed.
     """
 
-    __slots__ = (
-        "_attested_at",
-        "_bus_grace",
-        "_controller_grace",
-        "_deaf_since",
-        "_good_at",
-        "_heard_at",
-        "_looked_at",
-    )
-
     def __init__(self, *, bus_grace_seconds: float, controller_grace_seconds: float) -> None:
         self._bus_grace = bus_grace_seconds
         self._controller_grace = controller_grace_seconds

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from gateway.audit import Operation, Trail, Verified
-from gateway.core.access.answers import Errors, Refusal
+from gateway.core.access.answers import Errors, Refusal, answer_fields
 from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.pages.documents import VARY, Card, Documents, page_headers
@@ -127,13 +127,5 @@ class Answers:
         self.meters.refusals[refusal.code] += 1
         accept, languages = field_of(request, "Accept"), field_of(request, "Accept-Language")
         page = self.errors.render(refusal, accept, languages)
-        headers = dict(page.fields) | {
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "Content-Type": page.content_type,
-        }
-        if refusal.retry_after_seconds is not None:
-            headers["Retry-After"] = str(refusal.retry_after_seconds)
-        if refusal.status == 401:
-            headers["WWW-Authenticate"] = 'Bearer realm="fumarole"'
+        headers = answer_fields(refusal, page)
         return web.Response(status=refusal.status, body=page.body, headers=headers)

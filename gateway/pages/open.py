@@ -63,7 +63,6 @@ class OpenPage:
     grants: GrantKeys
     answers: Answers
     wall: Callable[[], float]
-    """Unix seconds."""
     of_address: Rate
     """How often an address (IPv6: a /64) may try."""
     of_user: Rate

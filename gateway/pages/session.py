@@ -30,7 +30,6 @@ class SessionPages:
     answers: Answers
     assets: Assets
     wall: Callable[[], float]
-    """Unix seconds."""
     public_keys: Callable[[], bytes] | None = None
     """Those that verify assertions, where apps are sent some."""
     orchestrator: str | None = None

@@ -15,6 +15,7 @@ from gateway.core.access.answers import (
 if TYPE_CHECKING:
     from gateway.core.access.grants import Grant
     from shared.routes import Route, RouteTable
+    from shared.tokens import SessionClaims
 
 
 class Activity(Protocol):
@@ -137,10 +138,10 @@ def _judge_grant(
     return GRANT_REVOKED if is_revoked(grant, table) else None
 
 
-def is_revoked(grant: Grant, table: RouteTable) -> bool:
-    """Say whether *grant* has been withdrawn."""
+def is_revoked(held: Grant | SessionClaims, table: RouteTable) -> bool:
+    """Say whether what *held* allows has been withdrawn."""
     return table.is_revoked(
-        sid=grant.sid, jti=grant.jti, sub=grant.sub, kid=grant.kid, issued_at=grant.issued_at
+        sid=held.sid, jti=held.jti, sub=held.sub, kid=held.kid, issued_at=held.issued_at
     )
 
 

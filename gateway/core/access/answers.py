@@ -201,28 +201,38 @@ class JsonErrors:
         return Page("application/json", body)
 
 
+def answer_fields(refusal: Refusal, page: Page) -> list[tuple[str, str]]:
+    """Return the fields that *page* is sent with.
+
+    Every such answer forbids storing it and sniffing its type: it depends on who asked.
+    """
+    fields = [
+        ("Content-Type", page.content_type),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    if refusal.retry_after_seconds is not None:
+        fields.append(("Retry-After", str(refusal.retry_after_seconds)))
+    if refusal.status == 401:
+        fields.append(("WWW-Authenticate", 'Bearer realm="fumarole"'))
+    return [*fields, *page.fields]
+
+
 def write_answer(
     refusal: Refusal, page: Page, *, close: bool, head_only: bool = False, date: bytes = b""
 ) -> bytes:
     """Return *page* as the bytes of a complete HTTP/1.1 answer.
 
-    Every such answer forbids storing it and sniffing its type: it depends on who asked. *date* is
-    the whole field, see :class:`gateway.core.http.http_date.HttpDate`.
+    *date* is the whole field, see :class:`gateway.core.http.http_date.HttpDate`.
     """
     lines = [
         b"HTTP/1.1 %d %s" % (refusal.status, REASONS[refusal.status]),
-        b"Content-Type: %s" % page.content_type.encode("latin-1"),
         b"Content-Length: %d" % len(page.body),
-        b"Cache-Control: no-store",
-        b"X-Content-Type-Options: nosniff",
     ]
-    if refusal.retry_after_seconds is not None:
-        lines.append(b"Retry-After: %d" % refusal.retry_after_seconds)
+    fields = answer_fields(refusal, page)
+    lines += [f"{name}: {value}".encode("latin-1") for name, value in fields]
     if refusal.status == 405:
         lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-    if refusal.status == 401:
-        lines.append(b'WWW-Authenticate: Bearer realm="fumarole"')
-    lines += [f"{name}: {value}".encode("latin-1") for name, value in page.fields]
     if refusal.code == "bad_upgrade":
         # RFC 6455, section 4.4: the version that is understood here.
         lines.append(b"Sec-WebSocket-Version: 13")

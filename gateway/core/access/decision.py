@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
+from gateway.core.access.opening import is_for, make_grant
 from gateway.core.access.site import comes_from_here
 from shared.routes import Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
@@ -368,18 +369,9 @@ def _public(ask: Ask, route: Route, host: str, now: float) -> Decision:
 def _from_claims(
     claims: SessionClaims, route: Route, table: RouteTable, now: float
 ) -> Grant | Refusal:
-    here = (route.sid, route.job, route.rank, route.kind)
-    if (claims.sid, claims.job, claims.rank, claims.kind) != here:
+    if not is_for(claims, route):
         return REFUSALS["other_session"]
-    grant = Grant(
-        claims.sid,
-        claims.jti,
-        claims.kid,
-        claims.sub,
-        claims.mode,
-        claims.issued_at,
-        claims.grant_ends_at(now),
-    )
+    grant = make_grant(claims, now=now)
     if now >= grant.ends_at:
         return REFUSALS["grant_ended"]
     if is_revoked(grant, table):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
+from gateway.core.access.access_right import is_revoked
 from gateway.core.access.grants import Grant
 from shared.events import Head
 from shared.jose.jws import strict_json_object
@@ -150,12 +151,7 @@ def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: 
         OpeningRefused: ``other_session``, ``view_only``, ``session_expired``,
             ``session_closing``, ``grant_revoked``, ``grant_ended`` or ``bearer_only``.
     """
-    if (claims.sid, claims.job, claims.rank, claims.kind) != (
-        route.sid,
-        route.job,
-        route.rank,
-        route.kind,
-    ):
+    if not is_for(claims, route):
         raise OpeningRefused("other_session")
     if claims.mode == "view" and claims.kind == "web":
         raise OpeningRefused("view_only")
@@ -166,16 +162,16 @@ def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: 
         raise OpeningRefused("session_expired")
     if route.state == "closing":
         raise OpeningRefused("session_closing")
-    if table.is_revoked(
-        sid=claims.sid,
-        jti=claims.jti,
-        sub=claims.sub,
-        kid=claims.kid,
-        issued_at=claims.issued_at,
-    ):
+    if is_revoked(claims, table):
         raise OpeningRefused("grant_revoked")
     if claims.grant_ends_at(now) <= now:
         raise OpeningRefused("grant_ended")
+
+
+def is_for(claims: SessionClaims, route: Route) -> bool:
+    """Say whether *claims* are for the session of *route*, and for what it leads to."""
+    here = (route.sid, route.job, route.rank, route.kind)
+    return (claims.sid, claims.job, claims.rank, claims.kind) == here
 
 
 def check_since(claims: SessionClaims, since: float | None) -> None:

@@ -36,15 +36,6 @@ class ConnectionQuota:
         overload: At its last step there is no place for anybody.
     """
 
-    __slots__ = (
-        "_by_key",
-        "_known",
-        "_most",
-        "_most_unauthenticated",
-        "_overload",
-        "unauthenticated",
-    )
-
     def __init__(
         self,
         *,
