@@ -1,4 +1,13 @@
-"""How a gateway starts, serves and ends: what one process does, and each worker of several."""
+"""How a gateway starts, serves and ends: what one process does, and each worker of several.
+
+At its end nobody new comes in, those who ask are answered, and tunnels leave in turns. Browsers
+come back at once to whichever gateway is left. If all tunnels ended in one moment they would all
+come back in the next, so their ends are spread over the first half of the time there is.
+
+An idle connection may have a request on its way: proxies and browsers keep connections for their
+next one. It is answered, with ``Connection: close``, for a second; then idle connections close.
+(nginx's ``keepalive_min_timeout`` and HAProxy's ``idle-close-on-response`` are for the same.)
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 from prometheus_client.registry import Collector
@@ -16,9 +25,9 @@ from prometheus_client.registry import Collector
 from gateway.app import Gateway
 from gateway.bus.holder import RouteTableHolder
 from gateway.bus.measures import FollowedMeters, TableMeters
+from gateway.core.access.access_right import DRAINING
 from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.pages.assets import Assets
-from gateway.relay.draining import drain
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
 from gateway.settings import Address, Settings
@@ -26,12 +35,16 @@ from shared.metrics import make_ops_app, make_registry
 from shared.runtime.process import join_address, write_address_file
 from shared.runtime.serving import listen, listening
 
+if TYPE_CHECKING:
+    from gateway.live import Member
+
+log = logging.getLogger(__name__)
+
+
 FIRST_TABLE_SECONDS: Final = 10.0
 """For so long connections wait for the first table, while Redis answers."""
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _PAGES_SECONDS: Final = 1.0
-
-log = logging.getLogger(__name__)
 
 
 async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> None:
@@ -188,3 +201,56 @@ def announce(settings: Settings, sockets: Sequence[socket.socket], ops: Address)
     addresses = {"public": join_address(host, port), "ops": join_address(*ops)}
     log.info("listening", extra=addresses)
     write_address_file(settings.address_file, addresses)
+
+
+# Its end
+
+STEP_SECONDS: Final = 0.05
+IDLE_SECONDS: Final = 1.0
+"""Or a quarter of the time there is: for how long an idle connection may still be used."""
+LAST_SECONDS: Final = 0.5
+"""Of the time there is, or a tenth of it: for what is left to be closed, and to end by then."""
+
+
+async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) -> None:
+    """Return once nothing is open any more, after *seconds* at the latest.
+
+    Each connection closes with its next answer, an idle one after a moment. Tunnels, desktops and
+    terminals get 1001 in the first half.
+
+    Args:
+        path: Its listeners are closed already.
+        seconds: How long it may take.
+        random: From 0 to 1.
+    """
+    loop = path.parts.loop
+    began = loop.time()
+    path.drain()
+    log.info("draining", extra={"open": path.open})
+    turns = _Turns(until=began + seconds / 2, random=random)
+    enough = began + seconds - min(LAST_SECONDS, seconds / 10)
+    idle_until = began + min(IDLE_SECONDS, seconds / 4)
+    while (path.open or path.arriving) and loop.time() < enough:
+        if loop.time() >= idle_until:
+            idle_until = enough
+            path.close_idle()
+        path.parts.live.end(turns.due(path.tunnels(), loop.time()), DRAINING)
+        await asyncio.sleep(min(STEP_SECONDS, seconds))
+    if path.open:
+        log.warning("the time to drain is over", extra={"open": path.open})
+
+
+class _Turns:
+    """When each tunnel ends; one that comes later has less time."""
+
+    def __init__(self, *, until: float, random: Callable[[], float]) -> None:
+        self._until = until
+        self._random = random
+        self._at: dict[Member, float] = {}
+
+    def due(self, members: list[Member], now: float) -> list[Member]:
+        """Return those of *members* whose turn it is."""
+        for member in members:
+            if member not in self._at:
+                self._at[member] = now + self._random() * max(self._until - now, 0.0)
+        return [member for member in members if self._at[member] <= now]

@@ -16,8 +16,7 @@ from redis.asyncio import Redis
 
 from gateway.bus.head_poller import CALL_SECONDS
 from shared.bus import BusReader, Keys, Mark
-from shared.bus.connection import look_around, named_master
-from shared.bus.translation import translated
+from shared.bus.connection import look_around, named_master, translated
 from shared.errors import BusUnavailable
 from shared.events import Head
 

@@ -53,6 +53,8 @@ class Dialler:
         networks: Where targets may be; addresses that embed an IPv4 one (mapped, NAT64, 6to4,
             Teredo) are judged by that one as well.
         refused: Where none is, whatever wider network is allowed.
+        loop: Where connections live.
+        dial_seconds: For look-up and connecting together.
         trust: How ``https`` and ``wss`` targets are verified, see :func:`make_trust`; None for
             the system's authorities.
     """

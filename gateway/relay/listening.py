@@ -60,6 +60,7 @@ class Listener:
     turns, and leaves the next ones to the others for a moment while it is *over* its share.
 
     Args:
+        path: What serves them.
         sockets: Bound and listening; closed with this.
         tls: Returns the context that the next connection is secured with, None for plain ones.
         descriptors: Accepting pauses while this many are open, less a reserve; None for what the

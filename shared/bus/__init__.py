@@ -6,7 +6,7 @@ log of events and snapshots, subscribes, and marks tokens as used.
 
 - ``keys``: what is where.
 - ``urls``, ``connection``: the URL of one Redis, of Sentinels or of a Redis Cluster becomes a
-  client; ``translation``: what it raises becomes an error of ours.
+  client, and what it raises an error of ours.
 - ``scripts``: the three scripts in which everything is written.
 - ``publisher``, ``reader``: the two sides; ``signing``: what a publisher with a key signs.
 - ``reports``: what gateways tell the controller, for display; ``asks``: which grants it is to

@@ -12,8 +12,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from shared.bus.connection import translated
 from shared.bus.keys import Keys
-from shared.bus.translation import translated
 
 MOST_ASKS: Final = 10_000
 """In the stream; the oldest go first."""

@@ -11,12 +11,11 @@ from msgspec import UNSET, UnsetType
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from shared.bus.connection import is_sharded
+from shared.bus.connection import is_sharded, translated
 from shared.bus.keys import LOG_LENGTH, Keys
 from shared.bus.reader import read_place
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
-from shared.bus.translation import translated
 from shared.errors import PublishRefused
 from shared.events import (
     GrantRevoked,

@@ -11,9 +11,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
-from shared.bus.connection import is_sharded, look_around
+from shared.bus.connection import is_sharded, look_around, translated
 from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys
-from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import (
     Event,

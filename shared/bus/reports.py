@@ -7,8 +7,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from shared.bus.connection import translated
 from shared.bus.keys import Keys
-from shared.bus.translation import translated
 from shared.reports import (
     ACTIVITY_KEPT_SECONDS,
     MOST_PART_BYTES,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.relay.draining import drain
+from gateway.serving import drain
 from tests.gateway.relay.harness import (
     SID,
     SWITCH,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.limits.values import Limits
-from gateway.relay.draining import drain
+from gateway.serving import drain
 from tests.gateway.relay.harness import READ_SECONDS, SWITCH, Rig, request, upgrade
 from tests.gateway.relay.secured import secured
 
