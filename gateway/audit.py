@@ -174,7 +174,7 @@ Verified: TypeAlias = Grant | SessionClaims
 """Whom a signature has proved."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Trail:
     """Writes the gateway's audit records."""
 

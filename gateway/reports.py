@@ -221,7 +221,7 @@ _LOOKS: Final = 2000
 """Activities that are looked at before the loop turns: about 2 ms."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Reporter:
     """Reports what this process sees."""
 

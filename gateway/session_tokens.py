@@ -89,7 +89,7 @@ _MOST_MARKED: Final = 65536
 Use = Literal["open", "bearer"]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SessionTokens:
     """Verifies session tokens and sees to it that each opens once."""
 

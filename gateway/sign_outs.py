@@ -26,7 +26,7 @@ _AT_ONCE: Final = 100
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SignOuts:
     """Ends grants: here by *follower*, at the other workers, and by *asks* everywhere."""
 

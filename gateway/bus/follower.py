@@ -51,8 +51,10 @@ class Follower(RouteTableHolder):
         )
         self._reader = reader
         self._random = random
-        self._poller = HeadPoller(self, reader, clock=clock, monotonic=monotonic)
-        self._repairer = Repairer(self, reader, routes, monotonic=monotonic, random=random)
+        self._poller = HeadPoller(holder=self, reader=reader, clock=clock, monotonic=monotonic)
+        self._repairer = Repairer(
+            holder=self, reader=reader, routes=routes, monotonic=monotonic, random=random
+        )
 
     async def run(self) -> None:
         """Follow the bus until cancelled."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.bus.catch_up import release
@@ -37,45 +38,37 @@ def next_retry(pause: float) -> float:
     return min(pause * 2, _LAST_RETRY_SECONDS)
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class HeadPoller:
     """Looks at the head, and requests a repair when the table is behind it."""
 
-    def __init__(
-        self,
-        holder: RouteTableHolder,
-        reader: BusReader,
-        *,
-        clock: BusClock,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._holder = holder
-        self._catch_up = holder.catch_up
-        self._reader = reader
-        self._clock = clock
-        self._monotonic = monotonic
-        self._looked_at = float("-inf")
+    holder: RouteTableHolder
+    reader: BusReader
+    clock: BusClock
+    monotonic: Callable[[], float]
+    _looked_at: float = float("-inf")
 
     async def run(self) -> None:
         """Look until cancelled."""
         pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
         while True:
             await self._until_next_look(pause)
-            if self._clock.slept(self._monotonic()):
-                self._holder.note("slept")
-            began = self._monotonic()
+            if self.clock.slept(self.monotonic()):
+                self.holder.note("slept")
+            began = self.monotonic()
             found = await self._look_at_head()
-            answered = self._monotonic()
+            answered = self.monotonic()
             if found:
                 await self._until_repaired()
-            if max(answered - began, self._monotonic() - answered) > _ANSWER_SECONDS:
+            if max(answered - began, self.monotonic() - answered) > _ANSWER_SECONDS:
                 pause = 0.0
                 continue
             if found:
                 pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
             else:
                 pause, retry = retry, next_retry(retry)
-            self._clock.looked(self._monotonic())
-            self._holder.note_state()
+            self.clock.looked(self.monotonic())
+            self.holder.note_state()
 
     async def _until_repaired(self) -> None:
         """Let a repair that is under way go first, where this process was stopped.
@@ -83,29 +76,29 @@ class HeadPoller:
         It finds the bus alive: then a table that is a moment away must not cost anybody their
         session because the grace is over, and what was withdrawn must not be served until then.
         """
-        deadline = self._monotonic() + CALL_SECONDS
-        while self._catch_up.wanted is not None and not self._is_known():
-            if not await self._catch_up.reached_within(deadline - self._monotonic()):
+        deadline = self.monotonic() + CALL_SECONDS
+        while self.holder.catch_up.wanted is not None and not self._is_known():
+            if not await self.holder.catch_up.reached_within(deadline - self.monotonic()):
                 return
 
     def _is_known(self) -> bool:
         """Whether what is served is not older than what may be served anyway."""
-        lost = self._holder.bus in (Bus.LOST, Bus.CLOSED)
-        return not lost and not self._clock.slept(self._monotonic())
+        lost = self.holder.bus in (Bus.LOST, Bus.CLOSED)
+        return not lost and not self.clock.slept(self.monotonic())
 
     async def _until_next_look(self, pause: float) -> None:
-        now = self._monotonic()
-        due = min(self._looked_at + pause, self._holder.closing_at(now))
-        await self._catch_up.look_requested_within(due - now)
-        since = self._monotonic() - self._looked_at
+        now = self.monotonic()
+        due = min(self._looked_at + pause, self.holder.closing_at(now))
+        await self.holder.catch_up.look_requested_within(due - now)
+        since = self.monotonic() - self._looked_at
         if since < LOOK_SECONDS:
             await asyncio.sleep(LOOK_SECONDS - since)
 
     async def _look_at_head(self) -> bool:
         """Return whether the head is there and one that the table can reach."""
-        holder, catch_up = self._holder, self._catch_up
+        holder, catch_up = self.holder, self.holder.catch_up
         asking = catch_up.begin_look()
-        self._looked_at = now = self._monotonic()
+        self._looked_at = now = self.monotonic()
         before = holder.table.head if holder.table is not None else None
         head = await self._fetch_head()
         if head is None:
@@ -126,10 +119,10 @@ class HeadPoller:
         return True
 
     async def _fetch_head(self) -> Head | None:
-        holder = self._holder
+        holder = self.holder
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                head = await self._reader.head()
+                head = await self.reader.head()
         except (BusUnavailable, TimeoutError) as error:
             holder.note_trouble(str(error) or "Redis did not answer in time")
             return None
@@ -139,7 +132,7 @@ class HeadPoller:
         return head if self._is_believed(head) else None
 
     def _is_believed(self, head: Head) -> bool:
-        holder = self._holder
+        holder = self.holder
         holder.note_trouble(None)
         try:
             said = holder.policy.believe(head, holder.table)
@@ -153,9 +146,9 @@ class HeadPoller:
 
     def _compare(self, said: SignedHead) -> None:
         """Have the table read anew if, at the same place, it is not the one that was signed."""
-        holder, table = self._holder, self._holder.table
+        holder, table = self.holder, self.holder.table
         if table is None or (table.epoch, table.seq) != (said.epoch, said.seq):
             return
         if not holder.policy.is_proven_by(table, said):
             holder.note("unproven")
-            self._catch_up.request_repair(whole=True)
+            self.holder.catch_up.request_repair(whole=True)

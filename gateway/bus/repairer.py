@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.bus.head_policy import is_proven
@@ -37,30 +38,22 @@ _LOOKED_UP_AT_ONCE: Final = 5000
 _LONGEST_PAUSE_SECONDS: Final = 16.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Repairer:
     """Repairs the table whenever a repair is requested."""
 
-    def __init__(
-        self,
-        holder: RouteTableHolder,
-        reader: BusReader,
-        routes: RouteReader,
-        *,
-        monotonic: Callable[[], float],
-        random: Callable[[], float],
-    ) -> None:
-        self._holder = holder
-        self._catch_up = holder.catch_up
-        self._reader = reader
-        self._routes = routes
-        self._monotonic = monotonic
-        self._random = random
-        self._pause = 0.0
-        self._refused = ""
+    holder: RouteTableHolder
+    reader: BusReader
+    routes: RouteReader
+    monotonic: Callable[[], float]
+    random: Callable[[], float]
+    _pause: float = 0.0
+    _refused: str = ""
+    """The epoch that the pause is of."""
 
     async def run(self) -> None:
         """Repair until cancelled."""
-        holder, catch_up = self._holder, self._catch_up
+        holder, catch_up = self.holder, self.holder.catch_up
         while True:
             await catch_up.repair_requested()
             # Events under way get their time.
@@ -73,15 +66,15 @@ class Repairer:
 
     def _spread(self) -> float:
         """Return how long to wait, so that many followers do not take snapshots at once."""
-        table = self._holder.table
+        table = self.holder.table
         # Whoever waits is one request at one gateway, not all gateways at once.
-        if self._catch_up.is_awaited or table is None:
+        if self.holder.catch_up.is_awaited or table is None:
             return 0.0
-        return self._random() * len(table) / ROUTES_PER_SECOND
+        return self.random() * len(table) / ROUTES_PER_SECOND
 
     async def _read_log(self) -> bool:
         """Apply what the log holds after our seq; say whether the table has reached its head."""
-        holder, catch_up = self._holder, self._catch_up
+        holder, catch_up = self.holder, self.holder.catch_up
         table = holder.table
         if catch_up.is_whole_wanted:
             return False
@@ -90,7 +83,7 @@ class Repairer:
                 return False
             try:
                 async with asyncio.timeout(LOG_SECONDS):
-                    part = await self._reader.log_after(table.seq, most=self._part())
+                    part = await self.reader.log_after(table.seq, most=self._part())
             except (BusUnavailable, TimeoutError):
                 return False
             if not self._apply_log(part.events, table):
@@ -100,7 +93,7 @@ class Repairer:
 
     def _part(self) -> int:
         """Return how many events are read at once; each that is signed has to be checked."""
-        return _SIGNED_PART if is_proven(self._holder.table) else LOG_PART
+        return _SIGNED_PART if is_proven(self.holder.table) else LOG_PART
 
     def _apply_log(self, events: Iterable[bytes], table: RouteTable) -> bool:
         """Apply *events*, but those that have arrived meanwhile; say whether that led further."""
@@ -115,14 +108,14 @@ class Repairer:
             if event.seq <= table.seq:
                 moved = True
                 continue
-            if self._holder.advance_by(event, table, asked=True) is Outcome.REPAIR:
+            if self.holder.advance_by(event, table, asked=True) is Outcome.REPAIR:
                 return False
-            self._holder.note("log")
+            self.holder.note("log")
             moved = True
         return moved
 
     async def _exchange(self) -> None:
-        holder, catch_up = self._holder, self._catch_up
+        holder, catch_up = self.holder, self.holder.catch_up
         wanted = catch_up.wanted
         if self._pause and wanted is not None and wanted.epoch == self._refused:
             await catch_up.reached_within(self._pause)
@@ -130,8 +123,8 @@ class Repairer:
         try:
             with holder.arriving():
                 async with asyncio.timeout(SNAPSHOT_SECONDS):
-                    read_at = self._monotonic()
-                    snapshot = await self._reader.snapshot(self._believe)
+                    read_at = self.monotonic()
+                    snapshot = await self.reader.snapshot(self._believe)
                     if snapshot is not None:
                         await self._take(snapshot, read_at)
             self._pause = 0.0
@@ -146,15 +139,15 @@ class Repairer:
                 self._pause = min(max(1.0, self._pause * 2), _LONGEST_PAUSE_SECONDS)
 
     def _believe(self, head: Head) -> None:
-        self._holder.policy.believe(head, self._holder.table)
+        self.holder.policy.believe(head, self.holder.table)
         if head.epoch != self._refused:
             # Another one, which was signed as well: what was refused says nothing of it.
             self._refused, self._pause = head.epoch, 0.0
 
     async def _take(self, snapshot: Snapshot, read_at: float) -> None:
-        holder, old = self._holder, self._holder.table
+        holder, old = self.holder, self.holder.table
         said = holder.policy.believe(snapshot.head, old)
-        table = await load_table(snapshot, holder.policy.reader_of(said, self._routes), said)
+        table = await load_table(snapshot, holder.policy.reader_of(said, self.routes), said)
         holder.adopt(table, read_at=read_at)
         if said is not None and old is not None and is_proven(old):
             for number, sid in enumerate(list(old), 1):

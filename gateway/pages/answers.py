@@ -43,7 +43,7 @@ def expire_foreign(request: web.Request, answer: web.Response) -> None:
         answer.headers.add("Set-Cookie", line)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Answers:
     """Writes pages and refusals."""
 

@@ -51,7 +51,7 @@ class _Attempt:
     claims: SessionClaims | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class OpenPage:
     """Opens sessions."""
 

@@ -23,7 +23,7 @@ from gateway.pages.texts import title_of, words_of
 from gateway.relay.http.page_request import PageRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SessionPages:
     """Serves what belongs to one session, to whoever holds a grant to it."""
 

@@ -23,7 +23,7 @@ from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.sign_outs import SignOuts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SignOutPage:
     """Signs users out of one session."""
 

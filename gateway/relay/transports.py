@@ -1,4 +1,4 @@
-"""Flow control that does not mind a transport that is closing already; and how many there may be."""
+"""Flow control that does not mind a transport that is closing, and how many there may be."""
 
 from __future__ import annotations
 

@@ -74,12 +74,12 @@ class Asks:
     last: str | None
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AskWriter:
     """Adds to the stream."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
+    redis: Redis
+    keys: Keys
 
     async def add(self, sid: str, jti: str) -> None:
         """Ask that the grants of the token *jti* on the session *sid* are revoked.
@@ -88,17 +88,17 @@ class AskWriter:
             BusUnavailable: If Redis does not answer; then it may have been added all the same.
         """
         with translated():
-            await self._redis.xadd(
-                self._keys.asks, {"sid": sid, "jti": jti}, maxlen=MOST_ASKS, approximate=False
+            await self.redis.xadd(
+                self.keys.asks, {"sid": sid, "jti": jti}, maxlen=MOST_ASKS, approximate=False
             )
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AskReader:
     """Reads the stream."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
+    redis: Redis
+    keys: Keys
 
     async def after(self, position: str, *, limit: int) -> Asks:
         """Return the first *limit* entries after *position*, an entry's id.
@@ -107,7 +107,7 @@ class AskReader:
             BusUnavailable: If Redis does not answer.
         """
         with translated():
-            last, *entries = await self._redis.eval(_READ, 1, self._keys.asks, position, str(limit))
+            last, *entries = await self.redis.eval(_READ, 1, self.keys.asks, position, str(limit))
         return Asks(tuple(_ask(*entry) for entry in entries), last.decode() or None)
 
     async def forget(self, last: str) -> None:
@@ -117,7 +117,7 @@ class AskReader:
             BusUnavailable: If Redis does not answer.
         """
         with translated():
-            await self._redis.eval(_FORGET, 1, self._keys.asks, last)
+            await self.redis.eval(_FORGET, 1, self.keys.asks, last)
 
 
 def place_of(position: str) -> tuple[int, int]:

@@ -32,12 +32,12 @@ class BusStanding:
     used: str | None
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BusInspector:
     """Reads what stands in Redis of one session."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
+    redis: Redis
+    keys: Keys
 
     async def standing(self, sid: str, *, jti: str | None) -> BusStanding:
         """Return how the session *sid* and the token *jti* stand.
@@ -46,10 +46,10 @@ class BusInspector:
             BusUnavailable: If Redis does not answer.
         """
         with translated():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hgetall(self._keys.head)
-                pipe.hget(self._keys.routes, sid)
-                pipe.get(self._keys.used(jti or "-"))
+            async with self.redis.pipeline(transaction=True) as pipe:
+                pipe.hgetall(self.keys.head)
+                pipe.hget(self.keys.routes, sid)
+                pipe.get(self.keys.used(jti or "-"))
                 head, route, used = await pipe.execute()
         mark = used.decode(errors="replace")[:16] if jti is not None and used is not None else None
         return BusStanding(head=parse_head(head), route=route, used=mark)
@@ -61,9 +61,9 @@ class BusInspector:
             BusUnavailable: If Redis does not answer.
         """
         found: dict[str, GatewayReport] = {}
-        prefix, scanned = self._keys.gateway(""), 0
+        prefix, scanned = self.keys.gateway(""), 0
         with translated():
-            async for key in self._redis.scan_iter(match=_literal(prefix) + "*", count=_AT_ONCE):
+            async for key in self.redis.scan_iter(match=_literal(prefix) + "*", count=_AT_ONCE):
                 scanned += 1
                 name = key.decode(errors="replace").removeprefix(prefix)[:64]
                 report = await self._report(key)
@@ -75,7 +75,7 @@ class BusInspector:
 
     async def _report(self, key: bytes) -> GatewayReport | None:
         # Whoever may write there chooses the length.
-        raw = await self._redis.getrange(key, 0, MOST_REPORT_BYTES)
+        raw = await self.redis.getrange(key, 0, MOST_REPORT_BYTES)
         try:
             return _decode(raw)
         except msgspec.DecodeError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 HEARTBEAT_SECONDS: Final = 1.0
@@ -10,61 +9,40 @@ LOG_LENGTH: Final = 16384
 CALL_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
     """The names of one installation's keys; all are in one slot of a Redis Cluster."""
 
-    instance: str
+    __slots__ = ("_key", "asks", "events", "head", "instance", "log", "revoked", "routes", "store")
 
-    def _key(self, name: str) -> str:
-        return f"fumarole:{{{self.instance}}}:{name}"
-
-    @property
-    def routes(self) -> str:
+    def __init__(self, instance: str) -> None:
+        self.instance = instance
+        self._key = f"fumarole:{{{instance}}}:"
+        self.routes = f"{self._key}routes"
         """Hash: sid to route."""
-        return self._key("routes")
-
-    @property
-    def revoked(self) -> str:
+        self.revoked = f"{self._key}revoked"
         """Sorted set of revocations."""
-        return self._key("revoked")
-
-    @property
-    def head(self) -> str:
+        self.head = f"{self._key}head"
         """Hash: where the table stands."""
-        return self._key("head")
-
-    @property
-    def log(self) -> str:
+        self.log = f"{self._key}log"
         """Stream of the last events."""
-        return self._key("log")
-
-    @property
-    def events(self) -> str:
+        self.events = f"{self._key}events"
         """The channel."""
-        return self._key("events")
-
-    @property
-    def store(self) -> str:
+        self.store = f"{self._key}store"
         """From which store the table was published: its identity and revision then."""
-        return self._key("store")
+        self.asks = f"{self._key}asks"
+        """Stream of the grants that users have ended at gateways."""
 
     def used(self, jti: str) -> str:
         """How a token was first used."""
-        return self._key(f"used:{jti}")
+        return f"{self._key}used:{jti}"
 
     def gateway(self, name: str) -> str:
         """How a gateway process stands."""
-        return self._key(f"gateway:{name}")
+        return f"{self._key}gateway:{name}"
 
     def activity(self, sid: str) -> str:
         """What gateways saw of a session."""
-        return self._key(f"activity:{sid}")
-
-    @property
-    def asks(self) -> str:
-        """Stream of the grants that users have ended at gateways."""
-        return self._key("asks")
+        return f"{self._key}activity:{sid}"
 
     def pending(self, epoch: str) -> tuple[str, str]:
         """Return where the routes and the revocations of an epoch are filled in.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from redis.asyncio import Redis
@@ -41,6 +42,7 @@ return all
 """What is too long stays in Redis: whoever writes there chooses the length."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReportWriter:
     """Writes the reports of one gateway process.
 
@@ -48,10 +50,9 @@ class ReportWriter:
         name: The process'; no other process ever has the same.
     """
 
-    def __init__(self, redis: Redis, keys: Keys, name: str) -> None:
-        self._redis = redis
-        self._keys = keys
-        self._name = name
+    redis: Redis
+    keys: Keys
+    name: str
 
     async def write(self, report: bytes) -> None:
         """Say how this process stands.
@@ -60,7 +61,7 @@ class ReportWriter:
             BusUnavailable: If Redis does not answer, or does not let us.
         """
         with translated():
-            await self._redis.set(self._keys.gateway(self._name), report, ex=REPORT_KEPT_SECONDS)
+            await self.redis.set(self.keys.gateway(self.name), report, ex=REPORT_KEPT_SECONDS)
 
     async def write_activities(self, activities: Mapping[str, bytes]) -> None:
         """Write this process' part of the activities of these sessions, in one round trip.
@@ -69,20 +70,20 @@ class ReportWriter:
             BusUnavailable: If Redis does not answer; then nobody knows which were written.
         """
         with translated():
-            async with self._redis.pipeline(transaction=False) as pipe:
+            async with self.redis.pipeline(transaction=False) as pipe:
                 for sid, activity in activities.items():
-                    key = self._keys.activity(sid)
-                    pipe.hset(key, self._name, activity)
+                    key = self.keys.activity(sid)
+                    pipe.hset(key, self.name, activity)
                     pipe.expire(key, ACTIVITY_KEPT_SECONDS)
                 await pipe.execute()
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReportReader:
     """Reads what gateways report."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
+    redis: Redis
+    keys: Keys
 
     async def activities_of(self, sids: Sequence[str], *, now: float) -> dict[str, Activity]:
         """Return what gateways saw of sessions, :data:`ACTIVITIES_AT_ONCE` of them at most.
@@ -93,13 +94,13 @@ class ReportReader:
             BusUnavailable: If Redis does not answer.
         """
         with translated():
-            found = await self._redis.eval(
+            found = await self.redis.eval(
                 _PARTS,
                 len(sids),
-                *(self._keys.activity(sid) for sid in sids),
+                *(self.keys.activity(sid) for sid in sids),
                 str(MOST_PARTS),
                 str(MOST_PART_BYTES),
-                self._keys.gateway(""),
+                self.keys.gateway(""),
             )
         read = {sid: _activity(parts, now) for sid, parts in zip(sids, found, strict=True)}
         return {sid: activity for sid, activity in read.items() if activity is not None}

@@ -55,7 +55,7 @@ def follower_actions() -> set[str]:
     methods: dict[str, ast.AsyncFunctionDef | ast.FunctionDef] = {}
     for path, name in FOLLOWING.items():
         methods |= functions_of(path, name)
-    acting = ("_reader.", "table.apply", "table.revoke")
+    acting = ("_reader.", "reader.", "table.apply", "table.revoke")
     acts = {n for n, f in methods.items() if uses(f, *acting)} - LOCAL
     return acts | {"take"} & set(methods)
 

@@ -1,7 +1,7 @@
 """What browsers see of this gateway: scheme, base domain, port; and what follows from them.
 
-Sibling sessions are same-site to a browser, so that ``SameSite`` does not part them; where a request
-that our cookie authenticates may come from does (docs/session-token.md, "Where from").
+Sibling sessions are same-site to a browser, so that ``SameSite`` does not part them. What does is
+where a request that our cookie authenticates may come from (docs/session-token.md, "Where from").
 """
 
 from __future__ import annotations

@@ -43,10 +43,9 @@ def held(table: RouteTable | None) -> set[str]:
 class Unheard(Keys):
     """Keys by which what is published reaches nobody: everybody misses it."""
 
-    @property
-    def events(self) -> str:
-        """A channel without listeners."""
-        return "nobody-listens"
+    def __init__(self, instance: str) -> None:
+        super().__init__(instance)
+        self.events = "nobody-listens"
 
 
 def make_route(sid: str, **changes: Any) -> dict[str, Any]:

@@ -69,9 +69,9 @@ class Repairing:
         self._reached_within = h.holder.catch_up.reached_within
         h.holder.catch_up.reached_within = self._wait  # type: ignore[method-assign]  # noted, and at most a moment
         self.repairer = Repairer(
-            h.holder,
-            cast(BusReader, reader),
-            RouteReader(),
+            holder=h.holder,
+            reader=cast(BusReader, reader),
+            routes=RouteReader(),
             monotonic=lambda: h.uptime,
             random=lambda: self.random,
         )

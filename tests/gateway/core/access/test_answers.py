@@ -35,7 +35,7 @@ def test_an_answer_is_complete_and_never_stored() -> None:
     refusal = REFUSALS["session_starting"].saying("pulling")
     raw = write_answer(refusal, Page("text/plain", b"hi", (("X-A", "b"),)), close=True)
     assert raw == (
-        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n"
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n"
         b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nRetry-After: 2\r\n"
         b"X-A: b\r\nConnection: close\r\n\r\nhi"
     )
