@@ -16,6 +16,8 @@ from controller.volcano.names import is_tool
 from shared.runtime.serving import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
+CODINGS: Final = ("gzip", "deflate", "identity")
+"""Content codings that a body may have (RFC 9110, section 8.4)."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
@@ -41,15 +43,17 @@ ERRORS: Final[Mapping[str, ErrorKind]] = {
         409, "Others have these ids or links; nothing was done.", {"problems": [_PROBLEM]}
     ),
     "ending": ErrorKind(409, "The job is about to end."),
-    "key_reused": ErrorKind(409, "This key has added another number of seconds."),
+    "key_reused": ErrorKind(409, "This key was another call's."),
     "no_end": ErrorKind(409, "The job was given no time that could be extended."),
     "not_offered": ErrorKind(409, "The job's product does not offer that."),
     "not_started": ErrorKind(409, "This rank has not run yet."),
     "over": ErrorKind(409, "The job is over."),
+    "too_long": ErrorKind(409, "The job would have more time than any job has."),
     "forgotten": ErrorKind(410, "Some of these are not known any more.", {"through": 1841}),
     "gone": ErrorKind(410, "The pod is gone, and its log with it."),
     "too_large": ErrorKind(413, "The body is too large."),
     "not_json": ErrorKind(415, "The content type must be application/json."),
+    "unknown_coding": ErrorKind(415, "A body is sent as it is, or with gzip or deflate."),
     "invalid": ErrorKind(422, "1 problem; nothing was done", {"problems": [_PROBLEM]}),
     "internal": ErrorKind(500, "The request failed; its trace is logged."),
     "plugin_failed": ErrorKind(500, "A plugin failed."),
@@ -83,6 +87,8 @@ class ApiError(Exception):
 
 def error_headers(status: int) -> dict[str, tuple[str, str]]:
     """Return the headers that errors of *status* have: each one's value, and what it says."""
+    if status == 415:
+        return {"Accept-Encoding": (", ".join(CODINGS), "Content codings that a body may have.")}
     if status == 401:
         return {"WWW-Authenticate": ("Bearer", "What is needed.")}
     if status == 503:

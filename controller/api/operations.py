@@ -53,7 +53,7 @@ class Operation:
         """Return the code of every error that this call can be answered with."""
         codes = {"bad_request", "unauthorized", "internal", "store_unavailable", *self.errors}
         if self.body is not None:
-            codes |= {"bad_json", "too_large", "not_json", "invalid"}
+            codes |= {"bad_json", "too_large", "not_json", "unknown_coding", "invalid"}
         if self.query is not None or self.headers:
             codes.add("invalid")
         return codes | {"not_found"} if "{" in self.path else codes

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import HttpVersion11, web
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
-from controller.api.error_responses import ApiError, invalid
+from controller.api.error_responses import CODINGS, ApiError, invalid
 from controller.jobs.spec.problems import problems_of
 from shared.jose.jws import strict_json_object
 from shared.runtime.serving import refusal
@@ -50,11 +50,15 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     """Return the JSON object in the body.
 
     Raises:
-        ApiError: 413, 415, or 400 for what is no JSON object, repeats a key, breaks off, or is not
-            in the content coding that it names (RFC 9110, section 8.4).
+        ApiError: 413, 415 (also for a content coding), or 400 for what is no JSON object, repeats a
+            key, breaks off, or is not in the coding that it names (RFC 9110, section 8.4).
     """
     if request.content_type != "application/json":
         raise ApiError("not_json")
+    # aiohttp hands on what has a coding that it does not know as if it had none.
+    coding = ",".join(request.headers.getall("Content-Encoding", ()))
+    if (coding.lower() or "identity") not in CODINGS:
+        raise ApiError("unknown_coding")
     if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
         raise ApiError("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
     try:

@@ -6,10 +6,11 @@ no secret; who may use it is for the orchestrator's tokens to say.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.endpoints import link_host, ports_at
@@ -18,7 +19,7 @@ from controller.jobs.spec.problems import Problem
 from controller.jobs.tools.plans import tool_at
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
-from controller.store.instance import read_leadership
+from controller.store.instance import raise_revision, read_leadership, read_store_metadata
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
@@ -28,6 +29,7 @@ from controller.store.sessions.session_rows import (
     SessionFilter,
     end_session,
     find_session,
+    find_sessions,
     insert_session,
     make_sid,
     newest_sessions,
@@ -54,6 +56,10 @@ class SessionsRefused(FumaroleError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(f"{one.path}: {one.message}" for one in problems))
         self.problems = tuple(problems)
+
+
+class KeyReused(FumaroleError):
+    """The key is that of a call that opened other sessions; none was opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,13 @@ class SessionView:
     last_output_at: float | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
+
+
+class Opened(NamedTuple):
+    """Sessions, and whether this call has opened them."""
+
+    views: list[SessionView]
+    are_new: bool
 
 
 ActivitiesOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Activity]]]
@@ -168,18 +181,37 @@ class SessionService:
             SessionsRefused: With everything that is wrong.
             StoreUnavailable: If they could not be kept.
         """
+        return (await self.open_once(wanted)).views
+
+    async def open_once(self, wanted: Sequence[Wanted], *, key: str | None = None) -> Opened:
+        """Open a session for each, in order: all or none; with a known *key*, none is opened.
+
+        The sessions' identifiers follow from the key. So they are found again, as they are by
+        now, for as long as their records are kept.
+
+        Raises:
+            SessionsRefused: With everything that is wrong.
+            KeyReused: If another call had this key.
+            StoreUnavailable: If they could not be kept; with a key, asking again is safe.
+        """
         async with self._store.write() as transaction:
             # Held: a job that ends meanwhile must not be left with a session that does not.
             records = await hold_jobs(transaction, {one.job for one in wanted})
-            led = {_place_of(one) for one in wanted if tool_at(one.endpoint) is not None}
-            tools = await tools_at(transaction, led) if led else {}
-            sessions = self._make(wanted, records, tools)
-            for session in sessions:
+            sids = await _sids_of(transaction, key, len(wanted))
+            sessions = await _opened_before(transaction, wanted, sids)
+            are_new = not sessions
+            if are_new:
+                led = {_place_of(one) for one in wanted if tool_at(one.endpoint) is not None}
+                tools = await tools_at(transaction, led) if led else {}
+                sessions = self._make(wanted, records, tools)
+                if sids:
+                    sessions = list(map(_with_sid, sessions, sids))
+            for session in sessions if are_new else ():
                 await insert_session(transaction, session)
         for job_id in {session.job_id for session in sessions}:
             self._wake(job_id)
-        await self._until_published([session.sid for session in sessions])
-        return await self._views(sessions)
+        await self._until_published([one.sid for one in sessions if one.ended_at is None])
+        return Opened(await self._views(sessions), are_new)
 
     async def get(self, sid: str) -> SessionView | None:
         """Return the session, also one that has ended; None where there is none."""
@@ -390,6 +422,54 @@ class _Wrong(Exception):
         self.message = message
 
 
+async def _sids_of(transaction: Transaction, key: str | None, count: int) -> list[str]:
+    """Return the identifiers of *count* sessions that are opened with *key*, and one more."""
+    if key is None:
+        return []
+    # From here on of two calls with the same key the later one waits, whatever their jobs.
+    await raise_revision(transaction)
+    secret = (await read_store_metadata(transaction)).identity.encode()
+
+    def sid(index: int) -> str:
+        digest = hmac.digest(secret, f"{key} {index}".encode(), "sha256")
+        return make_sid(lambda size: digest[:size])
+
+    return [sid(index) for index in range(count + 1)]
+
+
+async def _opened_before(
+    transaction: Transaction, wanted: Sequence[Wanted], sids: Sequence[str]
+) -> list[Session]:
+    """Return the sessions that a call with the same key has opened, in order.
+
+    Raises:
+        KeyReused: If they are not those that are wanted now.
+    """
+    found = {one.sid: one for one in await find_sessions(transaction, sids)} if sids else {}
+    if not found:
+        return []
+    before = [found.get(sid) for sid in sids]
+    sessions = [one for one in before if one is not None]
+    same = before[-1] is None and len(sessions) == len(wanted)
+    if not same or not all(map(_is_as_wanted, sessions, wanted)):
+        raise KeyReused("another call had this key")
+    return sessions
+
+
+def _is_as_wanted(session: Session, wanted: Wanted) -> bool:
+    place = (session.job_id, session.rank, session.endpoint)
+    if place != (wanted.job, wanted.rank, wanted.endpoint):
+        return False
+    if wanted.kind is not None and (session.kind, session.port) != (wanted.kind, wanted.port):
+        return False
+    # What the endpoint allows besides is not asked again.
+    return _WAYS[session.clipboard] <= _WAYS[wanted.clipboard or "both"]
+
+
+def _with_sid(session: Session, sid: str) -> Session:
+    return replace(session, sid=sid)
+
+
 def _place_of(wanted: Wanted) -> ToolKey:
     """Return by what the tool is known to which the session is to lead."""
     return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
@@ -450,4 +530,4 @@ def host_of(sid: str, base_domain: str) -> str:
     return f"{sid}.{base_domain}"
 
 
-__all__ = ["SessionService", "SessionView", "SessionsRefused", "Wanted", "host_of"]
+__all__ = ["KeyReused", "SessionService", "SessionView", "SessionsRefused", "Wanted", "host_of"]

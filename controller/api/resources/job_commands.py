@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import Field
 
 from controller.api.audit import audit
-from controller.api.error_responses import ApiError, invalid, not_found
+from controller.api.error_responses import ApiError, not_found
+from controller.api.idempotency import IDEMPOTENCY_KEY, QUOTED_KEY, read_key
 from controller.api.operations import Operation
 from controller.api.request_bodies import WHOLE_NUMBER, read_model
 from controller.api.resources.jobs import JobView, view
 from controller.api.response_models import Extension
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.spec.problems import Problem
 from controller.jobs.submission.commands import CommandRefused, JobCommands
 from controller.store.jobs.job_rows import JobRecord
-
-IDEMPOTENCY_KEY = "Idempotency-Key"
-_LONGEST_KEY = 64
-_KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
-QUOTED_KEY: Final = f'^"*[!#-~]([!-~]{{0,{_LONGEST_KEY - 2}}}[!#-~])?"*$'
 
 
 class ExtendRequest(Strict):
@@ -47,12 +41,12 @@ class JobWishes:
         body=ExtendRequest,
         answer=Extension,
         headers={IDEMPOTENCY_KEY: QUOTED_KEY},
-        errors=("ending", "key_reused", "no_end", "not_offered", "over"),
+        errors=("ending", "key_reused", "no_end", "not_offered", "over", "too_long"),
     )
     async def extend(self, request: web.Request) -> web.Response:
         """Add time; simultaneous additions add up, and a call with a known key adds nothing."""
         asked = await read_model(request, ExtendRequest)
-        key = _key(request)
+        key = read_key(request)
         with _refusals():
             extended = await self._commands.extend(
                 request.match_info["id"], seconds=float(asked.seconds), key=key
@@ -118,15 +112,3 @@ def _refusals() -> Iterator[None]:
     except CommandRefused as error:
         message = str(error)
         raise ApiError(error.code, f"{message[:1].upper()}{message[1:]}.") from None
-
-
-def _key(request: web.Request) -> str | None:
-    given = request.headers.getall(IDEMPOTENCY_KEY, [])
-    if not given:
-        return None
-    # The draft's form is a quoted string; the quotes are no part of the key.
-    key = given[0].strip().strip('"')
-    if len(given) > 1 or not _KEY.fullmatch(key):
-        problem = f"should be one key of 1 to {_LONGEST_KEY} visible ASCII characters"
-        raise invalid([Problem(IDEMPOTENCY_KEY, problem)])
-    return key

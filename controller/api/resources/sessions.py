@@ -9,7 +9,8 @@ from aiohttp import web
 from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
-from controller.api.error_responses import invalid, not_found
+from controller.api.error_responses import ApiError, invalid, not_found
+from controller.api.idempotency import IDEMPOTENCY_KEY, QUOTED_KEY, read_key
 from controller.api.operations import Operation
 from controller.api.query_parameters import (
     DEFAULT_LIMIT,
@@ -24,7 +25,13 @@ from controller.api.request_bodies import MOST_ITEMS, is_given, read_model
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
-from controller.sessions.service import SessionService, SessionsRefused, SessionView, Wanted
+from controller.sessions.service import (
+    KeyReused,
+    SessionService,
+    SessionsRefused,
+    SessionView,
+    Wanted,
+)
 from controller.store.sessions.session_rows import SessionFilter
 from shared.routes import Clipboard
 
@@ -164,19 +171,24 @@ class SessionsResource:
         body=OpenRequest,
         answer=SessionAnswer,
         many=True,
-        statuses=(201,),
+        statuses=(201, 200),
+        headers={IDEMPOTENCY_KEY: QUOTED_KEY},
+        errors=("key_reused",),
     )
     async def open(self, request: web.Request) -> web.Response:
-        """Open sessions; one for each item, in order."""
+        """Open sessions, one for each item, in order; a call with a known key opens none."""
         asked = await read_model(request, OpenRequest)
         wanted = [Wanted(**item.model_dump()) for item in asked.items]
         try:
-            opened = await self._service.open(wanted)
+            opened = await self._service.open_once(wanted, key=read_key(request))
         except SessionsRefused as refused:
             raise invalid(refused.problems) from None
-        for one in opened:
+        except KeyReused:
+            raise ApiError("key_reused") from None
+        for one in opened.views if opened.are_new else ():
             audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
-        return web.json_response({"items": [view(one) for one in opened]}, status=201)
+        shown = {"items": [view(one) for one in opened.views]}
+        return web.json_response(shown, status=201 if opened.are_new else 200)
 
     @Operation(
         "GET",

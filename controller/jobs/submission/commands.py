@@ -32,6 +32,8 @@ from shared.errors import FumaroleError
 
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")
 OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no funds for it any more")
+LONGEST_SECONDS: Final = 1e10
+"""How much time a job has in all, at most: the end is a time that plugins may return, too."""
 _KEY_BYTES: Final = 16
 _TOGETHER: Final = 100
 _ANYTHING: Final = Catalogue()
@@ -186,7 +188,7 @@ class JobCommands:
 
         Raises:
             WishRefused: If it is over or about to be, has no end, its product offers no more time,
-                or *key* was another addition's.
+                *key* was another addition's, or nobody's time lasts that long.
         """
         async with self._held(job_id) as (transaction, record):
             if record is None:
@@ -203,9 +205,11 @@ class JobCommands:
                 raise CommandRefused("not_offered", "the job's product offers no more time")
             if record.allocated_seconds is None:
                 raise CommandRefused("no_end", "the job was given no time that could be extended")
+            more = record.allocated_seconds + seconds
+            if more > LONGEST_SECONDS:
+                raise CommandRefused("too_long", "the job would have more than 300 years")
             now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
             await add_extension(transaction, job_id, name, seconds=seconds, now=now)
-            more = record.allocated_seconds + seconds
             return Extended(
                 await tell_job(transaction, record, now=now, allocated_seconds=more), added=True
             )

@@ -109,6 +109,24 @@ async def test_a_body_in_another_coding_than_it_names_is_refused(api: Api, data:
     assert "Content-Encoding" in body["message"]
 
 
+@pytest.mark.parametrize("coding", ["compress", "x-none", "gzip, gzip"])
+async def test_a_coding_that_is_not_known_is_refused_with_those_that_are(
+    api: Api, coding: str
+) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    answer = await api.client.post("/v1/jobs", data=b'{"items":[]}', headers=headers)
+    assert (answer.status, (await answer.json())["code"]) == (415, "unknown_coding")
+    assert answer.headers["Accept-Encoding"] == "gzip, deflate, identity"
+
+
+@pytest.mark.parametrize("coding", ["identity", "Deflate", ""])
+async def test_a_coding_that_is_known_is_taken(api: Api, coding: str) -> None:
+    data = zlib.compress(b"{}") if coding == "Deflate" else b"{}"
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    answer = await api.client.post("/v1/jobs", data=data, headers=headers)
+    assert answer.status == 422
+
+
 async def test_a_body_that_breaks_off_is_no_failure_of_ours() -> None:
     payload = aiohttp.StreamReader(Mock(), 2**16, loop=asyncio.get_running_loop())
     payload.feed_data(b'{"items":[')

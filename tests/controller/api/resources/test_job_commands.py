@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.pipeline.hook_results import due_time
 from controller.store.jobs.job_rows import find_job, move_job
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import make_job, submit
@@ -50,6 +51,17 @@ async def test_a_call_that_is_repeated_with_its_key_adds_once(api: Api) -> None:
     assert {answer["time_allocation_seconds"] for _, answer in answers} == {110}
     status, refused = await post(api, "j1/extend", {"seconds": 11}, **key)
     assert (status, refused["code"]) == (409, "key_reused")
+
+
+async def test_no_job_has_more_time_than_a_plugin_may_name_the_end_of(api: Api) -> None:
+    await submit(api, make_job(time_allocation_seconds=100))
+    most = [await post(api, "j1/extend", {"seconds": 10**9}) for _ in range(10)]
+    assert [status for status, _ in most] == [200] * 9 + [409]
+    assert most[-1][1]["code"] == "too_long"
+    await change(api, started_at=time.time())
+    shown = await (await api.client.get("/v1/jobs/j1")).json()
+    assert due_time(shown["expires_at"]) == shown["expires_at"]
+    assert shown["time_allocation_seconds"] == 9 * 10**9 + 100
 
 
 @pytest.mark.parametrize("key", ["x" * 65, "", '""', "a b", "a\u00e9"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -31,6 +32,61 @@ async def jobs(api: Api) -> None:
 async def open_sessions(api: Api, *items: Any) -> tuple[int, dict[str, Any]]:
     answer = await api.client.post("/v1/sessions", json={"items": list(items)})
     return answer.status, await answer.json()
+
+
+async def open_with(api: Api, key: str, *items: Any) -> tuple[int, dict[str, Any]]:
+    headers = {"Idempotency-Key": key}
+    answer = await api.client.post("/v1/sessions", json={"items": list(items)}, headers=headers)
+    return answer.status, await answer.json()
+
+
+async def test_a_call_that_is_repeated_with_its_key_opens_once(api: Api) -> None:
+    lab = {"job": "j1", "rank": 1, "endpoint": "lab"}
+    shell = {"job": "j2", "rank": 0, "kind": "terminal", "clipboard": "in"}
+    answers = await asyncio.gather(*(open_with(api, '"a-1"', lab, shell) for _ in range(4)))
+    assert sorted(status for status, _ in answers) == [200, 200, 200, 201]
+    sids = [one["sid"] for one in answers[0][1]["items"]]
+    assert {str(answer) for _, answer in answers} == {str(answers[0][1])}
+    # Ended sessions are shown as they are, also those of a job that takes no more.
+    await api.client.delete(f"/v1/sessions/{sids[0]}")
+    await api.client.delete("/v1/jobs/j1")
+    status, answer = await open_with(api, "a-1", lab, shell)
+    assert (status, [one["sid"] for one in answer["items"]]) == (200, sids)
+    assert [one["state"] for one in answer["items"]] == ["ended", "starting"]
+    # Another key, and none, opens others.
+    for other in (await open_with(api, "a-2", shell), await open_sessions(api, shell)):
+        assert other[0] == 201
+        assert other[1]["items"][0]["sid"] not in sids
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"endpoint": "lab"}],
+        [{"endpoint": "lab"}, {"endpoint": "desk"}, {"endpoint": "lab"}],
+        [{"endpoint": "desk"}, {"endpoint": "lab"}],
+        [{"endpoint": "lab", "rank": 1}, {"endpoint": "desk"}],
+        [{"endpoint": "lab"}, {"endpoint": "desk", "clipboard": "none"}],
+        [{"endpoint": "lab"}, {"kind": "vnc", "port": 5900}],
+    ],
+)
+async def test_a_key_is_one_calls(api: Api, items: list[dict[str, Any]]) -> None:
+    first = [{"job": "j1", "endpoint": name} for name in ("lab", "desk")]
+    assert (await open_with(api, "k", *first))[0] == 201
+    status, refused = await open_with(api, "k", *({"job": "j1"} | one for one in items))
+    assert (status, refused["code"]) == (409, "key_reused")
+
+
+async def test_two_calls_at_once_with_one_key_and_other_jobs_open_one(api: Api) -> None:
+    shells = [{"job": job, "kind": "terminal"} for job in ("j1", "j2")]
+    answers = await asyncio.gather(*(open_with(api, "k", one) for one in shells))
+    assert sorted(status for status, _ in answers) == [201, 409]
+
+
+async def test_a_call_that_was_refused_may_be_made_again_with_its_key(api: Api) -> None:
+    assert (await open_with(api, "k", {"job": "j3", "kind": "terminal"}))[0] == 422
+    await submit(api, make_job("j3"))
+    assert (await open_with(api, "k", {"job": "j3", "kind": "terminal"}))[0] == 201
 
 
 async def open_one(api: Api, **item: Any) -> str:
