@@ -59,7 +59,8 @@ log = logging.getLogger(__name__)
 COMPANION_KINDS: Final[dict[str, Kind]] = {
     kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
 }
-_COMMAND: Final = "command"
+_COMMANDS: Final = ("command", "command-2")
+"""Of somebody else's Command nobody knows whether it is ever done: then the second name is ours."""
 PODS_AT_ONCE: Final = 16
 PRIORITY_SECONDS: Final = 2.0
 PRIORITY_GOOD_SECONDS: Final = 300.0
@@ -104,7 +105,7 @@ class JobObjects:
         """Return the job's VolcanoJob: made now, or by an earlier try.
 
         Raises:
-            NameTaken: If there is one that is not this job's.
+            NameTaken: If there is one that is not this job's, or an admission webhook makes it so.
             KubeError: If it cannot be made.
         """
         wanted = plan.volcano_job
@@ -116,7 +117,24 @@ class JobObjects:
                 raise NameTaken(f"a VolcanoJob {wanted.name} of somebody else is there") from None
             if made["metadata"].get("annotations", {}).get(ATTEMPT_ANNOTATION) != _attempt(wanted):
                 raise Unavailable("the VolcanoJob of another attempt is still there") from None
+        else:
+            await self._take_back_unlabelled(made, plan.job.id)
         return read_job(made)
+
+    async def _take_back_unlabelled(self, made: Object, job_id: str) -> None:
+        """Remove what was just made if the cluster has changed our labels: nobody would see it.
+
+        Raises:
+            NameTaken: If that was so.
+            KubeError: If it cannot be removed.
+        """
+        if self._is_ours(made, job_id):
+            return
+        metadata = made["metadata"]
+        await self._kube.delete(
+            VCJOBS, metadata["name"], metadata["namespace"], uid=metadata["uid"]
+        )
+        raise NameTaken("the cluster changes the labels by which its VolcanoJob is known")
 
     async def _made_before(self, plan: Plan, refusal: KubeError) -> Object:
         """Return the VolcanoJob that is there; raise the *refusal* to make it if none is."""
@@ -143,16 +161,22 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be asked.
         """
-        metadata = {
-            "name": companion_name(job_id, _COMMAND),
-            "labels": labels_of(self._instance, job_id),
-            # Volcano does not compare UIDs: a command that is left over must not outlive its job.
-            "ownerReferences": [_owned_by(job)],
-        }
         target = {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
-        body = {"metadata": metadata, "action": action, "target": target, "reason": "asked"}
-        with suppress(AlreadyExists):
-            await self._kube.create(COMMANDS, body, job.namespace)
+        for what in _COMMANDS:
+            metadata = {
+                "name": companion_name(job_id, what),
+                "labels": labels_of(self._instance, job_id),
+                # Volcano does not compare UIDs: what is left over must not outlive its job.
+                "ownerReferences": [_owned_by(job)],
+            }
+            body = {"metadata": metadata, "action": action, "target": target, "reason": "asked"}
+            try:
+                await self._kube.create(COMMANDS, body, job.namespace)
+            except AlreadyExists:
+                if await self._has_command(job_id, job.namespace, what) is None:
+                    continue
+            return
+        raise Unavailable("Commands of somebody else have our names")
 
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
         """Remove a command of ours that was not done: it would hit the next attempt.
@@ -162,14 +186,27 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be removed.
         """
-        name = companion_name(job_id, _COMMAND)
         async with self._while_there(namespace):
-            found = await self._kube.get(COMMANDS, name, namespace)
-            if not self._is_ours(found, job_id):
-                log.warning("a Command of somebody else has our name", extra={"job": job_id})
-                return
-            with suppress(Conflict):  # the name is another object's by now
-                await self._kube.delete(COMMANDS, name, namespace, uid=found["metadata"]["uid"])
+            for what in _COMMANDS:
+                uid = await self._has_command(job_id, namespace, what)
+                if uid is not None:
+                    with suppress(Conflict):  # the name is another object's by now
+                        name = companion_name(job_id, what)
+                        await self._kube.delete(COMMANDS, name, namespace, uid=uid)
+                    return
+
+    async def _has_command(self, job_id: str, namespace: str, what: str) -> str | None:
+        """Return the uid of our command; None where it is somebody else's.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        found = await self._kube.get(COMMANDS, companion_name(job_id, what), namespace)
+        if self._is_ours(found, job_id):
+            uid: str = found["metadata"]["uid"]
+            return uid
+        log.warning("a Command of somebody else has our name", extra={"job": job_id})
+        return None
 
     async def remove_volcano_job(
         self, namespace: str, name: str, uid: str, *, shown: bool = True

@@ -193,6 +193,33 @@ async def test_a_command_is_withdrawn_if_it_is_ours(
     await both.admin.merge(COMMANDS, name, {"metadata": {"finalizers": None}}, "jobs")
 
 
+async def test_a_job_is_stopped_though_somebody_elses_command_has_our_name(
+    both: Both, cluster: JobObjects, instance: str
+) -> None:
+    job = await make_vcjob(both.admin, "taken", instance)
+    metadata = {"name": "j-taken.command", "finalizers": ["example.com/held"]}
+    target = {"kind": "Job", "name": "j-none"}
+    body = {"metadata": metadata, "action": "AbortJob", "target": target}
+    await both.admin.create(COMMANDS, body, "jobs")
+    await cluster.command("taken", job, "AbortJob")
+
+    async def is_stopped() -> bool:
+        found = await both.admin.get(VCJOBS, job.name, "jobs")
+        return bool(found["status"]["state"]["phase"] == "Aborted")
+
+    await eventually(is_stopped)
+    # What Volcano has not done is withdrawn under that name too.
+    labels = {INSTANCE_LABEL: instance, JOB_LABEL: "taken"}
+    second = {**body, "metadata": {**metadata, "name": "j-taken.command-2", "labels": labels}}
+    await both.admin.create(COMMANDS, second, "jobs")
+    deleted = AsyncMock(wraps=both.kube.delete)
+    with patch.object(both.kube, "delete", deleted):
+        await cluster.withdraw_command("taken", "jobs")
+    assert [call.args[1] for call in deleted.await_args_list] == ["j-taken.command-2"]
+    for name in ("j-taken.command", "j-taken.command-2"):
+        await both.admin.merge(COMMANDS, name, {"metadata": {"finalizers": None}}, "jobs")
+
+
 async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
     both: Both, cluster: JobObjects
 ) -> None:
@@ -268,6 +295,32 @@ async def test_what_was_made_is_found_where_it_has_filled_a_quota(
 
 
 # The VolcanoJob
+
+
+@pytest.mark.parametrize("left", [{}, {INSTANCE_LABEL: "another"}, {INSTANCE_LABEL: "test"}])
+async def test_a_volcano_job_that_admission_labels_anew_is_taken_back(
+    both: Both, left: dict[str, str]
+) -> None:
+    # As a policy engine does that keeps labels to a list: by its labels alone it is ever seen.
+    create = both.kube.create
+
+    async def admitted(kind: Kind, body: dict[str, Any], namespace: str) -> dict[str, Any]:
+        return await create(
+            kind, {**body, "metadata": {**body["metadata"], "labels": left}}, namespace
+        )
+
+    plan = await make_pipeline().plan(make_job(id="relabelled"))
+    with patch.object(both.kube, "create", admitted), pytest.raises(NameTaken, match="labels"):
+        await JobObjects(both.kube, instance="test").ensure_volcano_job(plan)
+
+    async def is_gone() -> bool:
+        try:
+            await both.admin.get(VCJOBS, "j-relabelled", "jobs")
+        except NotFound:
+            return True
+        return False
+
+    await eventually(is_gone)
 
 
 async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
