@@ -66,6 +66,7 @@ from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.progress.hook_runs import blocked_calls
 from controller.store.news import UpdateNews
+from controller.store.probing import StoreProbe
 from controller.store.vault import Vault
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
@@ -107,6 +108,10 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         stalls = LoopStalls(registry)
         watchdog = Watchdog(border, store_url=settings.store_url, metrics=stalls)
         tasks.start(watchdog.run())
+        probe = StoreProbe(store)
+        process.problems.append(probe.problems)
+        process.degraded.append(probe.degraded)
+        tasks.start(probe.run())
         leading, news = None, UpdateNews(store)
         if "api" in settings.roles or settings.webhooks:
             tasks.start(news.hear())

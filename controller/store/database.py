@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import secrets
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -23,15 +24,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from controller.store import postgresql as postgresql_url
 from controller.store import sqlite as sqlite_driver
 from controller.store import tables
-from controller.store.errors import LeadershipLost, StoreUnavailable, TableIsBusy
+from controller.store.errors import LeadershipLost, StoreFull, StoreUnavailable, TableIsBusy
 from controller.store.migrations import migrate
 
-# SQLSTATE: connections, resources, an operator's intervention, a system error (PostgreSQL's
-# documentation, appendix "Error Codes") ...
-_PASSING_CLASSES: Final = ("08", "53", "57", "58")
-# ... and serialization failure, deadlock, lock not available, read-only (a standby).
+# SQLSTATE: connections, a password that is being changed, resources, an operator's intervention, a
+# system error, an internal error (PostgreSQL's documentation, appendix "Error Codes") ...
+_RESOURCES: Final = "53"
+_PASSING_CLASSES: Final = ("08", "28", _RESOURCES, "57", "58", "XX")
+# ... and serialization failure, deadlock, lock not available, a database that is being restored, a
+# transaction that the server's limits have ended, read-only (a standby).
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_PASSING_STATES: Final = frozenset({"40001", "40P01", _LOCK_NOT_AVAILABLE, "25006"})
+_READ_ONLY: Final = "25006"
+_PASSING_STATES: Final = frozenset(
+    {"40001", "40P01", _LOCK_NOT_AVAILABLE, "3D000", "25P03", "25P04", _READ_ONLY}
+)
 
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
@@ -50,9 +56,22 @@ _POSTGRESQL: Final[Json] = {
     "server_settings": {
         "idle_in_transaction_session_timeout": "5000",
         "lock_timeout": "10000",
+        # Whatever is the server's own: what takes longer is given up after 30 s.
+        "statement_timeout": "30000",
         "application_name": "fumarole",
         **_NOTICE_DEAD_PEERS,
     },
+}
+# Between two transactions a pooler gives the session to others, and it takes no settings for one.
+_FOR_POOLERS: Final[Json] = {
+    "statement_cache_size": 0,
+    "server_settings": {"application_name": "fumarole"},
+}
+
+_LIMITS: Final[Json] = {
+    name: value
+    for name, value in _POSTGRESQL["server_settings"].items()
+    if name.endswith("_timeout")
 }
 
 _TERM: Final = sa.select(tables.leadership.c.term)
@@ -76,7 +95,9 @@ _END_HOLDERS: Final = sa.text(
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND classid = :one AND objid = :other AND objsubid = 2"
 ).bindparams(one=_FENCE[0], other=_FENCE[1])
-# A lock that only a server gives that can be written to, and for which nobody waits.
+# A lock that only a server gives that can be written to, and for which nobody waits. SQLite's write
+# lock is given for a full disk too.
+_TOUCH: Final = sa.update(tables.leadership).values(term=tables.leadership.c.term)
 _PROBE: Final = sa.select(tables.leadership.c.term).with_for_update(read=True, key_share=True)
 # By itself PostgreSQL shows each statement of a transaction another state of the store: a revision
 # that is read after the rows may be of a change that is not among them.
@@ -93,11 +114,12 @@ _MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this 
 _FOR_MIGRATIONS: Final[Json] = {
     "timeout": 10,
     "command_timeout": None,
-    "server_settings": {
-        "lock_timeout": "0",
-        "application_name": "fumarole",
-        **_NOTICE_DEAD_PEERS,
-    },
+    "server_settings": {"application_name": "fumarole", **_NOTICE_DEAD_PEERS},
+}
+_WITHOUT_LIMITS: Final[Json] = {
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "0",
+    "statement_timeout": "0",
 }
 # Whoever waits for a table has everybody wait who comes after: not for long, but again and again.
 _WAIT_SHORTLY: Final = sa.text("SET LOCAL lock_timeout = '5s'")
@@ -118,9 +140,11 @@ class Store:
         self._url = url
         self._engine = _make_engine(url)
         self._sqlite = self._engine.dialect.name == "sqlite"
+        self._pooled = not self._sqlite and postgresql_url.is_pooled(sa.make_url(url))
         self.name = secrets.token_hex(8)
         """Tells what this process writes from what others do."""
         self._wrote_at: float | None = None
+        self._full: tuple[float, str] | None = None
         self.followers: list[Callable[[], None]] = []
         """Called when a transaction of this process has committed updates for orchestrators."""
         # SQLite has one writer; waiting here is cheaper than on its file lock.
@@ -130,6 +154,11 @@ class Store:
     def is_for_one(self) -> bool:
         """Whether all of its processes are on one machine, so that one controller is enough."""
         return self._sqlite
+
+    @property
+    def tells(self) -> bool:
+        """Whether other processes can be heard to write: not with SQLite, nor behind a pooler."""
+        return not self._sqlite and not self._pooled
 
     async def open(self) -> None:
         """Make the tables what this version needs; one process at a time does it.
@@ -160,6 +189,7 @@ class Store:
     async def _migrate(self, engine: AsyncEngine) -> None:
         with _translated():
             async with engine.begin() as connection:
+                await connection.execute(_local(_WITHOUT_LIMITS))
                 await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
                 await connection.execute(_WAIT_SHORTLY)
                 try:
@@ -195,12 +225,14 @@ class Store:
             StoreUnavailable: If the database does not answer; nothing was written.
         """
         updates: list[bool] = []
-        with _translated():
+        with self._noting_what_lacks(), _translated():
             async with self._one_writer(), self._engine.connect() as connection:
                 await connection.execution_options(
                     fumarole_writes=True, fumarole_writer=self.name, fumarole_updates=updates
                 )
                 async with connection.begin():
+                    if self._pooled:
+                        await connection.execute(_local(_LIMITS))
                     yield connection
         self._wrote_at = time.monotonic()
         if updates:
@@ -212,14 +244,28 @@ class Store:
         """For how long no writing transaction has succeeded; for ever, before the first one."""
         return inf if self._wrote_at is None else time.monotonic() - self._wrote_at
 
+    def refusals(self, seconds: float) -> tuple[str, ...]:
+        """Return what the store has said that it lacked, in the last *seconds*."""
+        if self._full is None or time.monotonic() - self._full[0] >= seconds:
+            return ()
+        return (self._full[1],)
+
+    @contextmanager
+    def _noting_what_lacks(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreFull as error:
+            self._full = time.monotonic(), str(error)
+            raise
+
     async def probe(self) -> None:
-        """Find out whether the store can be written to; nothing is.
+        """Find out whether the store can be written to; nothing is changed.
 
         Raises:
             StoreUnavailable: If it cannot.
         """
         async with self.write() as transaction:
-            await transaction.execute(_TERM if self._sqlite else _PROBE)
+            await transaction.execute(_TOUCH if self._sqlite else _PROBE)
 
     @asynccontextmanager
     async def lead(self, term: int) -> AsyncIterator[Transaction]:
@@ -288,6 +334,11 @@ async def close_fence(transaction: Transaction) -> None:
         await transaction.execute(_CLOSE_FENCE)
 
 
+def _local(settings: Json) -> sa.Select[Any]:
+    """Return the statement by which *settings* hold until the transaction ends."""
+    return sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items()))
+
+
 def _waited_in_vain(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE
 
@@ -319,7 +370,15 @@ def _translated() -> Iterator[None]:
             raise
         # The cause alone: the statement's parameters hold what is not for logs.
         cause = error.orig if isinstance(error, DBAPIError) else error
+        if _is_full(cause):
+            raise StoreFull(f"the database is out of resources: {cause}") from None
         raise StoreUnavailable(f"the database does not answer: {cause}") from None
+
+
+def _is_full(cause: object) -> bool:
+    state = getattr(cause, "sqlstate", None) or ""
+    full = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return full or state.startswith(_RESOURCES)
 
 
 def _is_worth_another_try(error: DBAPIError) -> bool:
@@ -338,19 +397,32 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
     if parsed.drivername == "sqlite":
         parsed = parsed.set(drivername=sqlite_driver.DRIVER)
     arguments: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if parsed.get_backend_name() in postgresql_url.SCHEMES:
+        pooled = postgresql_url.is_pooled(parsed)
         parsed, arguments = postgresql_url.for_driver(parsed)
-        arguments |= limits
+        arguments |= {**limits, **_FOR_POOLERS} if pooled else limits
+        # Whatever the server's default is: what is written is guarded by locks.
+        options["isolation_level"] = "READ COMMITTED"
     # Parameters hold specs and sealed secrets: they are in no log and no error.
     engine = create_async_engine(
         parsed,
         hide_parameters=True,
         json_deserializer=_read_json,
         connect_args=arguments,
+        **options,
     )
     if parsed.get_backend_name() == "sqlite":
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    else:
+        sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
     return engine
+
+
+def _leave_standby(context: sa.ExceptionContext) -> None:
+    """Give up all connections where one leads to a standby: new ones may lead to the primary."""
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
 
 
 def _read_json(text: str) -> Any:

@@ -3,6 +3,7 @@
 FumaroleError
 └── StoreError
     ├── StoreUnavailable   the database could not be asked, or did not answer in time
+    │   ├── StoreFull      it has run out of space, memory or connections
     │   └── TableIsBusy    a table that is to be changed is in use
     ├── AlreadyThere       another call has added a job of this id meanwhile
     └── LeadershipLost     another controller leads: nothing was written
@@ -19,6 +20,10 @@ class StoreError(FumaroleError):
 
 class StoreUnavailable(StoreError):
     """The database could not be asked; in a writing transaction nothing was written."""
+
+
+class StoreFull(StoreUnavailable):
+    """The database has run out of space, memory or connections; smaller writes may succeed."""
 
 
 class TableIsBusy(StoreUnavailable):

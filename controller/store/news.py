@@ -51,7 +51,7 @@ class UpdateNews:
 
 async def hear_others(store: Store, told: Callable[[], None], *, channel: str = CHANGED) -> None:
     """Call *told* whenever another process may have written something; never return."""
-    if store.is_for_one:
+    if not store.tells:
         await asyncio.Event().wait()
     while True:
         try:

@@ -42,7 +42,8 @@ _IN_STRING: Final = {
     "options": "PGOPTIONS",
 }
 """What it takes in a connection string alone."""
-_DRIVERS: Final = frozenset({"async_fallback", "direct_tls", "prepared_statement_cache_size"})
+_PREPARED: Final = "prepared_statement_cache_size"
+_DRIVERS: Final = frozenset({"async_fallback", "direct_tls", _PREPARED})
 """What only SQLAlchemy and asyncpg know."""
 _MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
@@ -74,6 +75,14 @@ def problem_of(url: str) -> str | None:
         if name in _CHOICES and str(value).replace("_", "-") not in _CHOICES[name]:
             return f"parameter {name} is none of {', '.join(_CHOICES[name])}"
     return None
+
+
+def is_pooled(url: sa.URL) -> bool:
+    """Say whether a pooler may give each transaction another session (PgBouncer's ``transaction``).
+
+    Whoever wants no prepared statements has one, as SQLAlchemy's documentation has it.
+    """
+    return url.query.get(_PREPARED) == "0"
 
 
 def for_driver(url: sa.URL) -> tuple[sa.URL, dict[str, Any]]:

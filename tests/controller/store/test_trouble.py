@@ -1,0 +1,154 @@
+"""What PostgreSQL refuses, and for how long: its errors are raised by itself, on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import sqlalchemy as sa
+
+from controller.store import database, probing, tables
+from controller.store.database import Store
+from controller.store.errors import StoreFull, StoreUnavailable
+from controller.store.instance import ensure_position, raise_revision
+from controller.store.probing import StoreProbe
+from tests.controller.postgres import Postgres
+from tests.controller.running import eventually
+
+pytestmark = pytest.mark.needs("postgres")
+
+RAISES = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = TG_ARGV[0]; END $$
+"""
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    store = Store(url)
+    try:
+        await store.open()
+        async with store.write() as transaction:
+            await ensure_position(transaction, new_identity="me")
+        yield store
+    finally:
+        await store.close()
+
+
+async def set_default(store: Store, name: str, value: str) -> None:
+    """Give sessions of the store's database that begin from now on another default."""
+    async with store.write() as transaction:
+        # An operator's session: it may, whatever the default is by now.
+        await transaction.execute(sa.text("SET TRANSACTION READ WRITE"))
+        database_name = await transaction.scalar(sa.select(sa.func.current_database()))
+        await transaction.execute(sa.text(f'ALTER DATABASE "{database_name}" SET {name} = {value}'))
+
+
+async def revise(store: Store) -> int:
+    async with store.write() as transaction:
+        return await raise_revision(transaction)
+
+
+# A serialization failure, a deadlock, a full disk, no connection left, a standby, a statement that
+# took too long, a restart, a broken page, a password that is being changed, a restore.
+@pytest.mark.parametrize(
+    "state",
+    ["40001", "40P01", "53100", "53300", "25006", "57014", "57P01", "XX001", "28P01", "3D000"],
+)
+async def test_what_passes_is_worth_another_try(postgres: Postgres, state: str) -> None:
+    async with opened(postgres.new_database()) as store:
+        async with store.write() as transaction:
+            await transaction.execute(sa.text(RAISES))
+            await transaction.execute(
+                sa.text(
+                    "CREATE TRIGGER refuse BEFORE UPDATE ON position FOR EACH ROW"
+                    f" EXECUTE FUNCTION refuse('{state}')"
+                )
+            )
+        with pytest.raises(StoreUnavailable) as refused:
+            await revise(store)
+        assert isinstance(refused.value, StoreFull) == state.startswith("53")
+        assert store.refusals(60) == ((str(refused.value),) if state.startswith("53") else ())
+        assert store.refusals(0) == ()
+        async with store.write() as transaction:
+            await transaction.execute(sa.text("DROP TRIGGER refuse ON position"))
+        assert await revise(store) == 1
+
+
+async def test_the_servers_own_limits_and_isolation_are_not_ours(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.new_database()
+    async with opened(url) as store:
+        await set_default(store, "statement_timeout", "100")
+        await set_default(store, "default_transaction_isolation", "'serializable'")
+
+    def slow(connection: sa.Connection) -> None:
+        connection.execute(sa.text("SELECT pg_sleep(0.3)"))
+
+    monkeypatch.setattr(database, "migrate", slow)
+    async with opened(url) as store:
+        async with store.write() as transaction:
+            assert await transaction.scalar(sa.text("SHOW statement_timeout")) == "30s"
+            level = await transaction.scalar(sa.text("SHOW transaction_isolation"))
+            assert level == "read committed"
+        async with store.read() as transaction:
+            level = await transaction.scalar(sa.text("SHOW transaction_isolation"))
+            assert level == "repeatable read"
+        # Each waits for the one before, and goes on from what that has written.
+        revisions = await asyncio.gather(*(revise(store) for _ in range(8)))
+        assert sorted(revisions) == list(range(1, 9))
+
+
+async def test_connections_to_what_is_a_standby_by_now_are_given_up(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with opened(url) as operator:
+        await set_default(operator, "default_transaction_read_only", "on")
+        store = Store(url)
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await revise(store)
+        # Its connections were good ones, but for where they lead.
+        await set_default(operator, "default_transaction_read_only", "off")
+        assert await revise(store) == 1
+        await store.close()
+
+
+async def test_a_process_is_ready_while_its_store_takes_writes(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(probing, "SILENT_SECONDS", 0.5)
+    url = postgres.new_database()
+    async with opened(url) as operator:
+        store = Store(url)
+        probe = StoreProbe(store)
+        assert probe.problems() == ("the store takes no writes: nothing was written",)
+        running = asyncio.create_task(probe.run())
+
+        async def problem() -> str | None:
+            return next(iter(probe.problems()), None)
+
+        async def is_ready() -> bool:
+            return await problem() is None
+
+        try:
+            await eventually(is_ready)
+            await set_default(operator, "default_transaction_read_only", "on")
+            async with operator.read() as transaction:
+                await transaction.execute(
+                    sa.text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+                )
+            assert "read-only" in await eventually(problem)
+            await set_default(operator, "default_transaction_read_only", "off")
+            await eventually(is_ready)
+            async with store.read() as transaction:
+                assert await transaction.scalar(sa.select(tables.leadership.c.term)) == 0
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await store.close()
