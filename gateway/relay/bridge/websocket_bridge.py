@@ -6,7 +6,11 @@ The job's side stands in :mod:`gateway.relay.bridge.upstream_connections`.
 States of a bridge::
 
     DIALLING ──opened──▶ OPEN ──end, close, lost──▶ CLOSING ──▶ gone
-        └──refused, end: an HTTP answer──────────────▶┘
+        └──refused, end: an HTTP answer, or a Close──▶┘
+
+A browser opens one WebSocket to an address at a time, and all sessions are at one address
+(RFC 6455, section 4.1, requirement 2). So an upgrade is answered after ``ANSWER_SECONDS``, whether
+or not what is behind is there: it would hold up the browser's other sessions.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
+ANSWER_SECONDS: Final = 1.0
+"""For what is behind to be there, or to refuse: what comes later is told by a Close."""
 PING_SECONDS: Final = 20.0
 """Shorter than the idle timeouts of what may stand between (60 s is usual). A browser that has not
 sent anything from one ping until the next is gone, unless it is still taking what
@@ -92,6 +98,8 @@ class WebSocketBridge(Bridge):
         """Whether the message under way, or the last one, is a text."""
         self._whole = True
         """Whether the library has seen nothing of the next message yet."""
+        self._answered = False
+        """Whether the upgrade was."""
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -157,6 +165,8 @@ class WebSocketBridge(Bridge):
             self._task = self.request.background_tasks.run(
                 self._dial(), failed=lambda: reset(self.transport)
             )
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(ANSWER_SECONDS, self._answer)
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
@@ -307,7 +317,12 @@ class WebSocketBridge(Bridge):
 
     def _keep(self, data: bytes) -> None:
         self._early += data
-        if len(self._early) > self.parts.limits.early_bytes and self.transport is not None:
+        if len(self._early) <= self.parts.limits.early_bytes or self.transport is None:
+            return
+        if self._answered:
+            pause_reading(self.transport)
+            self._watch_hangups()
+        else:
             # Nobody may send before the upgrade was answered.
             self.transport.abort()
 
@@ -348,16 +363,26 @@ class WebSocketBridge(Bridge):
         if self.state is BridgeState.DIALLING:
             self._open()
 
-    def _open(self) -> None:
+    def _answer(self) -> None:
+        """Answer the upgrade, once."""
+        if self._answered or self.state is not BridgeState.DIALLING:
+            return
         self._socket.receive_data(self.request.head)
         request = next(iter(self._socket.events_received()), None)
         if not isinstance(request, Request):
             # The front has checked the head; if we disagree, nobody gets in.
             self.refuse("bad_upgrade")
             return
+        self._answered = True
         self._socket.send_response(self._socket.accept(request))
-        self.state = BridgeState.OPEN
         self._replies.flush(self.transport)
+
+    def _open(self) -> None:
+        self._answer()
+        if self.state is not BridgeState.DIALLING:
+            return
+        self.state = BridgeState.OPEN
+        self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
         early, self._early = self._early, b""
         self.opened()
@@ -367,16 +392,20 @@ class WebSocketBridge(Bridge):
             self.upstream.sync_reading()
         if early:
             self._intake.take(early)
+        self.sync_reading()
 
     def opened(self) -> None:
         """Do what is to be done first; for subclasses."""
 
     def refuse(self, code: str) -> None:
-        """Answer the upgrade with a refusal; the connection is closed then."""
+        """Answer the upgrade with a refusal, or close after it; the connection is closed then."""
         if self.state is not BridgeState.DIALLING or self.transport is None:
             return
         refusal = REFUSALS[code]
         self.parts.meters.refusals[refusal.code] += 1
+        if self._answered:
+            self._close(CLOSE_TRY_AGAIN, refusal.message)
+            return
         self.parts.meters.own_answers[refusal.status // 100] += 1
         page = self.parts.errors.render(refusal, b"")
         date = self.parts.date.field()
@@ -410,7 +439,7 @@ class WebSocketBridge(Bridge):
 
     def end(self, ending: Ending) -> None:
         """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
-        if self.state is BridgeState.DIALLING:
+        if self.state is BridgeState.DIALLING and not self._answered:
             self.refuse(ending.refusal)
         else:
             self.parts.meters.ends[ending.close_code] += 1
@@ -426,10 +455,11 @@ class WebSocketBridge(Bridge):
         """
         if self.state is BridgeState.DIALLING:
             self._closed_early = (code, reason)
-        self._close(code, reason)
+        else:
+            self._close(code, reason)
 
     def _close(self, code: int, reason: str, *, at_once: bool = False) -> None:
-        if self.state is not BridgeState.OPEN:
+        if self.state is BridgeState.CLOSING:
             return
         if self._socket.state is SocketState.OPEN:
             self._socket.send_close(code, reason)
@@ -455,7 +485,7 @@ class WebSocketBridge(Bridge):
         """
         self.state = BridgeState.CLOSING
         self._drop_upstream()
-        self._stop_pinging()
+        self._stop_timer()
         self._upstream_full = self._watches = self.has_more = False
         if self.transport is not None:
             self.request.ends.forget(self.transport)
@@ -481,12 +511,12 @@ class WebSocketBridge(Bridge):
     def _leave(self) -> None:
         self.state = BridgeState.CLOSING
         self.has_more = False
-        self._stop_pinging()
+        self._stop_timer()
         self._drop_upstream()
 
     # Keeping alive
 
-    def _stop_pinging(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,6 @@
 // A bar above a web app, which is in a frame of the same origin: how long it may go on, that it ended
 // and why. Nothing is put into the app; of its window the bar reads the address and the title.
-import { fetchState, serverTime, wait } from "./state.js";
+import { fetchState, onReturn, serverTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
 const SOON_SECONDS = 600;
@@ -105,9 +105,8 @@ function pause() {
       done();
     };
     const options = { signal: aborting.signal };
-    addEventListener("online", go, options);
+    onReturn(go, options);
     addEventListener("offline", go, options);
-    document.addEventListener("visibilitychange", () => document.hidden || go(), options);
     wait(LOOK_AGAIN_MS).then(go);
   });
 }

@@ -1,10 +1,13 @@
 // One connection to a desktop or terminal, made again after it was lost, until it has ended.
-import { fetchState, wait } from "./state.js";
+import { fetchState, onReturn, wait } from "./state.js";
 import { text } from "./texts.js";
 
 const LONGEST_PAUSE = 10_000;
-// The gateway dials, and its other side opens, in less.
+// The gateway dials, its other side opens, and says its first word, in less.
 const LONGEST_OPENING = 20_000;
+// A browser opens one WebSocket to an address at a time, and an app may let another tab's wait.
+const LONGEST_QUEUE = 60_000;
+const LOOK_AGAIN = 5_000;
 // Of what somebody did: read, and gone.
 const NOTED = 5_000;
 // A side that refused will most likely refuse again, and may count how often it was asked.
@@ -21,7 +24,7 @@ const CLOSE_ENDED = 4410;
 const CLOSE_DRAINING = 1001;
 // What is answered sooner is shown without a word about a connection that was lost.
 const SLOW = 500;
-// One that is told to leave sooner than this may meet the same gateway again and again.
+// One that ends sooner than this may meet the same gateway, or the same end, again and again.
 const SETTLED = 1000;
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
 
@@ -109,6 +112,11 @@ export class Status {
     if (span.textContent !== words) span.textContent = words;
   }
 
+  /** Says more of what is shown already. */
+  add(words) {
+    if (this.text.textContent !== words) this.text.textContent = words;
+  }
+
   show(heading, words, again) {
     this.heading.textContent = heading;
     this.text.textContent = words;
@@ -134,7 +142,18 @@ export class Link {
     this.explained = null;
     this.atOnce = false;
     this.isOpen = false;
-    this.hurry = () => {};
+    this.reason = "";
+    // Ends what is waited for; null while there is a connection.
+    this.cutShort = () => {};
+    this.isHurried = false;
+    onReturn(() => this.hurry());
+  }
+
+  /** Connect now: whatever is waited for may have been meant for a network that is gone. */
+  hurry() {
+    if (!this.cutShort) return;
+    this.isHurried = true;
+    this.cutShort();
   }
 
   /** Connect once more without a pause, after this connection: nothing was lost. */
@@ -156,13 +175,17 @@ export class Link {
   async run() {
     let tries = 0;
     for (;;) {
-      const opened = Date.now();
-      const code = await this.once(() => (tries = 0));
-      const atOnce = this.atOnce || (code === CLOSE_DRAINING && Date.now() - opened > SETTLED);
+      const opened = performance.now();
+      const { code, settled } = await this.once(() => (tries = 0));
+      const lasted = performance.now() - opened;
+      const atOnce = this.atOnce || (code === CLOSE_DRAINING && lasted > SETTLED);
       this.atOnce = false;
       const asked = code === CLOSE_ENDED || code === CLOSE_GRANT_ENDED;
       const known = this.final ?? (asked ? null : ENDS[code]);
-      const judged = known ?? (atOnce ? null : await this.judge());
+      // What was there a moment ago most likely still is, and to connect again tells that sooner.
+      const skipsJudge = atOnce || (!asked && (settled || this.isHurried));
+      if (skipsJudge) this.reason = "";
+      const judged = known ?? (skipsJudge ? null : await this.judge());
       // The access that this connection had is over; its user may have come back, in another tab.
       const renewed = code === CLOSE_GRANT_ENDED && this.isOpen;
       const end = judged ?? (renewed ? null : ENDS[code]);
@@ -177,35 +200,70 @@ export class Link {
         return;
       }
       if (atOnce) continue;
-      if (Date.now() - opened > 30_000) tries = 0;
+      if (lasted > 30_000) tries = 0;
       const least = this.explained ? REFUSED_PAUSE : 0;
       const pause = Math.min(500 * 2 ** tries, LONGEST_PAUSE) * (0.75 + Math.random() / 2);
-      await this.pause(Math.max(least, pause));
+      if (await this.pause(Math.max(least, pause))) tries = 0;
+      else tries += 1;
       this.explained = null;
-      tries += 1;
     }
   }
 
-  once(onOpen) {
+  /** Make one connection; resolve to how it ended, and whether it had stood for a while. */
+  once(onHeard) {
     return new Promise((done) => {
       const scheme = location.protocol === "https:" ? "wss:" : "ws:";
       const query = this.query();
       const address = `${scheme}//${location.host}/.fumarole/connect${query && `?${query}`}`;
       const socket = new WebSocket(address, this.protocol);
+      const begun = performance.now();
+      let heard = null;
+      let ended = false;
+      const end = (code) => {
+        // One that was given up ends once more, later.
+        if (ended) return;
+        ended = true;
+        this.cutShort = () => {};
+        done({ code, settled: heard !== null && performance.now() - heard > SETTLED });
+      };
       // What is given up may take minutes to close.
       const drop = () => {
         socket.close();
-        done(1006);
+        end(1006);
       };
       this.drop = drop;
-      // Where nothing answers, a browser would try for minutes, ever more seldom.
-      setTimeout(() => socket.readyState === WebSocket.CONNECTING && drop(), LONGEST_OPENING);
+      this.cutShort = () => performance.now() - begun > SETTLED && drop();
       socket.binaryType = "arraybuffer";
-      socket.addEventListener("open", onOpen);
+      socket.addEventListener(
+        "message",
+        () => {
+          onHeard();
+          heard = performance.now();
+          this.cutShort = null;
+          this.isHurried = false;
+        },
+        { once: true },
+      );
       this.use(socket);
       // After the caller's listeners, which may say how this is to be understood.
-      socket.addEventListener("close", (event) => done(event.code));
+      socket.addEventListener("close", (event) => end(event.code));
+      this.watch(socket, begun, () => ended || heard !== null).then((gone) => gone && drop());
     });
+  }
+
+  /**
+   * Resolve to whether a socket is to be given up, until it is over. Where nothing answers, a browser would
+   * try for minutes, ever more seldom; where a network was cut after the upgrade, it would wait for good.
+   */
+  async watch(socket, begun, isOver) {
+    for (;;) {
+      await wait(LOOK_AGAIN);
+      if (isOver()) return false;
+      const isQueued = socket.readyState === WebSocket.CONNECTING && (await fetchState()).http === 200;
+      if (isOver()) return false;
+      if (isQueued) this.status.add(text("link.queued"));
+      if (performance.now() - begun > (isQueued ? LONGEST_QUEUE : LONGEST_OPENING)) return true;
+    }
   }
 
   /** A refused upgrade shows a script no status; this does. */
@@ -213,7 +271,8 @@ export class Link {
     const lost = () => this.status.lost(this.explained?.[0] ?? text("link.lost"), text("link.connecting_again"), null);
     // Where nothing answers, that takes ten seconds to be known.
     const slow = setTimeout(lost, SLOW);
-    const now = await fetchState();
+    const cut = new Promise((done) => (this.cutShort = () => done({ http: 0 })));
+    const now = await Promise.race([fetchState(), cut]);
     clearTimeout(slow);
     this.isOpen = now.http === 200;
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
@@ -225,24 +284,21 @@ export class Link {
     return null;
   }
 
+  /** Wait; return whether somebody was in a hurry. */
   async pause(milliseconds) {
     const [heading, reason] = this.explained ?? [text("link.lost"), this.reason];
-    const until = Date.now() + milliseconds;
-    let hurried = false;
-    const hurry = new Promise((done) => (this.hurry = () => done((hurried = true))));
-    addEventListener("online", this.hurry, { once: true });
-    // Nobody waits for a page that nobody sees, and its timers are slow.
-    const seen = () => document.hidden || this.hurry();
-    document.addEventListener("visibilitychange", seen);
-    while (!hurried && Date.now() < until) {
-      const seconds = Math.ceil((until - Date.now()) / 1000);
-      const words = `${reason ? `${reason} ` : ""}${text("link.again", { seconds })}`;
-      this.status.lost(heading, words, () => this.hurry());
-      await Promise.race([hurry, wait(Math.min(1000, until - Date.now()))]);
+    // Not by the clock, which may be set back meanwhile.
+    const until = performance.now() + milliseconds;
+    const hurried = new Promise((done) => (this.cutShort = done));
+    for (let left = milliseconds; left > 0 && !this.isHurried; left = until - performance.now()) {
+      const again = text("link.again", { seconds: Math.ceil(left / 1000) });
+      this.status.lost(heading, reason ? `${reason} ${again}` : again, () => this.hurry());
+      await Promise.race([hurried, wait(Math.min(1000, left))]);
     }
-    removeEventListener("online", this.hurry);
-    document.removeEventListener("visibilitychange", seen);
+    const was = this.isHurried;
+    this.isHurried = false;
     this.status.lost(heading, text("link.connecting_again"), null);
+    return was;
   }
 }
 

@@ -1,5 +1,6 @@
 // How long the way to the other side and back takes, and whether it is still there: a network that
 // was cut tells nobody.
+import { onReturn } from "./state.js";
 
 const EVERY = 5_000;
 const ANSWER = 15_000;
@@ -12,8 +13,7 @@ export class RoundTrip {
     this.lost = lost;
     this.ask = null;
     setInterval(() => this.look(), 1000);
-    addEventListener("online", () => this.hurry());
-    document.addEventListener("visibilitychange", () => this.hurry());
+    onReturn(() => this.hurry());
   }
 
   /** There is a connection; ask() has the other side answer. */

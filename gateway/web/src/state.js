@@ -57,6 +57,12 @@ export function again() {
   else location.replace(location.href);
 }
 
+/** Calls act() when the network is back, and when somebody comes back to the page. */
+export function onReturn(act, options) {
+  addEventListener("online", act, options);
+  document.addEventListener("visibilitychange", () => document.hidden || act(), options);
+}
+
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Says how long something took, or since when: "9 s", "2 min 5 s", "3 h 20 min". */

@@ -6,6 +6,7 @@ import { Terminal } from "@xterm/xterm";
 import { guardCopy, mayCopy, mayPaste, onPaste, pasteable } from "./clipboard.js";
 import { connectedAgain, endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
+import { onReturn } from "./state.js";
 import { joinKeys } from "./terminal-keys.js";
 import { FIRST_LOOK, joinLook } from "./terminal-look.js";
 import { Output } from "./terminal-output.js";
@@ -20,6 +21,8 @@ const MOST_CELLS = 4096;
 // A network that was cut tells nobody: who is silent for so long is asked, and must answer.
 const SILENT = 15_000;
 const ANSWER = 10_000;
+// After a return: what was silent for so long is most likely gone.
+const ANSWER_SOON = 4_000;
 
 const screen = document.querySelector(".screen");
 const status = new Status();
@@ -28,8 +31,10 @@ let canType = document.body.dataset.mode === "control";
 let socket = null;
 let attached = false;
 let answers = false;
+// By the page's own clock: the computer's may be set back.
 let heard = 0;
 let asked = 0;
+let patience = ANSWER;
 
 // Told while a shell holds what a user has typed who was revoked since.
 const revoked = document.querySelector("#revoked");
@@ -157,7 +162,7 @@ function use(fresh) {
   fresh.addEventListener("message", ({ data }) => {
     // One that was given up may have come back to life.
     if (socket !== fresh) return;
-    heard = Date.now();
+    heard = performance.now();
     if (typeof data !== "string") {
       output.take(new Uint8Array(data));
       return;
@@ -173,17 +178,28 @@ function use(fresh) {
 /** Find out whether the network is still there. */
 function look() {
   if (!attached || !answers) return;
-  const now = Date.now();
+  const now = performance.now();
   if (asked > heard) {
-    if (now - asked < ANSWER) return;
+    if (now - asked < patience) return;
     attached = false;
     link.drop();
   } else if (now - heard > SILENT) {
-    asked = now;
-    tell({ type: "ping" });
+    ping(ANSWER);
   }
 }
-setInterval(look, 2_000);
+
+function ping(within) {
+  patience = within;
+  asked = performance.now();
+  tell({ type: "ping" });
+}
+setInterval(look, 1_000);
+// A computer that slept has lost its connections, and nobody tells it.
+onReturn(() => {
+  if (!attached || !answers) return;
+  if (asked > heard) patience = ANSWER_SOON;
+  else ping(ANSWER_SOON);
+});
 
 // Copy and paste: by buttons, and by the keys that terminals use, since Ctrl+C interrupts.
 

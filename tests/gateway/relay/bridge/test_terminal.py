@@ -227,6 +227,59 @@ async def test_a_right_that_ends_while_the_hub_thinks_is_refused(world: World) -
         hub.slow.set()
 
 
+@asynccontextmanager
+async def attaching(world: World, hub: Hub) -> AsyncIterator[tuple[str, ClientConnection]]:
+    """A socket whose upgrade was answered while *hub* thinks."""
+    sid = await publish(world, hub)
+    hub.slow.clear()
+    async with typing(world, sid) as socket:
+        assert not hub.attached
+        yield sid, socket
+
+
+async def test_a_hub_that_thinks_for_long_holds_up_no_other_upgrade(world: World) -> None:
+    async with hub_of(world) as hub, attaching(world, hub) as (_, socket):
+        await socket.send(b"typed meanwhile")
+        hub.slow.set()
+        assert json.loads(await read(socket))["type"] == "attached"
+        assert await read(socket) == b"$ "
+        assert await read(socket) == b"typed meanwhile"
+
+
+async def test_what_is_typed_while_a_hub_thinks_waits_and_is_bounded(world: World) -> None:
+    async with hub_of(world) as hub, attaching(world, hub) as (_, socket):
+        # Far more than sockets' buffers hold.
+        sending = asyncio.ensure_future(send_all(socket, bytes(1000), 15_000))
+        done, _ = await asyncio.wait([sending], timeout=1)
+        assert not done, "it is not read for ever"
+        hub.slow.set()
+        await read(socket)
+        echoed = len(await read(socket)) - len(b"$ ")
+        while echoed < 15_000_000:
+            echoed += len(await read(socket))
+        await sending
+
+
+async def send_all(socket: ClientConnection, data: bytes, times: int) -> None:
+    for _ in range(times):
+        await socket.send(data)
+
+
+@pytest.mark.parametrize("how", ["no", "ended"])
+async def test_what_comes_of_a_hub_that_thinks_for_long_is_told_by_a_close(
+    world: World, how: str
+) -> None:
+    async with hub_of(world) as hub, attaching(world, hub) as (sid, socket):
+        if how == "ended":
+            await world.revoke(sid=sid)
+            assert (await read_close(socket))[0] == 4401
+        else:
+            hub.status = HTTPStatus.SERVICE_UNAVAILABLE
+            hub.slow.set()
+            assert (await read_close(socket))[0] == 1012
+        hub.slow.set()
+
+
 @pytest.mark.parametrize(
     ("hubs", "answered"),
     [

@@ -1,0 +1,161 @@
+"""How soon a terminal's page is back after its connection was lost, whatever else the browser does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+from websockets.asyncio.server import ServerConnection
+
+from tests.gateway.conftest import World
+from tests.gateway.pages.people import Person
+from tests.gateway.pages.test_terminal_in_browser import Shells, arrive, lines, shells
+from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
+
+pytestmark = pytest.mark.needs("chromium")
+
+__all__ = ["shells"]  # a fixture
+
+COUNT = """
+globalThis.made = globalThis.gone = 0;
+globalThis.WebSocket = class extends WebSocket {
+  constructor(...all) { super(...all); made++; this.addEventListener("close", () => gone++); }
+};
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stuck(world: World) -> AsyncIterator[Hub]:
+    """A hub that does not answer while ``slow`` is not set."""
+    async with hub_of(world) as hub:
+        hub.slow.clear()
+        yield hub
+        hub.slow.set()
+
+
+async def until(page: Page, condition: str) -> None:
+    """Wait until *condition* holds in *page*, by the test's clock: the page's may be changed."""
+    async with asyncio.timeout(20):
+        while not await page.evaluate(condition):
+            await asyncio.sleep(0.02)
+
+
+async def follow(world: World, person: Person, hub: Hub) -> None:
+    """Open a terminal of *hub*."""
+    sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
+    await person.follow_link(sid, kind="terminal")
+
+
+async def test_a_session_that_does_not_answer_holds_up_no_other_tab(
+    world: World, person: Person, shells: Shells, stuck: Hub
+) -> None:
+    await arrive(world, person, shells)
+    other = Person(world, person.context, await person.context.new_page())
+    await other.page.add_init_script(COUNT)
+    await follow(world, other, stuck)
+    await until(other.page, "made > 0")
+    # A browser makes one WebSocket to an address at a time.
+    shells.sockets[-1].transport.abort()
+    async with asyncio.timeout(20):
+        while len(shells.sockets) < 2:
+            await asyncio.sleep(0.02)
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    assert await other.page.evaluate("gone") == 0, "it did not have to give up first"
+    stuck.slow.set()
+    await expect(other.page.locator(".xterm-rows")).to_contain_text("$")
+
+
+async def test_a_page_whose_connection_says_nothing_makes_another(
+    world: World, person: Person, shells: Shells
+) -> None:
+    silent = asyncio.Event()
+
+    async def nothing_at_first(socket: ServerConnection) -> None:
+        if silent.is_set():
+            await shells.talk(socket)
+        else:
+            silent.set()
+            await socket.wait_closed()
+
+    async with hub_of(world, nothing_at_first) as hub:
+        shells.hub = hub
+        await person.page.clock.install()
+        await follow(world, person, hub)
+        await silent.wait()
+        await person.page.clock.fast_forward(25_000)
+        await expect(person.page.locator(".xterm-rows")).to_contain_text("$")
+
+
+async def test_who_comes_back_while_a_connection_is_made_does_not_wait_for_it(
+    world: World, person: Person, stuck: Hub
+) -> None:
+    await person.page.add_init_script(COUNT)
+    await follow(world, person, stuck)
+    await until(person.page, "made > 0 && performance.now() > 2500")
+    given_up = await timeouts(world)
+    # Another network, say: what was asked for by the last one gets no answer.
+    before, stuck.slow = stuck.slow, asyncio.Event()
+    stuck.slow.set()
+    await person.page.evaluate("dispatchEvent(new Event('online'))")
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("$")
+    assert await timeouts(world) == given_up, "it did not wait until the gateway gave it up"
+    before.set()
+
+
+async def timeouts(world: World) -> str:
+    """Return how often the gateway gave up what did not answer."""
+    metrics = (await world.gateway.ask_ops("/metrics")).text
+    name = 'fumarole_gateway_upstream_failures_total{reason="app_timeout"} '
+    return metrics.partition(name)[2].partition("\n")[0]
+
+
+async def test_a_computer_that_slept_for_an_hour_is_back_with_all_that_was_written(
+    world: World, person: Person, shells: Shells
+) -> None:
+    deaf: list[ServerConnection] = []
+    talk = shells.talk
+
+    async def talk_until_deaf(socket: ServerConnection) -> None:
+        if deaf:
+            await talk(socket)
+            return
+        talking = asyncio.ensure_future(talk(socket))
+        while not deaf:
+            await asyncio.sleep(0.02)
+        talking.cancel()  # as where a connection is lost and nobody tells
+        await socket.wait_closed()
+
+    async with hub_of(world, talk_until_deaf) as hub:
+        shells.hub = hub
+        await person.page.clock.install()
+        await arrive(world, person, shells)
+        deaf.append(shells.sockets[-1])
+        shells.output += b"written meanwhile $ "
+        await person.page.clock.fast_forward("01:00:00")
+        await person.page.evaluate("dispatchEvent(new Event('online'))")
+        await person.page.clock.fast_forward(5000)
+        # Two looks, and its shortest pause.
+        for _ in range(3):
+            await asyncio.sleep(0.2)
+            await person.page.clock.fast_forward(1000)
+        await expect(person.page.get_by_role("status")).to_have_text("Connected")
+        async with asyncio.timeout(20):
+            while "written meanwhile" not in await lines(person.page):
+                await asyncio.sleep(0.05)
+        assert (await lines(person.page)).count("$") == 2
+
+
+async def test_a_clock_that_is_set_back_lets_nobody_wait(
+    world: World, person: Person, shells: Shells
+) -> None:
+    hour_ago: Any = "const now = Date.now; globalThis.setBack = () => Date.now = () => now() - 36e5;"
+    await person.page.add_init_script(hour_ago)
+    await arrive(world, person, shells)
+    shells.sockets[-1].transport.abort()
+    await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
+    await person.page.evaluate("setBack()")
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
