@@ -14,6 +14,7 @@ from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import ASKED, JobRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
+from controller.volcano.reasons.waiting import QUEUED
 from shared.route_table.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
 from shared.routes import Route
 
@@ -45,7 +46,7 @@ def status_of(
             phase=phase,
             since=record.created_at if queued and phase == "queued" else None,
             reason=_short(record.reason, 64),
-            detail=_short(record.message, MOST_DETAIL),
+            detail=_waits(record),
             app=app,
         )
     made = (("preparing", pod.created_at),) if pod.created_at is not None else ()
@@ -98,6 +99,12 @@ def _outcome(record: JobRecord) -> str | None:
 
 def _app(session: Session, job: Job) -> str | None:
     return _short(job.name or job.kind or session.endpoint, MOST_APP)
+
+
+def _waits(record: JobRecord) -> str | None:
+    """Return what the phase does not say already; pages have words for that in their languages."""
+    usual = record.reason == "submitting" or record.message == QUEUED.message
+    return None if usual else _short(record.message, MOST_DETAIL)
 
 
 def _preparing(job: Job, record: JobRecord, pod: ObservedPod) -> str | None:

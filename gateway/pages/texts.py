@@ -108,8 +108,8 @@ class Told(NamedTuple):
     advice: str
 
 
-_DETAILED: Final = frozenset({"ends.failed", "ends.evicted", "starts.queued"})
-"""Phases of which the detail says more than any text of ours."""
+_DETAILED: Final = frozenset({"ends.failed", "ends.evicted", "starts.queued", "starts.preparing"})
+"""Phases of which the detail says more than any text of ours: English, which others quote."""
 _PULLS: Final = frozenset({None, "ContainerCreating", "PodInitializing"})
 """A kubelet's words while all is well with an image; the detail names that image then."""
 
@@ -166,13 +166,12 @@ def _text(status: Status, words: str, texts: Texts) -> str:
     detail = without_controls(status.detail or "")
     if words == "ends.stopped" and status.by:
         return texts(f"{words}.text_by", user=without_controls(status.by))
+    if words == "starts.preparing" and detail and status.reason in _PULLS:
+        return texts(f"{words}.text_image", image=detail)
+    said = texts(f"{words}.said", words=_sentence(detail)) if detail and words in _DETAILED else ""
     if words == "starts.queued" and status.position is not None:
-        place = texts(f"{words}.position", position=status.position)
-        return f"{_sentence(detail)} {place}" if detail else place
-    if words == "starts.preparing" and detail:
-        image = status.reason in _PULLS
-        return texts(f"{words}.text_image", image=detail) if image else _sentence(detail)
-    return _sentence(detail) if detail and words in _DETAILED else texts(f"{words}.text")
+        return f"{said} {texts(f'{words}.position', position=status.position)}".lstrip()
+    return said or texts(f"{words}.text")
 
 
 def _sentence(text: str) -> str:

@@ -38,6 +38,14 @@ def test_a_job_that_waits_says_since_when_and_why() -> None:
     assert told(attempt=2, **record).since is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"), [("queued", "waiting in the queue"), ("submitting", "being submitted")]
+)
+def test_what_the_phase_says_already_is_no_detail(reason: str, message: str) -> None:
+    status = told(state="IN_QUEUE", reason=reason, message=message)
+    assert (status.phase, status.reason, status.detail) == ("queued", reason, None)
+
+
 def test_a_job_that_is_suspended_is_not_in_the_queue() -> None:
     assert told(state="SUSPENDED", reason="suspended").phase == "suspended"
 

@@ -204,8 +204,11 @@ def test_the_place_in_the_queue_and_who_stopped_a_job_are_told(texts: Texts) -> 
     waits = Status(phase="queued", position=4, detail="2 of 4 GPUs are free")
     told = words_of(about("session_starting", waits), texts)
     assert told is not None
-    assert told.text.startswith("2 of 4 GPUs are free. ")
-    assert "4" in told.text.removeprefix("2 of 4 GPUs are free. ")
+    others, _, ours = told.text.partition("2 of 4 GPUs are free.")
+    assert "4" in ours
+    # What is said in English stands in quotes elsewhere, after words of the page's own.
+    assert bool(others) == (texts.language != "en")
+    assert ("“" in ours) == (texts.language != "en")
     status = Status(phase="stopped", by="Ada\u202e Lovelace")
     told = words_of(about("session_ended", status), texts)
     assert told is not None
