@@ -1,10 +1,9 @@
-"""How soon a terminal's page is back after its connection was lost, whatever else the browser does."""
+"""How soon a terminal's page is back after its connection was lost, whatever others do."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -152,8 +151,9 @@ async def test_a_computer_that_slept_for_an_hour_is_back_with_all_that_was_writt
 async def test_a_clock_that_is_set_back_lets_nobody_wait(
     world: World, person: Person, shells: Shells
 ) -> None:
-    hour_ago: Any = "const now = Date.now; globalThis.setBack = () => Date.now = () => now() - 36e5;"
-    await person.page.add_init_script(hour_ago)
+    await person.page.add_init_script(
+        "const now = Date.now; globalThis.setBack = () => Date.now = () => now() - 36e5;"
+    )
     await arrive(world, person, shells)
     shells.sockets[-1].transport.abort()
     await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
