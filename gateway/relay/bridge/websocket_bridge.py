@@ -9,8 +9,9 @@ States of a bridge::
         └──refused, end: an HTTP answer, or a Close──▶┘
 
 A browser opens one WebSocket to an address at a time, and all sessions are at one address
-(RFC 6455, section 4.1, requirement 2). So an upgrade is answered after ``ANSWER_SECONDS``, whether
-or not what is behind is there: it would hold up the browser's other sessions.
+(RFC 6455, section 4.1, requirement 2). So the pages ask for an answer after ``ANSWER_SECONDS``,
+whether or not what is behind is there: it would hold up the browser's other sessions. Whoever does
+not ask is answered when it is there, or told by a status why it is not.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
 ANSWER_SECONDS: Final = 1.0
 """For what is behind to be there, or to refuse: what comes later is told by a Close."""
+ANSWER_SOON: Final = b"answer=soon"
+"""By which a client of ``/.fumarole/connect`` asks for that; the hub is not told."""
 PING_SECONDS: Final = 20.0
 """Shorter than the idle timeouts of what may stand between (60 s is usual). A browser that has not
 sent anything from one ping until the next is gone, unless it is still taking what
@@ -165,8 +168,9 @@ class WebSocketBridge(Bridge):
             self._task = self.request.background_tasks.run(
                 self._dial(), failed=lambda: reset(self.transport)
             )
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(ANSWER_SECONDS, self._answer)
+            if _wants_answer_soon(self.request.head):
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(ANSWER_SECONDS, self._answer)
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
@@ -553,3 +557,9 @@ def _binary_header(length: int) -> bytes:
     if length < 65536:
         return _SHORT_HEADER(0x82, 126, length)
     return _LONG_HEADER(0x82, 127, length)
+
+
+def _wants_answer_soon(head: bytes) -> bool:
+    """Say whether the query of an upgrade's *head* asks for an answer that waits for nobody."""
+    target = head.split(b" ", 2)[1]
+    return ANSWER_SOON in target.partition(b"?")[2].split(b"&", 16)[:16]

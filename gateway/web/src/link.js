@@ -213,8 +213,9 @@ export class Link {
   once(onHeard) {
     return new Promise((done) => {
       const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-      const query = this.query();
-      const address = `${scheme}//${location.host}/.fumarole/connect${query && `?${query}`}`;
+      // An answer that waits for what is behind would hold up the browser's other tabs.
+      const query = [this.query(), "answer=soon"].filter(Boolean).join("&");
+      const address = `${scheme}//${location.host}/.fumarole/connect?${query}`;
       const socket = new WebSocket(address, this.protocol);
       const begun = performance.now();
       let heard = null;

@@ -16,6 +16,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from gateway.relay.bridge.terminal import hub_query
+from gateway.relay.bridge.websocket_bridge import ANSWER_SECONDS
 from shared.link import Attach, AttachTokens
 from tests.gateway.browser import ClientConnection, open_socket
 from tests.gateway.conftest import World
@@ -93,9 +94,14 @@ async def publish(world: World, hub: Hub) -> str:
 
 
 @asynccontextmanager
-async def typing(world: World, sid: str, **claims: str) -> AsyncIterator[ClientConnection]:
+async def typing(
+    world: World, sid: str, *, query: str = "", **claims: str
+) -> AsyncIterator[ClientConnection]:
     cookie = await world.gateway.open(sid, kind="terminal", **claims)
-    async with open_socket(world.gateway, sid, cookie=cookie, protocol=PROTOCOL) as socket:
+    path = "/.fumarole/connect" + query
+    async with open_socket(
+        world.gateway, sid, path=path, cookie=cookie, protocol=PROTOCOL
+    ) as socket:
         assert socket.subprotocol == PROTOCOL
         yield socket
 
@@ -229,10 +235,10 @@ async def test_a_right_that_ends_while_the_hub_thinks_is_refused(world: World) -
 
 @asynccontextmanager
 async def attaching(world: World, hub: Hub) -> AsyncIterator[tuple[str, ClientConnection]]:
-    """A socket whose upgrade was answered while *hub* thinks."""
+    """A socket whose upgrade was answered, as its client asked, while *hub* thinks."""
     sid = await publish(world, hub)
     hub.slow.clear()
-    async with typing(world, sid) as socket:
+    async with typing(world, sid, query="?after=0&answer=soon") as socket:
         assert not hub.attached
         yield sid, socket
 
@@ -263,6 +269,18 @@ async def test_what_is_typed_while_a_hub_thinks_waits_and_is_bounded(world: Worl
 async def send_all(socket: ClientConnection, data: bytes, times: int) -> None:
     for _ in range(times):
         await socket.send(data)
+
+
+async def test_who_does_not_ask_is_answered_when_the_hub_is_there(world: World) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        hub.slow.clear()
+        asyncio.get_running_loop().call_later(1.5 * ANSWER_SECONDS, hub.slow.set)
+        hub.status = HTTPStatus.FORBIDDEN
+        with pytest.raises(InvalidStatus) as refused:
+            async with typing(world, sid):
+                pass
+    assert refused.value.response.status_code == 502
 
 
 @pytest.mark.parametrize("how", ["no", "ended"])
