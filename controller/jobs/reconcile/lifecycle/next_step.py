@@ -109,11 +109,23 @@ def after_the_end(seen: ObservedState) -> Step:
     if job is None or job.deleting or job.uid == record.removed_uid:
         return Rest()
     # Another one of the same job: its making was not answered, and came later than the end.
-    late = job.uid != record.uid and job.annotations.get(CREATED_ANNOTATION) == repr(
-        record.created_at
-    )
+    late = job.uid != record.uid and _was_made_for(job, record)
     its_own = job.uid == record.uid and must_be_removed(record)
     return Remove(job.uid) if late or its_own else Rest()
+
+
+def _was_made_for(job: ObservedJob, record: JobRecord) -> bool:
+    return job.annotations.get(CREATED_ANNOTATION) == repr(record.created_at)
+
+
+def _late(record: JobRecord, job: ObservedJob) -> Remove | Rest | None:
+    """Return what follows where *job* is of an earlier attempt, which is over.
+
+    A leader that was stopped while it asked for it has it made when it goes on, whoever leads then.
+    """
+    if job.attempt >= record.attempt or not _was_made_for(job, record):
+        return None
+    return Rest() if job.deleting or job.uid == record.removed_uid else Remove(job.uid)
 
 
 def decide(seen: ObservedState) -> Step:
@@ -171,7 +183,8 @@ def _before_submission(seen: ObservedState) -> Step:
     if seen.parked is not None:
         return seen.note_if_new(Note(Happening.WAITS, "parked", seen.parked))
     if seen.job is not None:
-        return Submit()  # its making was not answered: it is found, whatever is wanted by now
+        # Its making was not answered: it is found, whatever is wanted by now.
+        return _late(seen.record, seen.job) or Submit()
     if bad := [one for one in seen.predecessors if not (one.goes_on or one.ended_well)]:
         return _never_begins(bad[0])
     if seen.record.desired == "suspended":

@@ -31,7 +31,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.between_jobs.connections import Predecessor
 from controller.store.jobs.job_rows import RequestedEnd
-from controller.volcano.names import ATTEMPT_ANNOTATION
+from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
 from controller.volcano.phases import PROGRESS
 from tests.controller.jobs.reconcile.lifecycle.records import ACCEPTED, KEPT, RUNS, SUBMITTED
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
@@ -43,6 +43,29 @@ def test_what_was_accepted_is_submitted() -> None:
 
 def test_a_volcano_job_whose_making_was_never_answered_is_found_by_submitting() -> None:
     assert decide(make_seen(ACCEPTED, make_observed("Pending"))) == Submit()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "fields", "step"),
+    [
+        ("1", {}, Remove(UID)),
+        ("1", {"created": "7.0"}, Submit()),
+        ("1", {"deleting": True}, Rest()),
+        ("1", {"removed_uid": UID}, Rest()),
+        ("2", {}, Submit()),
+    ],
+)
+def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
+    attempt: str, fields: dict[str, Any], step: Step
+) -> None:
+    record = replace(ACCEPTED, attempt=2, removed_uid=fields.get("removed_uid"))
+    annotations = {
+        ATTEMPT_ANNOTATION: attempt,
+        CREATED_ANNOTATION: fields.get("created", repr(record.created_at)),
+    }
+    deleting = fields.get("deleting", False)
+    late = make_observed("Running", annotations=annotations, deleting=deleting)
+    assert decide(make_seen(record, late)) == step
 
 
 @pytest.mark.parametrize(
