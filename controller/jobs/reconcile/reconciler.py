@@ -179,9 +179,7 @@ class Reconciler:
         async with asyncio.TaskGroup() as tasks:
             await self._informer.complete()
             await self._adoption.settle()
-            # Before all are read: what comes meanwhile is seen by one of the two.
-            since = await self._revision()
-            await self._add_all()
+            since = await self._begin()
             tasks.create_task(self._resync())
             tasks.create_task(self._poll(since))
             for other in self._beside:
@@ -270,6 +268,19 @@ class Reconciler:
         """
         left = {pod.uid for pod in seen.own(seen.departed)}
         self._logs.observe(seen.record, seen.pods, seen.departed, {*seen.runs, *left})
+
+    async def _begin(self) -> int:
+        """Have everything looked at once; return the store's revision before that."""
+        while True:
+            try:
+                # Before all are read: what comes meanwhile is seen by one of the two.
+                since = await self._revision()
+                await self._add_all()
+            except StoreUnavailable as error:
+                log.warning("the store cannot be read", extra={"why": str(error)})
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return since
 
     async def _add_all(self) -> None:
         """Have everything looked at once; what changes overtakes it."""

@@ -102,6 +102,28 @@ async def test_the_servers_own_limits_and_isolation_are_not_ours(
         assert sorted(revisions) == list(range(1, 9))
 
 
+async def test_behind_a_pooler_nothing_of_a_session_is_used(postgres: Postgres) -> None:
+    # What one transaction leaves in a session, the next one may not find; and some of it a pooler
+    # refuses: settings that are sent with the first message.
+    async with opened(postgres.new_database() + "&prepared_statement_cache_size=0") as store:
+        assert not store.tells
+        for _ in range(2):
+            await revise(store)
+        async with store.write() as transaction:
+            assert await transaction.scalar(sa.text("SHOW lock_timeout")) == "10s"
+            assert await transaction.scalar(sa.text("SHOW statement_timeout")) == "30s"
+            assert await transaction.scalar(sa.text("SHOW transaction_isolation")) == (
+                "read committed"
+            )
+        async with store.read() as transaction:
+            sent = sa.text("SELECT name FROM pg_settings WHERE source = 'client' ORDER BY name")
+            assert set(await transaction.scalars(sent)) <= {"application_name", "client_encoding"}
+            names = sa.text("SELECT name FROM pg_prepared_statements")
+            assert list(await transaction.scalars(names)) == []
+            heard = sa.text("SELECT pg_listening_channels()")
+            assert list(await transaction.scalars(heard)) == []
+
+
 async def test_connections_to_what_is_a_standby_by_now_are_given_up(postgres: Postgres) -> None:
     url = postgres.new_database()
     async with opened(url) as operator:

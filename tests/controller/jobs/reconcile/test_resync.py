@@ -2,9 +2,73 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from controller.jobs.reconcile.reconciler import rest_after
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.jobs.reconcile import reconciler as module
+from controller.jobs.reconcile.reconciler import Reconciler, rest_after
+from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.metrics import ControllerMetrics
+from controller.store.database import Store, Transaction
+from controller.store.errors import StoreUnavailable
+from controller.store.instance import ensure_position
+from tests.controller.new_stores import new_sqlite
+
+
+class Away(Store):
+    """A store that does not answer the first questions."""
+
+    unanswered = 2
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Transaction]:
+        if self.unanswered:
+            self.unanswered -= 1
+            raise StoreUnavailable("away")
+        async with super().read() as transaction:
+            yield transaction
+
+
+async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    store, began = Away(new_sqlite(tmp_path)), asyncio.Event()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="me")
+
+    async def at_once() -> None:
+        return
+
+    async def beside() -> None:
+        began.set()
+
+    nothing = cast(Any, SimpleNamespace())
+    reconciler = Reconciler(
+        store=store,
+        informer=cast(Any, SimpleNamespace(complete=at_once, job_ids=list)),
+        observer=nothing,
+        actions=nothing,
+        adoption=cast(Any, SimpleNamespace(settle=at_once)),
+        queue=WorkQueue(clock=lambda: 0.0, random=lambda: 0.5),
+        told=lambda _job: None,
+        metrics=ControllerMetrics(CollectorRegistry()),
+        beside=[beside],
+    )
+    running = asyncio.create_task(reconciler.run())
+    beginning = asyncio.create_task(began.wait())
+    await asyncio.wait([running, beginning], return_when=asyncio.FIRST_COMPLETED)
+    assert began.is_set(), running.exception()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await store.close()
 
 
 @pytest.mark.parametrize(
