@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
+from gateway.bus.holder import Noted
 from gateway.core.access.explain import Conditions, explain
 from gateway.core.bus_state import Bus
 from shared.routes import State
@@ -31,8 +32,9 @@ class FollowedMeters(Collector):
         noted = CounterMetricFamily(
             "fumarole_gateway_bus_noted", "What happened while following.", labels=["what"]
         )
-        for what, count in self._holder.noted.items():
-            noted.add_metric([what], count)
+        # Also those that have not happened: of a count that begins with 1 nobody sees that it rose.
+        for what in get_args(Noted):
+            noted.add_metric([what], self._holder.noted[what])
         yield noted
 
 

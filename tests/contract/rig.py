@@ -356,4 +356,4 @@ async def running_rig(
             await process.stop()
             await redis.aclose()
     crashes = process.crashes()
-    assert not crashes, "\n".join(crashes[:3])
+    assert not crashes, process.log.read_text(errors="replace")[-3000:]

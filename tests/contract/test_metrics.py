@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -159,6 +160,20 @@ async def test_apps_that_fail_are_counted(rig: Rig) -> None:
     before = await value(rig, name, reason="app_unreachable")
     assert await rig.status(session, cookie) == 502
     assert await value(rig, name, reason="app_unreachable") == before + 1
+
+
+async def test_what_an_alert_waits_for_is_counted_from_zero(tmp_path: Path) -> None:
+    """Prometheus sees a rise between two samples: none of a series that begins with its first event."""
+    groups = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
+    rules = " ".join(rule["expr"] for rule in groups[0]["rules"])
+    awaited = set(re.findall(r'(?:increase|rate)\((\w+)(?:\{(\w+)="(\w+)"\})?\[', rules))
+    # Of apps' failures a share is looked at, and some settings bring their own.
+    others = ("upstream_failures", "tls_", "assertion_", "worker_")
+    async with running_rig(tmp_path) as rig:
+        there = {(one.name, *one.labels.items()) for one in await samples_of(rig)}
+    for name, label, wanted in awaited:
+        if not name.removeprefix("fumarole_gateway_").startswith(others):
+            assert (name, (label, wanted)) in there if label else (name,) in there
 
 
 async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
