@@ -363,8 +363,8 @@ class Gateway:
             date=self.date,
             failures=self.failures,
         )
-        seal = Seal(self.settings.link_key)
-        attach = AttachTokens(self.settings.link_key)
+        seal = Seal(*self.settings.link_keys)
+        attach = AttachTokens(self.settings.link_keys[0])
 
         def terminal(request: UpgradeRequest) -> Bridge:
             return TerminalBridge(

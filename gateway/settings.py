@@ -50,7 +50,7 @@ class Settings:
 
     instance: str
     redis_url: str = field(repr=False)
-    link_key: bytes = field(repr=False)
+    link_keys: tuple[bytes, ...] = field(repr=False)
     listen: Address
     ops_listen: Address
     site: Site
@@ -102,7 +102,7 @@ def settings_from(env: Environment) -> Settings:
     return Settings(
         instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
         redis_url=env.value("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
-        link_key=link_keys[0],
+        link_keys=link_keys,
         listen=env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080)),
         ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
         site=site,
@@ -202,8 +202,6 @@ def _origin_of(issuer: str) -> str | None:
 
 
 def _check_keys(env: Environment, link: tuple[bytes, ...], grant: tuple[bytes, ...]) -> None:
-    if len(link) > 1:
-        env.problem("FUMAROLE_LINK_KEY_FILE", "holds more than one key")
     if set(link) & set(grant) - set(_STAND_IN_KEYS):
         env.problem(
             "FUMAROLE_GATEWAY_GRANT_KEY_FILE",

@@ -146,12 +146,15 @@ class Seal:
 
     The text is base64url of a 12 byte nonce and the ciphertext of a JSON object; it can be opened
     only with the ``sid`` and ``rev`` that it was sealed to.
+
+    Args:
+        link_keys: The first seals, each opens: while a key is rotated there are two.
     """
 
-    __slots__ = ("_cipher",)
+    __slots__ = ("_ciphers",)
 
-    def __init__(self, link_key: bytes) -> None:
-        self._cipher = AESGCM(derive_key(link_key, "sealed route"))
+    def __init__(self, *link_keys: bytes) -> None:
+        self._ciphers = [AESGCM(derive_key(key, "sealed route")) for key in link_keys]
 
     def __repr__(self) -> str:
         return "Seal(…)"
@@ -162,7 +165,7 @@ class Seal:
         """Return *secrets* as only :meth:`open` can read them."""
         nonce = random(_NONCE_BYTES)
         plain = json.dumps(dict(secrets)).encode()
-        return encode_base64url(nonce + self._cipher.encrypt(nonce, plain, _bound_to(sid, rev)))
+        return encode_base64url(nonce + self._ciphers[0].encrypt(nonce, plain, _bound_to(sid, rev)))
 
     def open(self, sealed: str, *, sid: str, rev: int) -> dict[str, str]:
         """Return what was sealed to *sid* and *rev*.
@@ -170,13 +173,15 @@ class Seal:
         Raises:
             SealRefused: If it was not, or is damaged.
         """
-        try:
-            data = decode_base64url(sealed)
-            nonce, text = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
-            secrets = strict_json_object(self._cipher.decrypt(nonce, text, _bound_to(sid, rev)))
-        except (ValueError, InvalidTag):
-            raise SealRefused("the sealed text was not made for this route") from None
-        return {name: value for name, value in secrets.items() if isinstance(value, str)}
+        for cipher in self._ciphers:
+            try:
+                data = decode_base64url(sealed)
+                nonce, text = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
+                secrets = strict_json_object(cipher.decrypt(nonce, text, _bound_to(sid, rev)))
+            except (ValueError, InvalidTag):
+                continue
+            return {name: value for name, value in secrets.items() if isinstance(value, str)}
+        raise SealRefused("the sealed text was not made for this route")
 
 
 def _bound_to(sid: str, rev: int) -> bytes:

@@ -173,9 +173,14 @@ def test_a_grant_key_that_the_controller_knows_is_refused(
     assert "shares a key" in str(problems(values))
 
 
-def test_two_link_keys_are_refused(values: dict[str, str], tmp_path: Path) -> None:
-    values["FUMAROLE_LINK_KEY_FILE"] = write_key(tmp_path, "l", os.urandom(32), os.urandom(32))
-    assert "more than one key" in str(problems(values))
+def test_two_link_keys_are_taken_while_one_is_rotated(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    keys = os.urandom(32), os.urandom(32)
+    values["FUMAROLE_LINK_KEY_FILE"] = write_key(tmp_path, "l", *keys)
+    assert read(values).link_keys == keys
+    values["FUMAROLE_GATEWAY_GRANT_KEY_FILE"] = write_key(tmp_path, "grant", keys[1])
+    assert "shares a key" in str(problems(values))
 
 
 def test_a_certificate_without_its_key_is_refused(values: dict[str, str], tmp_path: Path) -> None:
@@ -189,7 +194,7 @@ def test_keys_do_not_show_in_the_representation(values: dict[str, str]) -> None:
     settings = read(values | {"FUMAROLE_REDIS_URL": "redis://:hunter2@127.0.0.1"})
     shown = repr(settings)
     assert "hunter2" not in shown
-    assert repr(settings.link_key) not in shown
+    assert repr(settings.link_keys[0]) not in shown
     assert repr(settings.grant_keys[0]) not in shown
 
 

@@ -110,6 +110,15 @@ def test_sealed_text_opens_for_no_other_route(sid: str, rev: int) -> None:
         SEAL.open(sealed, sid=sid, rev=rev)
 
 
+def test_what_either_key_has_sealed_opens_while_one_is_rotated() -> None:
+    old, new = bytes(32), KEY
+    for first, others in ((old, (old, new)), (new, (old, new)), (old, (new, old))):
+        sealed = Seal(first).seal({"a": "b"}, sid=SID, rev=1, random=os.urandom)
+        assert Seal(*others).open(sealed, sid=SID, rev=1) == {"a": "b"}
+    sealed = Seal(new, old).seal({"a": "b"}, sid=SID, rev=1, random=os.urandom)
+    assert Seal(new).open(sealed, sid=SID, rev=1) == {"a": "b"}
+
+
 @given(places, shifts)
 def test_changed_sealed_text_does_not_open(place: int, shift: int) -> None:
     sealed = SEAL.seal({"vnc_password": "s3cret"}, sid=SID, rev=1, random=os.urandom)

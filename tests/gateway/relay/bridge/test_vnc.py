@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import os
 import random
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
@@ -18,7 +20,7 @@ from websockets.typing import Subprotocol
 from gateway.core.rfb import answer_challenge
 from shared.link import Seal
 from tests.gateway.browser import ClientConnection, open_socket
-from tests.gateway.conftest import World
+from tests.gateway.conftest import World, running_gateway, world_of
 from tests.gateway.upstreams import listening_on
 
 VERSION = b"RFB 003.008\n"
@@ -134,6 +136,29 @@ async def test_a_sealed_password_opens_the_desktop_and_never_reaches_the_browser
     async with listening_on(desktop.handle) as port:
         sid = await world.publish(kind="vnc", port=port)
         sealed = seal.seal({"vnc_password": "hunter22"}, sid=sid, rev=1, random=os.urandom)
+        await world.change(sid, kind="vnc", port=port, sealed=sealed)
+        async with viewing(world, sid) as viewer:
+            await viewer.shake_hands()
+            await viewer.socket.send(KEY)
+            await eventually(desktop.received, KEY)
+
+
+async def test_a_password_that_the_next_link_key_has_sealed_opens_the_desktop(
+    tmp_path: Path,
+) -> None:
+    old, new = os.urandom(32), os.urandom(32)
+    keys = tmp_path / "both"
+    keys.write_bytes(base64.b64encode(old) + b"\n" + base64.b64encode(new) + b"\n")
+    desktop = Desktop("hunter22")
+    async with AsyncExitStack() as stack:
+        rotating = running_gateway(tmp_path, FUMAROLE_LINK_KEY_FILE=str(keys))
+        gateway = await asyncio.to_thread(stack.enter_context, rotating)
+        world = await stack.enter_async_context(world_of(gateway))
+        port = await stack.enter_async_context(listening_on(desktop.handle))
+        sid = await world.publish(kind="vnc", port=port)
+        # The controller was restarted first.
+        secrets = {"vnc_password": "hunter22"}
+        sealed = Seal(new, old).seal(secrets, sid=sid, rev=1, random=os.urandom)
         await world.change(sid, kind="vnc", port=port, sealed=sealed)
         async with viewing(world, sid) as viewer:
             await viewer.shake_hands()
