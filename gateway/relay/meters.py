@@ -59,7 +59,7 @@ class Meters(Collector):
         self.own_answers = [0] * 6
         """The gateway's."""
         self.refusals: Counter[str] = Counter()
-        # An alert waits for the first that is unsure, and sees no rise of a count that begins with 1.
+        # An alert waits for the first unsure token: a count that begins with it shows no rise.
         self.opens: Counter[str] = Counter({"opened": 0, "token_unsure": 0})
         self.upstream_failures: Counter[str] = Counter()
         self.ends: Counter[int] = Counter()

@@ -163,7 +163,7 @@ async def test_apps_that_fail_are_counted(rig: Rig) -> None:
 
 
 async def test_what_an_alert_waits_for_is_counted_from_zero(tmp_path: Path) -> None:
-    """Prometheus sees a rise between two samples: none of a series that begins with its first event."""
+    """Prometheus sees no rise in a series that begins with its first event."""
     groups = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
     rules = " ".join(rule["expr"] for rule in groups[0]["rules"])
     awaited = set(re.findall(r'(?:increase|rate)\((\w+)(?:\{(\w+)="(\w+)"\})?\[', rules))
