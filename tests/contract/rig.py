@@ -347,6 +347,9 @@ async def running_rig(
             if start:
                 await process.start()
             yield rig
+        except BaseException:
+            print(process.tail())  # pytest shows it beside what failed
+            raise
         finally:
             rig.close_streams()
             while not beats.done():

@@ -26,6 +26,7 @@ from tests.contract.rig import running_rig
 from tests.contract.streams import Stream
 from tests.contract.tokens import Ed25519Key, compact
 from tests.contract.upstream import App, websocket
+from tests.timing import timed
 
 
 def write_grant_keys(path: str, *keys: bytes) -> None:
@@ -195,12 +196,15 @@ async def test_when_the_bus_grace_is_over_sessions_end(tmp_path: Path, serve: Se
         cookie = await rig.opened(session)
         stream = await rig.tunnel(session, cookie)
         rig.beating = False
-        rig.server.kill()
         start = time.monotonic()
-        await alive(stream)
-        frame = await last_frame(stream, 12.0)
+        with timed(rig.process.pid) as took:
+            rig.server.kill()
+            await alive(stream)
+            frame = await last_frame(stream, 30.0)
         assert (frame.code, frame.payload[2:]) == (1012, b"bus lost")
-        assert 4.0 < time.monotonic() - start < 10.0
+        # The head was good less than two seconds before, unless the gateway had no processor.
+        assert time.monotonic() - start > 4.0
+        assert took.seconds < 10.0
         lost = await rig.get(session, fields=[("Cookie", cookie)])
         assert lost.status == 503
         assert lost.get("Retry-After") is not None

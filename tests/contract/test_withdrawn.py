@@ -22,6 +22,7 @@ from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream
 from tests.contract.upstream import OK, App, answering, echo, listen, websocket
+from tests.timing import timed
 
 # The route
 
@@ -82,8 +83,10 @@ async def test_a_session_that_has_expired_ends_its_tunnels(rig: Rig, serve: Serv
 
 async def test_a_session_that_expires_soon_ends_its_tunnels_then(rig: Rig, serve: Serve) -> None:
     start = time.monotonic()
-    assert await ended_by(rig, serve, expires_at=time.time() + 1) == (4410, 410, 0)
-    assert 0.8 < time.monotonic() - start < 2.5
+    with timed(rig.process.pid) as took:
+        assert await ended_by(rig, serve, expires_at=time.time() + 1) == (4410, 410, 0)
+    assert time.monotonic() - start > 0.8
+    assert took.seconds < 2.5
 
 
 async def test_a_session_that_expires_ends_its_tunnels(rig: Rig, serve: Serve) -> None:

@@ -24,6 +24,7 @@ from tests.contract.test_ends import *  # noqa: F403  # the same must hold with 
 from tests.contract.test_once import *  # noqa: F403
 from tests.contract.test_withdrawn import *  # noqa: F403
 from tests.contract.upstream import App, websocket
+from tests.timing import timed
 
 REVOKED_SECONDS = 0.25
 RESTART_SECONDS = 10.0
@@ -117,10 +118,10 @@ async def test_connections_are_spread_and_a_revocation_ends_them_on_every_worker
     cookie = await rig.opened(session, iat=int(time.time()) - 2)
     tunnels = await tunnels_on_each(rig, session, cookie)
     other, _, unconcerned = await rig.opened_with_tunnel(await serve(websocket()))
-    start = time.monotonic()
-    await rig.bus.revoke(sid=session.sid)
-    closes = await asyncio.gather(*(last_frame(tunnel) for tunnel in tunnels))
-    assert time.monotonic() - start < REVOKED_SECONDS + 0.5  # the machine is shared
+    with timed(*family_of(rig)) as took:
+        await rig.bus.revoke(sid=session.sid)
+        closes = await asyncio.gather(*(last_frame(tunnel, 20.0) for tunnel in tunnels))
+    assert took.seconds < REVOKED_SECONDS + 0.5
     assert {frame.code for frame in closes} == {4401}
     await alive(unconcerned)
     assert await rig.status(session, cookie) == 401

@@ -27,6 +27,7 @@ from tests.gateway.relay.authorities import Authority
 from tests.pressure.browser import Browser
 from tests.pressure.cable import Cable
 from tests.pressure.honest import WORKS, Seen
+from tests.timing import waited_for_processor
 
 # Every deadline of the product that a test would otherwise wait for.
 DEADLINE_SECONDS = 3.0
@@ -360,11 +361,6 @@ class Ground:
         await self.rig.settled()
         cookie = await self.rig.opened(session)
         return {"host": session.host, "origin": session.origin, "cookie": cookie, "work": work}
-
-
-def waited_for_processor(pid: int) -> float:
-    """Return for how long a process could have run, and others did (proc(5), schedstat)."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _inodes(folder: Path) -> Iterator[str]:

@@ -1,0 +1,34 @@
+"""How long something takes, without what the machine's other programs take meanwhile."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def waited_for_processor(pid: int) -> float:
+    """Return for how long a process could have run, and others did (proc(5), schedstat)."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+@dataclass
+class Took:
+    """What was measured."""
+
+    seconds: float = math.inf
+
+
+@contextmanager
+def timed(*pids: int) -> Iterator[Took]:
+    """Time what is done here, less for how long this process and *pids* waited for a processor."""
+    processes = (os.getpid(), *pids)
+    took, waited = Took(), sum(map(waited_for_processor, processes))
+    began = time.monotonic()
+    yield took
+    waited = sum(map(waited_for_processor, processes)) - waited
+    took.seconds = time.monotonic() - began - waited
