@@ -78,6 +78,10 @@ def installed(empty: Path) -> Path:
     (empty / ".venv/.installed").touch()
     for pages in ("controller/web/build", "gateway/web/build"):
         shutil.copytree(ROOT / pages, empty / pages)
+    # Sources have kept their times: what was compiled of them holds here, too.
+    for package in ("controller", "deploy", "gateway", "shared"):
+        for compiled in (ROOT / package).rglob("__pycache__"):
+            shutil.copytree(compiled, empty / compiled.relative_to(ROOT), dirs_exist_ok=True)
     return empty
 
 
