@@ -3,8 +3,8 @@
 PYTHON := .venv/bin/python
 STAMP := .venv/.installed
 LOCKS := deploy/locks/dev.txt
-# For two cores: half of the time the tests wait for browsers, clusters and notebooks.
-WORKERS ?= 4
+# For two cores: two thirds of the time the tests wait for browsers, clusters and notebooks.
+WORKERS ?= 6
 # Where it is set, every process that a test or the demo starts would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
