@@ -21,6 +21,7 @@ from shared.errors import BusUnavailable
 from shared.events import Head
 
 _END_SECONDS: Final = 2.0
+_CANCEL_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -31,15 +32,24 @@ class OwnThread:
     def __init__(self) -> None:
         # Not the main loop's kind: one that rests costs less memory.
         self._loop = asyncio.SelectorEventLoop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="bus", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            # They end in their own loop, as what they have opened is closed there.
+            self._loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
 
     async def call(self, call: Coroutine[Any, Any, T]) -> T:
         """Return what *call* returns there; cancelled with its caller."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def close(self) -> None:
-        """End the thread; what is under way there never answers."""
+        """End the thread; what is under way there is cancelled."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_SECONDS)
         if not self._thread.is_alive():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.bus.own_thread import ReaderWithOwnThread
+from gateway.bus.own_thread import OwnThread, ReaderWithOwnThread
 from shared.bus import Keys, connect
 from shared.errors import BusUnavailable
 from tests.programs import RedisServer
@@ -119,3 +120,23 @@ async def test_a_failover_that_the_thread_sees_is_one_for_all_calls(tmp_path: Pa
                     await asyncio.sleep(0.05)
                     with suppress(BusUnavailable):
                         await reader.head()
+
+
+async def test_what_is_under_way_ends_with_the_thread() -> None:
+    thread, begun, ended = OwnThread(), threading.Event(), threading.Event()
+
+    async def under_way() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)  # as a connection that is closed needs a turn of its loop
+            ended.set()
+
+    calling = asyncio.create_task(thread.call(under_way()))
+    while not begun.is_set():
+        await asyncio.sleep(0.01)
+    calling.cancel()
+    await asyncio.wait([calling])
+    thread.close()
+    assert ended.is_set()
