@@ -103,6 +103,8 @@ _PROBE: Final = sa.select(tables.leadership.c.term).with_for_update(read=True, k
 # that is read after the rows may be of a change that is not among them.
 _ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
+_CLOCK: Final = sa.select(sa.func.date_part("epoch", sa.func.clock_timestamp()))
+
 CHANGED: Final = "fumarole_changed"
 """On which channel PostgreSQL tells that a revision was raised, and by whom."""
 UPDATED: Final = "fumarole_updated"
@@ -257,6 +259,17 @@ class Store:
         except StoreFull as error:
             self._full = time.monotonic(), str(error)
             raise
+
+    async def read_clock(self) -> float | None:
+        """Return the database's own time in unix seconds; None where it has this machine's.
+
+        Raises:
+            StoreUnavailable: If the database does not answer.
+        """
+        if self._sqlite:
+            return None
+        async with self.read() as transaction:
+            return float(await transaction.scalar(_CLOCK) or 0.0)
 
     async def probe(self) -> None:
         """Find out whether the store can be written to; nothing is changed.

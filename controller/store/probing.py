@@ -1,10 +1,15 @@
-"""Finds out whether the store can be written to, also where nobody writes: for readiness."""
+"""Finds out whether the store can be written to, also where nobody writes: for readiness.
+
+And whether this process' clock is the database's: of two replicas whose clocks differ, one ends
+jobs too early, and what it revokes misses grants that are newer by its clock.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from controller.store.database import Store
@@ -16,16 +21,25 @@ SILENT_SECONDS: Final = 15.0
 """A process is not ready once nothing could be written for so long."""
 FULL_SECONDS: Final = 60.0
 """For how long it is told that a transaction was refused for want of space, say."""
+MOST_SKEW_SECONDS: Final = 5.0
+"""Half of the leeway that tokens have."""
 
 log = logging.getLogger(__name__)
 
 
 class StoreProbe:
-    """Probes *store* whenever nothing else has been written for a while."""
+    """Probes *store* whenever nothing else has been written for a while.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: The store.
+        clock: This process', in unix seconds.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self._store = store
+        self._clock = clock
         self._why = "nothing was written"
+        self._ahead_seconds = 0.0
 
     def problems(self) -> Sequence[str]:
         """Return why this process is not ready: nothing while the store takes writes."""
@@ -33,14 +47,22 @@ class StoreProbe:
         return (f"the store takes no writes: {self._why}",) if silent >= SILENT_SECONDS else ()
 
     def degraded(self) -> Sequence[str]:
-        """Return which resource the store has run out of, where small writes succeed still."""
-        return self._store.refusals(FULL_SECONDS)
+        """Return which resource the store has run out of, and that the clocks differ."""
+        return (*self._store.refusals(FULL_SECONDS), *self._skew())
+
+    def _skew(self) -> tuple[str, ...]:
+        ahead = self._ahead_seconds
+        if abs(ahead) < MOST_SKEW_SECONDS:
+            return ()
+        how = "ahead of" if ahead > 0 else "behind"
+        return (f"this process' clock is {abs(ahead):.0f} s {how} the database's",)
 
     async def run(self) -> None:
         """Probe until cancelled."""
         while True:
             if self._store.silent_seconds >= ROUND_SECONDS:
                 await self._probe()
+            await self._compare_clocks()
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _probe(self) -> None:
@@ -50,3 +72,15 @@ class StoreProbe:
         except (StoreUnavailable, TimeoutError) as error:
             self._why = str(error) or "the database does not answer in time"
             log.warning("the store takes no writes", extra={"why": self._why})
+
+    async def _compare_clocks(self) -> None:
+        before = self._clock()
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                theirs = await self._store.read_clock()
+        except (StoreUnavailable, TimeoutError):
+            return  # what was known before stays
+        after = self._clock()
+        # It was read somewhere in between.
+        if theirs is not None:
+            self._ahead_seconds = min(0.0, after - theirs) + max(0.0, before - theirs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -174,3 +176,42 @@ async def test_a_process_is_ready_while_its_store_takes_writes(
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await store.close()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"),
+    [
+        (3600, "s ahead of the database's"),
+        (-60, "s behind the database's"),
+        (0, None),
+    ],
+)
+async def test_a_clock_that_is_not_the_databases_is_told(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, ahead: int, told: str | None
+) -> None:
+    monkeypatch.setattr(probing, "ROUND_SECONDS", 0.02)
+    clock = SimpleNamespace(ahead=ahead, looks=0)
+
+    def now() -> float:
+        clock.looks += 1
+        return time.time() + float(clock.ahead)
+
+    async with opened(postgres.new_database()) as store:
+        probe = StoreProbe(store, clock=now)
+        running = asyncio.create_task(probe.run())
+
+        async def looked_again() -> bool:
+            return bool(clock.looks > 4)
+
+        async def is_in_step() -> bool:
+            return not probe.degraded()
+
+        try:
+            await eventually(looked_again)
+            assert [one[-len(told or "") :] for one in probe.degraded()] == ([told] if told else [])
+            clock.ahead = 0
+            await eventually(is_in_step)
+            assert probe.problems() == ()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
