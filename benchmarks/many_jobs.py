@@ -22,7 +22,7 @@ import psutil
 import uvloop
 
 from benchmarks.sites import SECONDS, Site, cpu_seconds_of, running_site, waiting_job
-from controller.api.request_bodies import MOST_ITEMS
+from controller.api.requests import MOST_ITEMS
 
 FEW: Final = 50
 REST_SECONDS: Final = 10.0

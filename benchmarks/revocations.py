@@ -38,7 +38,7 @@ from benchmarks.peers.fumarole import (
 from benchmarks.programs import cores, running
 from benchmarks.requests import Visitor, socket_head
 from benchmarks.works import write_heads
-from controller.sessions.notices import Notices
+from controller.sessions.gateways import Notices
 from controller.store.database import Store
 from controller.store.instance import ensure_position, read_leadership
 from controller.store.sessions.revocations import StoredRevocation, add_revocation

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import psutil
 
-from controller.api.request_bodies import MOST_ITEMS
+from controller.api.requests import MOST_ITEMS
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS
 from controller.kube.watch import Changed, Deleted, Listed, watch

@@ -22,7 +22,7 @@ from controller.api.application import ApiParts, make_api_app
 from controller.api.resources.updates import render_update
 from controller.configuration import Configuration
 from controller.explain.explainer import Explainer
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.server import serving_hub
 from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -56,10 +56,8 @@ from controller.resource_metrics.pod_metrics import PodMetricsSource
 from controller.resource_metrics.prometheus import PrometheusSource
 from controller.resource_metrics.sampler import MetricSampler
 from controller.resource_metrics.sources import Source
-from controller.sessions.activities import Activities
 from controller.sessions.control import JobSessions
-from controller.sessions.notices import Notices
-from controller.sessions.published import PublishedRoutes
+from controller.sessions.gateways import Activities, Notices, PublishedRoutes
 from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store

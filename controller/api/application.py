@@ -15,7 +15,7 @@ from controller.api.docs_page import PUBLIC, DocsPage
 from controller.api.error_responses import errors_as_json, without_nul, without_tools
 from controller.api.openapi import describe
 from controller.api.operations import Handler, Operation, offered_by
-from controller.api.request_bodies import MAX_BODY_BYTES, meet_expectation
+from controller.api.requests import MAX_BODY_BYTES, meet_expectation
 from controller.api.resources.batches import BatchesResource
 from controller.api.resources.explain import ExplainResource
 from controller.api.resources.job_commands import JobWishes

@@ -7,7 +7,7 @@ import time
 from urllib.parse import urlsplit
 
 from controller.explain.explainer import Explainer
-from controller.explain.findings import Explained
+from controller.explain.judgements import Explained
 from controller.kube.client import Kube
 from controller.settings import ControllerSettings
 from controller.store.database import Store

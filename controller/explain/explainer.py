@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.explain.findings import Explained, Finding, conclude
 from controller.explain.judgements import (
+    Explained,
+    Finding,
     RankEvidence,
+    conclude,
     judge_gateways,
     judge_grant,
     judge_job,

@@ -4,8 +4,9 @@ A shell is one ``pods/exec`` stream. It lives here, not in a gateway, so that a 
 a gateway's restart and a second pair of eyes all find the same shell.
 
 - ``scrollback`` is the ring of what a shell has written; it is cut only where a terminal may begin
-  to read. ``scrollbacks`` keeps those of all shells within a bound. ``protocol`` is what is said
-  over an attached WebSocket. ``claims`` decides which attach tokens are taken. These do no I/O.
+  to read, and those of all shells are kept within a bound. ``protocol`` is what is said over an
+  attached WebSocket. ``claims`` decides which attach tokens are taken, and knows whose grants were
+  revoked. These do no I/O.
 - ``shell`` is one shell: it reads the stream into its scrollback, paced by its clients.
 - ``attached`` is one client: it reads the scrollback at its own pace, and its keys go to the shell.
 - ``held`` is all shells of this process, kept equal to what the store says this hub holds.

@@ -10,6 +10,7 @@ from typing import Final
 
 from aiohttp import ClientError, WSMsgType, web
 
+from controller.hub.claims import Holder
 from controller.hub.protocol import (
     ENDED,
     MAX_FRAME_BYTES,
@@ -32,7 +33,6 @@ from controller.hub.protocol import (
     shells_text,
     skipped_text,
 )
-from controller.hub.revoked import Holder
 from controller.hub.shell import Reader, Shell, ShellEnd
 from controller.hub.turns import WORK_SECONDS
 from shared.tokens import Mode

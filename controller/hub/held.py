@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
+from controller.hub.claims import Holder, Revocations
 from controller.hub.clipboard import ClipboardGuard
 from controller.hub.opening import open_shell
 from controller.hub.protocol import ENDED, REPLACED, Resume
-from controller.hub.revoked import Holder, Revocations
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import BEGUN_ANEW, Shell, ShellEnd
 from controller.kube.exec import ExecFailed, ExecTarget, Executor
 from controller.sessions.terminals import Terminal

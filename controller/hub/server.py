@@ -15,11 +15,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controller.hub.attached import Attached, make_socket, refuse
-from controller.hub.claims import Claims, TokenSpent, TooManyTokens
+from controller.hub.claims import Claims, TokenSpent, TooManyTokens, holder_of
 from controller.hub.held import HeldShells, NoSuchShell, NotHeld
 from controller.hub.protocol import SUBPROTOCOL, Resume, read_name, read_resume
-from controller.hub.revoked import holder_of
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import Shell
 from controller.hub.turns import InTurns
 from controller.kube.exec import ExecFailed, Executor

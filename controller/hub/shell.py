@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from controller.hub.claims import Holder
 from controller.hub.clipboard import ClipboardGuard
 from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Resume, Size
-from controller.hub.revoked import Holder
-from controller.hub.scrollback import REPLAY_BYTES
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import REPLAY_BYTES, Scrollbacks
 from controller.kube.exec import Exited, TerminalStream
 
 # How far the fastest client may be behind before the stream is left unread.

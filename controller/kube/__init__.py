@@ -7,7 +7,7 @@
 - ``library``: what is used of ``kubernetes_asyncio``, without its models.
 - ``environment``: a proxy, read once; no ``.netrc``.
 - ``errors``: what every call may raise; nothing of the client library gets past this package.
-- ``decoding``, ``splitting``, ``listing``: lists in parts, of each object what is declared.
+- ``decoding``, ``listing``: lists in parts, of each object what is declared.
 - ``loop_turn``: long work in many turns of the event loop.
 - ``watch``: a stream of a kind's objects that never ends: it lists again by itself when it must.
 - ``exec``: a command in a container, over WebSocket.

@@ -37,8 +37,7 @@ from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.kube.kinds import Kind
 from controller.kube.lease import Lease
-from controller.leader.companion_rights import CompanionRights
-from controller.leader.discovery import keep_learning
+from controller.leader.discovery import CompanionRights, keep_learning
 from controller.leader.election import ByLease, Election, NoElection
 from controller.leader.standby import Standby
 from controller.logs.keeper import LogKeeper
@@ -46,8 +45,8 @@ from controller.logs.live import PodLogs
 from controller.logs.storage import LogStorage
 from controller.metrics import ControllerMetrics
 from controller.process import Core, Process, first_error
-from controller.sessions.activities import Activities
 from controller.sessions.desired import DesiredRoutes
+from controller.sessions.gateways import Activities
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.queue_positions import QueuePositions
 from controller.sessions.sign_outs import SignOutAsks

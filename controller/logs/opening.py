@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from controller.logs.folder import FolderStorage
 from controller.logs.s3 import connect_s3
-from controller.logs.storage import LogStorage
+from controller.logs.storage import FolderStorage, LogStorage
 from controller.site.log_place import Bucket, LogsPlace
 
 

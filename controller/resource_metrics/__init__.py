@@ -7,8 +7,7 @@ metric to a Prometheus server where the deployment has one.
 - ``sources``: the metrics, what a source of them is, and why it may have none.
 - ``pod_metrics``: processors and memory, from ``metrics.k8s.io``.
 - ``prometheus``: network and GPUs, from a Prometheus server.
-- ``history``: the last samples of each pod, bounded. No I/O.
-- ``sampler``: asks the sources, and adds to the history.
+- ``sampler``: asks the sources, and keeps the last samples of each pod.
 
 A source that is away, slow, broken or huge leaves its own metrics empty, and harms nothing else.
 """

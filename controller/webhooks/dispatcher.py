@@ -28,8 +28,14 @@ from controller.store.outbox.update_rows import (
     write_cursor,
 )
 from controller.webhooks.deliveries import Deliveries, Send
-from controller.webhooks.sender import Message, Outcome, Result, Sender, opened_sender
-from controller.webhooks.signature import make_message_id
+from controller.webhooks.sender import (
+    Message,
+    Outcome,
+    Result,
+    Sender,
+    make_message_id,
+    opened_sender,
+)
 
 LOOK_SECONDS: Final = 1.0
 """Without news: they may be lost, and other processes on one SQLite file tell none."""

@@ -1,8 +1,14 @@
-"""Sends a message to a receiver, within bounds in time, bytes and connections."""
+"""Sends a message to a receiver, within bounds in time, bytes and connections.
+
+How it is named and signed is Standard Webhooks (standardwebhooks.com), version 1.0.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import socket
 import ssl
 import threading
@@ -18,7 +24,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from controller.site.webhook_receivers import Receiver
 from controller.webhooks.deliveries import AT_ONCE
-from controller.webhooks.signature import sign
 from shared.networks import NOT_THE_WORLD, Bounds
 from shared.numbers import whole_number
 from shared.settings import networks
@@ -272,3 +277,23 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         """Wait for nothing: the thread ends by itself."""
+
+
+_SCHEME = "v1"
+
+
+def make_message_id(kind: str, number: int, *about: object) -> str:
+    """Return the name of a message: the same with every attempt, whoever makes it.
+
+    A store that was restored from a backup gives numbers once more. *about* tells apart what has
+    the same number then.
+    """
+    digest = hashlib.sha256("\0".join(map(str, about)).encode()).hexdigest()
+    return f"{kind}_{number}_{digest[:24]}"
+
+
+def sign(secrets: Sequence[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the field ``webhook-signature``: one signature by each of the secrets."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digests = (hmac.digest(secret, signed, "sha256") for secret in secrets)
+    return " ".join(f"{_SCHEME},{base64.b64encode(digest).decode()}" for digest in digests)

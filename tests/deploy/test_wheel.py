@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name
 from controller.jobs.pipeline.companion_kinds import CompanionKind
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS, Kind
-from controller.leader.companion_rights import CompanionRights
+from controller.leader.discovery import CompanionRights
 from deploy.local.cluster import EmbeddedCluster
 from shared.version import VERSION
 from tests.controller.running import Controller, eventually, running

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from controller.api.audit import AUDIT, audit
 from controller.api.error_responses import ApiError, invalid, not_found, problems_json
 from controller.api.operations import Operation
-from controller.api.query_parameters import (
+from controller.api.requests import (
     DEFAULT_LIMIT,
     WHOLE,
     Limit,
@@ -19,10 +19,10 @@ from controller.api.query_parameters import (
     PageCursor,
     Query,
     Word,
+    read_object,
     read_place,
     read_query,
 )
-from controller.api.request_bodies import read_object
 from controller.api.resources.jobs import ProblemView, draining, read_job, refuse_all
 from controller.api.response_models import ResponseModel
 from controller.jobs.history.states import State

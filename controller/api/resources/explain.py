@@ -10,11 +10,10 @@ from pydantic import Field
 
 from controller.api.error_responses import invalid
 from controller.api.operations import Operation
-from controller.api.query_parameters import Query, Word, read_query
-from controller.api.request_bodies import read_model
+from controller.api.requests import Query, Word, read_model, read_query
 from controller.api.response_models import ResponseModel
 from controller.explain.explainer import Explainer
-from controller.explain.findings import Explained
+from controller.explain.judgements import Explained
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Problem
 

@@ -12,16 +12,17 @@ from pydantic import ConfigDict, Field, ValidationError
 from controller.api.audit import AUDIT, audit
 from controller.api.error_responses import ApiError, invalid, not_found, problems_json
 from controller.api.operations import Operation
-from controller.api.query_parameters import (
+from controller.api.requests import (
     DEFAULT_LIMIT,
+    MOST_ITEMS,
     Limit,
     Query,
     Time,
     Word,
+    read_model,
     read_place,
     read_query,
 )
-from controller.api.request_bodies import MOST_ITEMS, read_model
 from controller.api.response_models import (
     Exit,
     JobState,

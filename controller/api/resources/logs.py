@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import EVENTS, TEXT, Operation
-from controller.api.query_parameters import WHOLE, Query, read_query
+from controller.api.requests import WHOLE, Query, read_query
 from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogStream, read_places
 from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.job_record import read_known

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from controller.api.audit import audit
 from controller.api.operations import Operation
-from controller.api.request_bodies import read_model
+from controller.api.requests import read_model
 from controller.api.response_models import MaintenanceView
 from controller.jobs.spec.parameters import Strict
 from controller.store.database import Store

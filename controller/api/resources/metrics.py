@@ -10,7 +10,7 @@ from pydantic import Field
 
 from controller.api.error_responses import not_found
 from controller.api.operations import JSON, Operation
-from controller.api.query_parameters import WHOLE, Number, Query, read_query
+from controller.api.requests import WHOLE, Number, Query, read_query
 from controller.api.resources.tasks import task_views
 from controller.api.response_models import (
     JobMetrics,
@@ -22,8 +22,7 @@ from controller.api.response_models import (
 )
 from controller.jobs.history.job_record import read_known
 from controller.kube.loop_turn import LoopTurn
-from controller.resource_metrics.history import POINTS, Sample, summed
-from controller.resource_metrics.sampler import MetricSampler
+from controller.resource_metrics.sampler import POINTS, MetricSampler, Sample, summed
 from controller.resource_metrics.sources import METRICS, Metric, Missing, PodKey
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job

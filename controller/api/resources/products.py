@@ -9,7 +9,7 @@ from aiohttp import web
 
 from controller.api.error_responses import ApiError, not_found
 from controller.api.operations import Operation
-from controller.api.query_parameters import Query, Word, read_query
+from controller.api.requests import Query, Word, read_query
 from controller.api.response_models import (
     Amounts,
     Counted,

@@ -12,16 +12,18 @@ from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.idempotency import IDEMPOTENCY_KEY, QUOTED_KEY, read_key
 from controller.api.operations import Operation
-from controller.api.query_parameters import (
+from controller.api.requests import (
     DEFAULT_LIMIT,
+    MOST_ITEMS,
     Limit,
     PageCursor,
     Query,
     Word,
+    is_given,
+    read_model,
     read_place,
     read_query,
 )
-from controller.api.request_bodies import MOST_ITEMS, is_given, read_model
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict

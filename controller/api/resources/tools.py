@@ -12,8 +12,7 @@ from pydantic import Field
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, not_found
 from controller.api.operations import Operation
-from controller.api.query_parameters import Query, read_query
-from controller.api.request_bodies import WHOLE_NUMBER, read_model
+from controller.api.requests import WHOLE_NUMBER, Query, read_model, read_query
 from controller.api.response_models import Details, ResponseModel, read_details
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.parameters import Strict

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from controller.api.error_responses import ApiError
 from controller.api.operations import EVENTS, JSON, Operation
-from controller.api.query_parameters import (
+from controller.api.requests import (
     DEFAULT_LIMIT,
     EVENT_NUMBER,
     Limit,

@@ -10,8 +10,17 @@ from pydantic import ConfigDict, Field, model_validator
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError
 from controller.api.operations import Operation
-from controller.api.query_parameters import DEFAULT_LIMIT, Limit, Number, Query, read_query
-from controller.api.request_bodies import MOST_ITEMS, WHOLE_NUMBER, is_given, read_model
+from controller.api.requests import (
+    DEFAULT_LIMIT,
+    MOST_ITEMS,
+    WHOLE_NUMBER,
+    Limit,
+    Number,
+    Query,
+    is_given,
+    read_model,
+    read_query,
+)
 from controller.api.response_models import Acknowledged, UsagePage, UsageView
 from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict

@@ -48,8 +48,7 @@ from controller.volcano.names import (
     volcano_job_name,
 )
 from controller.volcano.rules.capabilities import Capabilities
-from controller.volcano.rules.preflight import findings
-from controller.volcano.rules.topology import fit_init_containers
+from controller.volcano.rules.preflight import findings, fit_init_containers
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0

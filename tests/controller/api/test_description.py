@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from controller.api.error_responses import ERRORS
 from controller.api.openapi import EXAMPLES, add_schema
-from controller.api.query_parameters import SECONDS
+from controller.api.requests import SECONDS
 from controller.api.resources.updates import render_update
 from controller.store.outbox.update_rows import UpdateRow
 from tests.controller.api.conftest import Api

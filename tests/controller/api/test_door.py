@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from controller.api.error_responses import ApiError
-from controller.api.request_bodies import MAX_BODY_BYTES, read_object
+from controller.api.requests import MAX_BODY_BYTES, read_object
 from shared.tokens import SESSION_AUDIENCE
 from tests.controller.api.conftest import SIGNER, Api, service_token
 from tests.shared.samples import Signer, make_claims

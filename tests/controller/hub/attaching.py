@@ -14,7 +14,7 @@ from aiohttp import WSMsgType
 from prometheus_client import CollectorRegistry
 
 from controller.hub.protocol import SUBPROTOCOL
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.server import HubRole, serving_hub
 from controller.kube.exec import Executor
 from controller.store.database import Store

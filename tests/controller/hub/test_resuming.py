@@ -10,7 +10,7 @@ import pytest
 
 from controller.hub import attached
 from controller.hub.protocol import ENDED
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import Scrollbacks
 from controller.store.database import Store
 from tests.controller.conftest import Clock
 from tests.controller.hub.attaching import Client, Hub, assign, hub_serving

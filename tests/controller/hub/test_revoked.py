@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from controller.hub import held, shell
+from controller.hub.claims import Holder, Revocations, holder_of
 from controller.hub.protocol import REPLACED, REVOKED
-from controller.hub.revoked import Holder, Revocations, holder_of
 from controller.hub.shell import Shell
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from controller.hub.scrollback import SEGMENT_BYTES, Scrollback
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import SEGMENT_BYTES, Scrollback, Scrollbacks
 
 PIECE = b"x" * SEGMENT_BYTES
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import pytest
 
 from controller.hub import shell as shell_module
 from controller.hub.protocol import ENDED, REPLACED, Size
-from controller.hub.scrollbacks import Scrollbacks
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import WINDOW_BYTES, Reader, Shell, ShellEnd
 from tests.controller.hub.streams import FakeStream
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.resource_metrics.history import LEAST_POINTS, MetricHistory, Sample, summed
+from controller.resource_metrics.sampler import LEAST_POINTS, MetricHistory, Sample, summed
 from controller.resource_metrics.sources import Measured, PodKey, Values
 
 A, B = PodKey("jobs", "j-a-job-0"), PodKey("jobs", "j-b-job-0")

@@ -16,8 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.sessions.desired import DesiredRoutes
-from controller.sessions.notices import Notices
-from controller.sessions.published import PublishedRoutes
+from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from controller.sessions import activities as module
-from controller.sessions.activities import Activities
+from controller.sessions import gateways as module
+from controller.sessions.gateways import Activities
 from shared.bus import ACTIVITIES_AT_ONCE, ReportReader
 from shared.errors import BusUnavailable
 from shared.reports import Activity

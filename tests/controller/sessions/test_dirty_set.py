@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from controller.sessions.dirty_set import DirtySet
+from controller.sessions.snapshot import DirtySet
 
 
 def test_what_changed_is_looked_at_before_what_did_not() -> None:

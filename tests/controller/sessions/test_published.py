@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from controller.sessions.published import IN_VAIN_SECONDS, PATIENCE_SECONDS, PublishedRoutes
+from controller.sessions.gateways import IN_VAIN_SECONDS, PATIENCE_SECONDS, PublishedRoutes
 from shared.bus import BusReader, Keys, Publisher, connect
 from tests.gateway.bus.following import encode, make_route, sid_of
 

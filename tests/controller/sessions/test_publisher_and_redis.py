@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from controller.sessions.notices import Notices
-from controller.sessions.published import PublishedRoutes
+from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from redis.asyncio import Redis
 
 from controller.sessions.desired import DesiredRoutes
-from controller.sessions.notices import Notices
+from controller.sessions.gateways import Notices
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable

@@ -14,8 +14,14 @@ from typing import Any
 import pytest
 
 from controller.webhooks import sender as module
-from controller.webhooks.sender import AddressInfo, Message, Result, opened_sender, read_retry_after
-from controller.webhooks.signature import sign
+from controller.webhooks.sender import (
+    AddressInfo,
+    Message,
+    Result,
+    opened_sender,
+    read_retry_after,
+    sign,
+)
 from tests.controller.webhooks.receiving import (
     SECRET,
     Request,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.webhooks.signature import make_message_id, sign
+from controller.webhooks.sender import make_message_id, sign
 
 DOCS = (Path(__file__).parents[3] / "docs/controller-api.md").read_text()
 # The specification's own example ("Verifying signatures").

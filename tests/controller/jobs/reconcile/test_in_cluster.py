@@ -38,7 +38,7 @@ from controller.kube.kinds import (
     VCJOBS,
     Kind,
 )
-from controller.leader.companion_rights import CompanionRights
+from controller.leader.discovery import CompanionRights
 from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term, read_leadership

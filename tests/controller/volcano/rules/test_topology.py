@@ -6,7 +6,7 @@ import pytest
 
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.quantity import Quantity
-from controller.volcano.rules.topology import fit_init_containers, topology_problems
+from controller.volcano.rules.preflight import fit_init_containers, topology_problems
 
 
 def make_task(

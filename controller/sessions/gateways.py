@@ -1,15 +1,26 @@
-"""What gateways have been told of sessions, whichever process tells them."""
+"""What gateways have been told of sessions, what they report, and what they are told at once.
+
+What they report is shown to the orchestrator, and never a reason for access. Only the leader writes
+into the table, in one order. A replica that does not lead tells whoever listens of a revocation,
+and writes nothing: the revocation is in the store, from where the leader, this one or the next,
+brings it into the table. So it takes effect also while there is no leader.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, TypeAlias
 
+from redis.asyncio import Redis
+
 from controller.sessions.publisher import RoutePublisher
-from shared.bus import BusReader
-from shared.errors import BusUnavailable, UnreadableRoute
+from shared.bus import ACTIVITIES_AT_ONCE, BusReader, Keys, Publisher, ReportReader
+from shared.errors import BusUnavailable, PublishRefused, UnreadableRoute
+from shared.events import GrantRevoked
+from shared.reports import Activity
+from shared.route_table.signed_table import TableSigner
 from shared.routes import RouteReader
 
 PATIENCE_SECONDS: Final = 1.0
@@ -86,3 +97,64 @@ class PublishedRoutes:
         except UnreadableRoute:
             return "starting"
         return "ready" if state == "ready" else "starting"
+
+
+class Activities:
+    """Reads activities; nothing here fails, and nobody waits for long.
+
+    Args:
+        reader: Reads Redis.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, reader: ReportReader, *, clock: Callable[[], float]) -> None:
+        self._reader = reader
+        self._clock = clock
+
+    async def of(self, sids: Sequence[str]) -> dict[str, Activity]:
+        """Return what gateways saw of these sessions, by sid, as far as that is known."""
+        found: dict[str, Activity] = {}
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                for first in range(0, len(sids), ACTIVITIES_AT_ONCE):
+                    some = sids[first : first + ACTIVITIES_AT_ONCE]
+                    found |= await self._reader.activities_of(some, now=self._clock())
+        except (BusUnavailable, TimeoutError) as error:
+            log.info("it is not known who is connected", extra={"why": str(error)})
+        return found
+
+
+NOTICE_SECONDS: Final = 2.0
+"""For how long a call that revokes is held up where Redis does not answer."""
+
+
+class Notices:
+    """Sends notices of revocations.
+
+    Args:
+        redis: Where gateways listen.
+        keys: This installation's names.
+        signer: Signs them, where gateways believe nothing that is not signed.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, *, signer: TableSigner | None = None) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._signer = signer
+
+    async def tell(self, event: GrantRevoked, *, term: int) -> None:
+        """Tell gateways of *event*, which is in the store by now; never fail.
+
+        Args:
+            event: The revocation.
+            term: The leader's, as the store knows it. A store that is behind what Redis knows is
+                not this installation's, or an old copy: nothing is told then.
+        """
+        try:
+            async with asyncio.timeout(NOTICE_SECONDS):
+                publisher = Publisher(self._redis, self._keys, term=term, signer=self._signer)
+                await publisher.notice(event)
+        except PublishRefused as refused:
+            log.info("a revocation waits for the leader", extra={"why": refused.reason})
+        except (BusUnavailable, TimeoutError) as error:
+            log.warning("a revocation could not be told yet", extra={"why": str(error)})
