@@ -71,9 +71,7 @@ class Explainer:
     """Explains sessions and jobs.
 
     Args:
-        store: What was asked for.
         inspector: Reads Redis.
-        kube: The cluster.
         keys: The orchestrator's keys.
         issuer: The only ``iss`` of its tokens.
         instance: This installation's name.

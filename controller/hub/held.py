@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from controller.hub.claims import Holder, Revocations
 from controller.hub.clipboard import ClipboardGuard
@@ -22,9 +22,8 @@ from controller.hub.protocol import ENDED, REPLACED, Resume
 from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import BEGUN_ANEW, Shell, ShellEnd
 from controller.kube.exec import ExecFailed, ExecTarget, Executor
-from controller.sessions.terminals import Terminal
+from controller.sessions.terminals import Terminal, TerminalSessions
 from controller.store.errors import StoreUnavailable
-from controller.store.sessions.revocations import StoredRevocation
 
 REFRESH_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
@@ -54,28 +53,6 @@ class NotHeld(Exception):
 
 class NoSuchShell(Exception):
     """The session has no such shell, and gets none by that name; the text says why."""
-
-
-class Terminals(Protocol):
-    """What the hub asks of the store; see ``controller.sessions.terminals``."""
-
-    async def refresh(self) -> None:
-        """Say that this hub is alive."""
-
-    async def leave(self) -> None:
-        """Say that this hub ends."""
-
-    async def find(self, sid: str) -> Terminal | None:
-        """Return the terminal if it is this hub's."""
-
-    async def held(self) -> Mapping[str, Terminal]:
-        """Return all terminals that are this hub's."""
-
-    async def moved(self, sids: Collection[str]) -> Collection[str]:
-        """Return which of these have not ended, and are another hub's by now."""
-
-    async def revocations(self) -> Collection[StoredRevocation]:
-        """Return what was revoked since the last call."""
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +160,7 @@ class HeldShells:
 
     def __init__(
         self,
-        terminals: Terminals,
+        terminals: TerminalSessions,
         executor: Executor,
         *,
         clock: Callable[[], float],

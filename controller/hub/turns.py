@@ -17,36 +17,14 @@ WORK_SECONDS: Final = 0.001
 """After so long in one turn of the loop the others go first."""
 
 
-class Handler(Protocol):
-    """What is used of aiohttp's protocol."""
-
-    def data_received(self, data: bytes) -> None:
-        """Understand *data*."""
-        ...
-
-    def pause_reading(self) -> None:
-        """Have nothing read from the client."""
-        ...
-
-    def resume_reading(self) -> None:
-        """Have the client read again."""
-        ...
-
-    def eof_received(self) -> bool | None:
-        """The client has ended its side."""
-        ...
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
-        ...
-
-    def pause_writing(self) -> None:
-        """More waits for the client than should."""
-        ...
-
-    def resume_writing(self) -> None:
-        """It does not any more."""
-        ...
+class _Handler(Protocol):
+    def data_received(self, data: bytes) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
 
 
 class InTurns(asyncio.Protocol):
@@ -63,7 +41,7 @@ class InTurns(asyncio.Protocol):
 
     def __init__(
         self,
-        handler: Handler,
+        handler: _Handler,
         loop: asyncio.AbstractEventLoop,
         *,
         clock: Callable[[], float] = perf_counter,

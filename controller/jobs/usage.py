@@ -140,7 +140,6 @@ class Ledger:
     again enters nothing, and two who do it at once enter it once.
 
     Args:
-        store: Where it is.
         defaults: How often what runs is entered, and what jobs get that they do not say.
         clock: Unix seconds.
     """

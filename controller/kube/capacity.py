@@ -66,7 +66,6 @@ class Capacity:
     """Sums up what can be given by nodes that take pods.
 
     Args:
-        kube: The cluster.
         gpu_resources: The names of devices that count.
         clock: Monotonic seconds.
     """

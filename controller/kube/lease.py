@@ -37,7 +37,6 @@ class Lease:
     """The Lease *name*, as *holder* sees it.
 
     Args:
-        kube: The cluster.
         name: The Lease's name.
         namespace: Where it is.
         instance: What it is labelled with.

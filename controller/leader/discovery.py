@@ -76,7 +76,6 @@ class CompanionRights:
     """Knows what the deployment does not grant.
 
     Args:
-        kube: The cluster.
         kinds: The kinds that plugins declare, with the plugin that does.
         namespace: Returns one in which jobs run; None where there is none yet.
     """

@@ -61,17 +61,10 @@ class Election(Protocol):
         ...
 
 
-class Writable(Protocol):
-    """A store, as far as it matters for who leads."""
-
+class _Writable(Protocol):
     @property
-    def silent_seconds(self) -> float:
-        """For how long nothing could be written."""
-        ...
-
-    async def probe(self) -> None:
-        """Find out whether it can be."""
-        ...
+    def silent_seconds(self) -> float: ...
+    async def probe(self) -> None: ...
 
 
 class NoElection:
@@ -94,7 +87,6 @@ class ByLease:
     """One of several controllers: who holds the Lease leads.
 
     Args:
-        kube: The cluster.
         lease: The Lease.
         namespace: Where the Lease is; made if missing.
         instance: What is made is labelled with.
@@ -110,7 +102,7 @@ class ByLease:
         *,
         namespace: str,
         instance: str,
-        store: Writable | None = None,
+        store: _Writable | None = None,
     ) -> None:
         self._store = store
         self._probe: asyncio.Task[None] | None = None
@@ -199,7 +191,7 @@ class ByLease:
         await self._lease.release()
 
 
-async def _probed(store: Writable) -> None:
+async def _probed(store: _Writable) -> None:
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await store.probe()

@@ -104,7 +104,6 @@ class Leader:
     Args:
         process: Whose settings, store and registry there are.
         core: What the API has too.
-        kube: The cluster.
         redis: What gateways read.
         election: Says whose turn it is.
         webhooks: Sends what becomes of jobs; None where nobody is sent it.

@@ -23,7 +23,6 @@ class Standby:
     """Keeps the informer cache warm, and knows what changed lately.
 
     Args:
-        kube: The cluster.
         instance: Whose objects are followed.
         services: Whether Services are.
     """

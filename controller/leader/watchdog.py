@@ -34,12 +34,8 @@ WRITE_SECONDS: Final = 20.0
 log = logging.getLogger(__name__)
 
 
-class LoopMetrics(Protocol):
-    """Measures how long the loop stood still."""
-
-    def loop_stalled(self, seconds: float, plugin: str) -> None:
-        """Count a time that it did, and whose it was, if a plugin's."""
-        ...
+class _LoopMetrics(Protocol):
+    def loop_stalled(self, seconds: float, plugin: str) -> None: ...
 
 
 class Watchdog:
@@ -48,7 +44,6 @@ class Watchdog:
     Args:
         border: Knows which hook runs in which task.
         store_url: Where it is written down; a connection of its own, in the thread, is used.
-        metrics: Counts.
         clock: Unix seconds.
     """
 
@@ -57,7 +52,7 @@ class Watchdog:
         border: PluginBorder,
         *,
         store_url: str,
-        metrics: LoopMetrics,
+        metrics: _LoopMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._border = border

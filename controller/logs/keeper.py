@@ -88,7 +88,6 @@ class LogKeeper(LogObserver):
 
     Args:
         store: Lists which segments there are.
-        term: The leader's.
         logs: The cluster's.
         storage: Where they are kept.
         shown: Returns the pods that the cluster shows.

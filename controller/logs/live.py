@@ -41,9 +41,6 @@ class PodLogs:
 
     A log is asked for by the pod's name, and Volcano makes pods anew by the names of those that
     are gone. So it is looked, once a log is open, whether the pod is still the one that was meant.
-
-    Args:
-        kube: The cluster.
     """
 
     def __init__(self, kube: Kube) -> None:

@@ -39,7 +39,6 @@ class PodMetricsSource:
     """Lists the metrics of all pods of an instance, in one call.
 
     Args:
-        kube: The cluster.
         instance: Whose pods.
         namespace: The one that they are all in; None where owners have their own.
     """

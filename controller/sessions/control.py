@@ -13,7 +13,6 @@ class JobSessions:
     """Ends a job's sessions and has its routes looked at.
 
     Args:
-        store: Where sessions are.
         clock: Unix seconds.
         wake: Is told the id of a job whose routes may have changed.
     """

@@ -55,7 +55,6 @@ class DesiredRoutes:
 
     Args:
         store: Where terminals are assigned to hubs.
-        term: The leader's.
         informer: The pods; it must be complete.
         vault: Opens the passwords of desktops.
         base_domain: The domain of the sessions' hosts.

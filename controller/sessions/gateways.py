@@ -42,7 +42,6 @@ class PublishedRoutes:
     Nothing here fails: where Redis does not answer, a session's route is not known to be there.
 
     Args:
-        reader: Reads Redis.
         publisher: Gives what publishes, while this process leads.
     """
 
@@ -103,7 +102,6 @@ class Activities:
     """Reads activities; nothing here fails, and nobody waits for long.
 
     Args:
-        reader: Reads Redis.
         clock: Unix seconds.
     """
 

@@ -54,7 +54,6 @@ class RoutePublisher:
         desired: Says what should be there.
         seal: Hides passwords from everybody but gateways.
         clock: Unix seconds.
-        random: Random bytes.
         revision: The store's when the term began.
         monotonic: Seconds that go on evenly, for heartbeats.
         sleep: Returns after so many seconds.

@@ -33,7 +33,6 @@ class QueuePositions(Mapping[str, int]):
     or none: nobody sees it.
 
     Args:
-        store: Where jobs are.
         activities_of: What gateways report of sessions.
         clock: Unix seconds.
     """

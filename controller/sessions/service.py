@@ -134,10 +134,8 @@ class SessionService:
     """Sessions as the API offers them.
 
     Args:
-        store: Where they are kept.
         base_domain: The domain below which each has its host.
         clock: Unix seconds.
-        random: Random bytes.
         states_of: How live sessions' routes stand.
         until_published: Waits, for a while, until gateways have been told of sessions.
         wake: Is told the id of a job whose sessions changed.

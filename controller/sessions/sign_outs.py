@@ -55,7 +55,6 @@ class SignOutAsks:
     Args:
         store: Sessions and revocations.
         reader: Reads the stream.
-        term: The leader's.
         clock: Unix seconds.
         publish: Has new revocations published at once.
         count: Counts what became of asks.

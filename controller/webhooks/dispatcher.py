@@ -53,14 +53,9 @@ Render = Callable[[UpdateRow], bytes]
 """Returns an update as the API shows it, as JSON."""
 
 
-class Counts(Protocol):
-    """Counts what becomes of messages."""
-
-    def attempted(self, receiver: str, outcome: Outcome) -> None:
-        """Count an attempt."""
-
-    def accepted_after(self, receiver: str, seconds: float) -> None:
-        """Note how long an update took, from its time until it was accepted."""
+class _Counts(Protocol):
+    def attempted(self, receiver: str, outcome: Outcome) -> None: ...
+    def accepted_after(self, receiver: str, seconds: float) -> None: ...
 
 
 class Webhooks:
@@ -82,7 +77,7 @@ class Webhooks:
         store: Store,
         news: UpdateNews,
         render: Render,
-        counts: Counts,
+        counts: _Counts,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._receivers = receivers
@@ -149,7 +144,7 @@ class _Dispatcher:
         term: int,
         news: UpdateNews,
         render: Render,
-        counts: Counts,
+        counts: _Counts,
         clock: Callable[[], float],
     ) -> None:
         self._receiver = receiver

@@ -44,7 +44,6 @@ class Products:
     """The handlers of both resources.
 
     Args:
-        store: Where jobs are.
         defaults: The catalogue.
         offered_fields: What the plugins that run carry out.
         capacity: Returns what nodes of the cluster have, None while it does not answer.

@@ -140,20 +140,6 @@ def _view(entry: UsageEntry) -> UsageView:
     owner = {"user": entry.owner_user}
     if entry.owner_project is not None:
         owner["project"] = entry.owner_project
-    return UsageView(
-        id=entry.id,
-        job=entry.job_id,
-        owner=owner,
-        attempt=entry.attempt,
-        uid=entry.uid,
-        rank=entry.rank,
-        period=entry.period,
-        until=entry.until,
-        seconds=entry.seconds,
-        final=entry.final,
-        product=entry.product,
-        price=None if entry.price is None else dict(entry.price),
-        resources=dict(entry.resources),
-        at=entry.at,
-        tool=entry.tool,
-    )
+    same = UsageView.model_fields.keys() - {"job", "owner"}
+    values = {name: getattr(entry, name) for name in same}
+    return UsageView(job=entry.job_id, owner=owner, **values)

@@ -250,7 +250,6 @@ class InformerCache:
     """VolcanoJobs, pods and, if asked for, Services with the instance's label, as last seen.
 
     Args:
-        kube: The cluster.
         instance: Whose objects; those of others are not looked at.
         changed: Called with the id of a job of which something has changed.
         services: Whether Services are followed too; else none is ever seen.

@@ -93,10 +93,6 @@ class MountPointCleaner:
     """Has mount points removed, as the leader of *term*.
 
     Args:
-        store: Where it is known which there are.
-        term: The leader's.
-        kube: The cluster.
-        cluster: Finds the pods of jobs.
         clock: Unix seconds.
         failed: Counts what nobody expected.
     """

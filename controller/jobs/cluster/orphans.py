@@ -48,10 +48,6 @@ class OrphanCollector:
 
     Args:
         store: Says which jobs there are.
-        term: The leader's.
-        kube: The cluster.
-        cluster: Finds VolcanoJobs.
-        informer: What the cluster shows.
         instance: Whose objects; those of others are not looked at.
         clock: Monotonic seconds.
         failed: Counts what nobody expected.

@@ -63,9 +63,6 @@ class PendingReasons:
     """Looks for why jobs wait, as the leader.
 
     Args:
-        records: The leader's way to jobs' records.
-        kube: The cluster.
-        informer: What the cluster shows.
         changed: Called with the id of a job of which more is known.
         clock: Monotonic seconds.
         failed: Counts what nobody expected.

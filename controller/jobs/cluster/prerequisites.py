@@ -175,7 +175,6 @@ class Prerequisites:
     whenever it should be something else.
 
     Args:
-        kube: The cluster.
         instance: What everything that is made here is labelled with.
         clock: Monotonic seconds.
     """

@@ -112,8 +112,6 @@ class JobRecords:
     """The leader's way to a job's record.
 
     Args:
-        store: Where records are.
-        term: The leader's.
         vault: Opens the secrets of jobs that are still to run.
         clock: Unix seconds.
     """

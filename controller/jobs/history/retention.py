@@ -53,8 +53,6 @@ class Retention:
     """Drops records, as the leader of *term*; a tombstone is left for each VolcanoJob.
 
     Args:
-        store: Where they are.
-        term: The leader's.
         keep: How long things are kept.
         may_be_there: Says of a job whether the cluster may have a VolcanoJob of it.
         clock: Unix seconds.

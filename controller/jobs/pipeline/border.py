@@ -75,17 +75,8 @@ class Call:
     job_id: str = ""
 
 
-class HookMetrics(Protocol):
-    """Counts calls of hooks."""
-
-    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
-        """Count a call."""
-        ...
-
-
-class _NotCounted:
-    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
-        return
+class _HookMetrics(Protocol):
+    def hook_ended(self, call: Call, result: Result, seconds: float) -> None: ...
 
 
 class _Escaped(Exception):
@@ -97,7 +88,6 @@ class PluginBorder:
 
     Args:
         seconds: How long each plugin's hooks may take.
-        metrics: Counts calls.
         clock: Monotonic seconds.
     """
 
@@ -105,11 +95,11 @@ class PluginBorder:
         self,
         seconds: HookSeconds | None = None,
         *,
-        metrics: HookMetrics | None = None,
+        metrics: _HookMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds or HookSeconds()
-        self._metrics = metrics or _NotCounted()
+        self._metrics = metrics
         self._clock = clock
         self._running: dict[asyncio.Task[object], Call] = {}
         self._stuck: dict[asyncio.Task[object], Call] = {}
@@ -171,7 +161,8 @@ class PluginBorder:
             why = f"raised {type(raised).__name__}"[:LONGEST_TEXT]
             raise self._failed(call, why, raised, secrets) from error
         finally:
-            self._metrics.hook_ended(call, result, self._clock() - began)
+            if self._metrics is not None:
+                self._metrics.hook_ended(call, result, self._clock() - began)
 
     def _refuse(self, call: Call) -> None:
         if self.is_switched_off(call.plugin, call.job_id):

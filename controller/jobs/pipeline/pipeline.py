@@ -412,7 +412,6 @@ class HookRecorder:
 
     Args:
         store: Where that is.
-        term: The leader's.
         clock: Unix seconds.
         tries: How often a hook is tried until it is given up.
     """

@@ -38,26 +38,16 @@ class PluginsRefused(FumaroleError, ValueError):
         super().__init__("; ".join(problems))
 
 
-class Placed(Protocol):
-    """A plugin, as far as its place is concerned."""
-
+class _Placed(Protocol):
     @property
-    def name(self) -> str:
-        """What others call it."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def after(self) -> Sequence[str]:
-        """The plugins that run before this one."""
-        ...
-
+    def after(self) -> Sequence[str]: ...
     @property
-    def before(self) -> Sequence[str]:
-        """The plugins that run after this one."""
-        ...
+    def before(self) -> Sequence[str]: ...
 
 
-P = TypeVar("P", bound=Placed)
+P = TypeVar("P", bound=_Placed)
 _Rules = dict[str, dict[str, str]]
 """For each plugin those that run before it, and which of the two says so."""
 
@@ -87,7 +77,7 @@ def order_plugins(
     return [by_name[name] for name in order]
 
 
-def _misnamed(plugins: Sequence[Placed], known: Collection[str]) -> list[str]:
+def _misnamed(plugins: Sequence[_Placed], known: Collection[str]) -> list[str]:
     names = [plugin.name for plugin in plugins]
     problems = [
         f"two plugins are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1
@@ -109,7 +99,7 @@ def _missing(name: str, known: Collection[str]) -> str:
     return f"{name}, and there is no such plugin" + (f"; {meant[0]} is one" if meant else "")
 
 
-def _rules_of(plugins: Sequence[Placed]) -> _Rules:
+def _rules_of(plugins: Sequence[_Placed]) -> _Rules:
     rules: _Rules = {plugin.name: {} for plugin in plugins}
     for plugin in plugins:
         for other in plugin.after:
@@ -121,7 +111,7 @@ def _rules_of(plugins: Sequence[Placed]) -> _Rules:
     return rules
 
 
-def _add_weak(plugins: Mapping[str, Placed], rules: _Rules) -> bool:
+def _add_weak(plugins: Mapping[str, _Placed], rules: _Rules) -> bool:
     """Add what ``*`` says, of each pair of plugins only if nothing else is said of it."""
     weak = False
     for name, plugin in plugins.items():

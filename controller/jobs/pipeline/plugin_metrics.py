@@ -89,10 +89,6 @@ class PluginMetrics:
     """Makes a plugin's metrics: ``fumarole_plugin_<plugin>_<name>``.
 
     A plugin makes them when it is made, so that what is wrong with them is found at start.
-
-    Args:
-        plugin: The plugin's name.
-        registry: Where they are collected.
     """
 
     def __init__(self, plugin: str, registry: CollectorRegistry) -> None:

@@ -46,8 +46,6 @@ class Actions:
     """Changes store and cluster, as the leader.
 
     Args:
-        records: The leader's way to jobs' records.
-        pipeline: The plugins.
         cluster: What is made and removed there.
         prerequisites: Where jobs run.
         recorder: Remembers which hooks have run.

@@ -40,8 +40,6 @@ class Monitoring:
 
     Args:
         store: Where due times are.
-        term: The leader's.
-        pipeline: The plugins.
         observe: Returns a job as it is, None where the store does not know it.
         show: Returns what plugins are shown of it.
         looked_until: Says until when the cluster was followed; now, while it is.

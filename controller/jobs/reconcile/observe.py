@@ -48,7 +48,6 @@ class Observer:
 
     Args:
         store: What was asked for, and what was done.
-        informer: What is.
         pipeline: Says when a hook is done.
         evictions_allowed: How often a job that was evicted is submitted again.
         rank_services: Whether ranks have Services, which the cache shows.

@@ -59,16 +59,9 @@ REST_SECONDS: Final = 0.02
 log = logging.getLogger(__name__)
 
 
-class StepMetrics(Protocol):
-    """Counts what the reconciler does."""
-
-    def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None:
-        """Count a step."""
-        ...
-
-    def step_failed(self, error: Exception) -> None:
-        """Count a failure."""
-        ...
+class _StepMetrics(Protocol):
+    def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None: ...
+    def step_failed(self, error: Exception) -> None: ...
 
 
 class LogObserver:
@@ -106,8 +99,6 @@ class Reconciler:
     """Works on jobs until it is cancelled, as the leader.
 
     Args:
-        store: What was asked for.
-        informer: What is.
         observer: Observes a job in both.
         actions: Does a step.
         adoption: Deals with VolcanoJobs of ours that the store does not know.
@@ -131,7 +122,7 @@ class Reconciler:
         adoption: Adoption,
         queue: WorkQueue,
         told: Callable[[str], None],
-        metrics: StepMetrics,
+        metrics: _StepMetrics,
         logs: LogObserver | None = None,
         clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),

@@ -56,12 +56,10 @@ class Submissions:
     """Accepts jobs.
 
     Args:
-        store: Where they are kept.
         pipeline: Says what is wrong with a job.
         vault: Seals their secrets.
         defaults: What they get that they do not say, and what it costs.
         clock: Unix seconds.
-        random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
         dry_run: Asks the API server about new jobs; None where it is not to be asked.
     """

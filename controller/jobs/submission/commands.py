@@ -72,9 +72,7 @@ class JobCommands:
     """Takes wishes.
 
     Args:
-        store: Where jobs are.
         clock: Unix seconds.
-        random: Random bytes.
         wake: Is told the id of a job that the reconciler should look at.
         catalogue: Says whose jobs may be extended.
     """

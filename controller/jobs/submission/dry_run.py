@@ -84,7 +84,6 @@ class DryRun:
     """Has the server try jobs, a few at once.
 
     Args:
-        kube: The cluster.
         seconds: How long it has for one answer.
         clock: Monotonic seconds.
         count: Is told how each job was answered.

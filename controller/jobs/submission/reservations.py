@@ -119,9 +119,7 @@ class PublicLinks:
     """What plugins may do with links.
 
     Args:
-        store: Where they are.
         clock: Unix seconds.
-        random: Random bytes.
         wake: Is told the id of a job whose routes may have changed.
     """
 

@@ -64,7 +64,6 @@ class Tools:
     """Tools as the API offers them.
 
     Args:
-        store: Where they are kept.
         plans: Says what would be run.
         clock: Unix seconds.
         wake: Is told the id of a job, or run, that the reconciler should look at.

@@ -159,7 +159,6 @@ class ToolPlans:
     """Says what would be run for tools.
 
     Args:
-        pipeline: The plugins.
         defaults: The deployment's tools, and what jobs get that they do not say.
         try_out: Asks the API server; None where it is not to be asked.
     """

@@ -13,7 +13,7 @@ from controller.hub.held import HeldShells, NotHeld
 from controller.hub.protocol import ENDED, REPLACED
 from controller.hub.shell import ShellEnd
 from controller.kube.exec import ExecFailed, ExecTarget
-from controller.sessions.terminals import Terminal
+from controller.sessions.terminals import Terminal, TerminalSessions
 from controller.store.errors import StoreUnavailable
 from controller.store.sessions.revocations import StoredRevocation
 from tests.controller.conftest import Clock
@@ -25,7 +25,7 @@ TERMINAL = Terminal(
 )
 
 
-class FakeTerminals:
+class FakeTerminals(TerminalSessions):
     """The store's view, in memory."""
 
     def __init__(self, *terminals: Terminal) -> None:
@@ -60,11 +60,11 @@ class FakeTerminals:
         await self.pause.wait()
         return answer
 
-    async def revocations(self) -> Collection[StoredRevocation]:
+    async def revocations(self) -> list[StoredRevocation]:
         self._check()
         return self.revoked
 
-    async def moved(self, sids: Collection[str]) -> Collection[str]:
+    async def moved(self, sids: Collection[str]) -> set[str]:
         self._check()
         return self.elsewhere & set(sids)
 
