@@ -4,8 +4,7 @@
 - ``client``: get, list, create, PUT with resourceVersion, merge and JSON patch, delete with
   preconditions; nothing else is called.
 - ``credentials``: read again before they expire, and when they were refused.
-- ``library``: what is used of ``kubernetes_asyncio``, without its models.
-- ``environment``: a proxy, read once; no ``.netrc``.
+- ``library``: what is used of ``kubernetes_asyncio``, without its models; a proxy, read once.
 - ``errors``: what every call may raise; nothing of the client library gets past this package.
 - ``decoding``, ``listing``: lists in parts, of each object what is declared.
 - ``loop_turn``: long work in many turns of the event loop.

@@ -20,10 +20,15 @@ import aiohttp
 
 from controller.kube.credentials import Credentials
 from controller.kube.decoding import METADATA, WHOLE, FieldTransform, Object, Objects, decode_object
-from controller.kube.environment import read_environment_once, tls_of
 from controller.kube.errors import Expired, KubeError, NotFound, Throttled, Unavailable, error_from
 from controller.kube.kinds import Kind
-from controller.kube.library import ApiClient, Configuration, RESTClientObject
+from controller.kube.library import (
+    ApiClient,
+    Configuration,
+    RESTClientObject,
+    read_environment_once,
+    tls_of,
+)
 from controller.kube.listing import Part, read_list
 
 __all__ = ["Kube", "Object", "Objects", "Propagation"]

@@ -20,9 +20,8 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 import aiohttp
 import msgspec
 
-from controller.kube.environment import read_environment_once, tls_of
 from controller.kube.errors import Unavailable
-from controller.kube.library import Configuration, RESTClientObject
+from controller.kube.library import Configuration, RESTClientObject, read_environment_once, tls_of
 from shared.errors import FumaroleError
 from shared.numbers import whole_number
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from controller.jobs.pipeline.companion_kinds import NAMESPACED_VERBS, CompanionKind
+from controller.jobs.pipeline.builder import NAMESPACED_VERBS, CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound

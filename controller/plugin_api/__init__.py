@@ -14,8 +14,13 @@ own minor version: within a major version names are added, and none goes or chan
 
 from __future__ import annotations
 
-from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject, make_helper
-from controller.jobs.pipeline.companion_kinds import CompanionKind
+from controller.jobs.pipeline.builder import (
+    Companion,
+    CompanionKind,
+    JobBuilder,
+    SharedObject,
+    make_helper,
+)
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
 from controller.jobs.pipeline.plugin_loading import EVERY_OTHER

@@ -26,14 +26,17 @@ from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, move_job
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
-from controller.volcano.reasons.room import NO_NODE_FITS, NodeRoom, read_node, why_no_node
 from controller.volcano.reasons.waiting import (
+    NO_NODE_FITS,
     QUEUED,
     Explanation,
+    NodeRoom,
     explain_group,
     explain_preparing,
     explain_refused,
     group_name,
+    read_node,
+    why_no_node,
 )
 
 ROUND_SECONDS: Final = 2.0

@@ -15,8 +15,7 @@ from typing import Any, Final
 from controller.plain import plain_text
 from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
 from controller.volcano.reasons.causes import cause_of_missing, image_error, scheduling_details
-from controller.volcano.reasons.room import NO_NODE_FITS
-from controller.volcano.reasons.waiting import QUEUED, Explanation
+from controller.volcano.reasons.waiting import NO_NODE_FITS, QUEUED, Explanation
 
 LONGEST: Final = 2000
 """Of a message, in characters."""

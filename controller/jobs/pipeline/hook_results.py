@@ -8,8 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from controller.jobs.pipeline.border import BadResult
-from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
-from controller.jobs.pipeline.companion_kinds import CompanionKind, complete_companions
+from controller.jobs.pipeline.builder import (
+    Companion,
+    CompanionKind,
+    JobBuilder,
+    SharedObject,
+    complete_companions,
+)
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.plain import plain_text
 from controller.volcano.manifest import VolcanoJob

@@ -11,8 +11,13 @@ from types import MappingProxyType
 from typing import Final
 
 from controller.jobs.pipeline.border import BadResult, Call, HookName, PluginBorder, PluginFailed
-from controller.jobs.pipeline.builder import Companion, JobBuilder, NestedMounts, SharedObject
-from controller.jobs.pipeline.companion_kinds import CompanionKind
+from controller.jobs.pipeline.builder import (
+    Companion,
+    CompanionKind,
+    JobBuilder,
+    NestedMounts,
+    SharedObject,
+)
 from controller.jobs.pipeline.hook_results import (
     check_builder,
     check_kinds,

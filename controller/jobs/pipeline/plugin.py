@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.pipeline.companion_kinds import CompanionKind
+from controller.jobs.pipeline.builder import CompanionKind
 from controller.jobs.pipeline.plugin_metrics import PluginMetrics
 from controller.jobs.pipeline.plugin_models import F, JobFields, PluginSettings, S, read_job_fields
 from controller.jobs.spec.model import Job

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobs.pipeline.companion_kinds import kind_problems
+from controller.jobs.pipeline.builder import kind_problems
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings, secret_fields
 from controller.jobs.spec.model import CARRIED_TYPES, Job

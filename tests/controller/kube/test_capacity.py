@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from controller.kube.capacity import GOOD_FOR_SECONDS, NODES_READ, Capacity
-from controller.volcano.reasons.room import read_node
+from controller.volcano.reasons.waiting import read_node
 from tests.controller.conftest import Clock
 from tests.controller.kube.api_server import Script, listing, says, serving
 

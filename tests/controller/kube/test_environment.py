@@ -10,8 +10,8 @@ from threading import Event
 import pytest
 
 from controller.kube.client import Kube
-from controller.kube.environment import proxy_for
 from controller.kube.kinds import PODS
+from controller.kube.library import proxy_for
 from tests.controller.kube.api_server import Script, says, serving, thing, write_kubeconfig
 
 ASKED = says(thing("a", "1"))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from controller.jobs.cluster.informer import InformerCache
-from controller.jobs.pipeline.builder import Companion, JobBuilder, When
-from controller.jobs.pipeline.companion_kinds import CompanionKind
+from controller.jobs.pipeline.builder import Companion, CompanionKind, JobBuilder, When
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.model import Job

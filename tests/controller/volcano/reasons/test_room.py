@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.volcano.reasons.room import NO_NODE_FITS, NodeRoom, read_node, why_no_node
+from controller.volcano.reasons.waiting import NO_NODE_FITS, NodeRoom, read_node, why_no_node
 
 
 def node(labels: dict[str, str] | None = None, **fields: Any) -> NodeRoom:
