@@ -106,37 +106,19 @@ class JobCommands:
             return await ask_to_end(transaction, record, now=self._clock(), how=how)
 
     async def end_all(
-        self, job_ids: Collection[str], how: RequestedEnd = ASKED
+        self,
+        job_ids: Collection[str],
+        how: RequestedEnd = ASKED,
+        *,
+        which: Callable[[JobRecord], bool] = lambda _: True,
     ) -> dict[str, JobRecord]:
-        """Do what :meth:`end` does for each; return those that there are, as they are now.
+        """Do what :meth:`end` does for each that *which* says; return these as they are now.
 
         A hundred wait for one commit together, not each for its own.
 
         Raises:
             StoreUnavailable: If some could not be kept; asking again is safe.
         """
-        return await self._end_each(job_ids, how)
-
-    async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
-        """End the jobs of the batch that are not over; return them as they are now.
-
-        A hundred at a time, as :meth:`end_all`: again ends what was left.
-
-        Raises:
-            StoreUnavailable: If some could not be kept; asking again is safe.
-        """
-        async with self._store.read() as transaction:
-            job_ids = await live_jobs_of_batch(transaction, batch_id)
-        return await self._end_each(job_ids, ASKED, which=_goes_on)
-
-    async def _end_each(
-        self,
-        job_ids: Collection[str],
-        how: RequestedEnd,
-        *,
-        which: Callable[[JobRecord], bool] = lambda _: True,
-    ) -> dict[str, JobRecord]:
-        """End those of the jobs *which* says; return these as they are now."""
         ids, ended, turn = sorted(set(job_ids)), dict[str, JobRecord](), LoopTurn()
         for first in range(0, len(ids), _TOGETHER):
             async with self._store.write() as transaction:
@@ -149,11 +131,23 @@ class JobCommands:
                 self._wake(record.id)
         return ended
 
+    async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
+        """End the jobs of the batch that are not over; return them as they are now.
+
+        A hundred at a time, as :meth:`end_all`: again ends what was left.
+
+        Raises:
+            StoreUnavailable: If some could not be kept; asking again is safe.
+        """
+        async with self._store.read() as transaction:
+            job_ids = await live_jobs_of_batch(transaction, batch_id)
+        return await self.end_all(job_ids, which=_goes_on)
+
     async def suspend(self, job_id: str) -> JobRecord | None:
         """Note that the job is to be stopped and kept; again changes nothing.
 
         Raises:
-            WishRefused: If it is over, or about to be.
+            CommandRefused: If it is over, or about to be.
         """
         return await self._want(job_id, "suspended")
 
@@ -161,7 +155,7 @@ class JobCommands:
         """Note that a suspended job is to go on; again changes nothing.
 
         Raises:
-            WishRefused: If it is over, or about to be.
+            CommandRefused: If it is over, or about to be.
         """
         return await self._want(job_id, "run")
 
@@ -185,8 +179,8 @@ class JobCommands:
             key: Names the call: the same again adds nothing. Without one, every call adds.
 
         Raises:
-            WishRefused: If it is over or about to be, has no end, its product offers no more time,
-                *key* was another addition's, or nobody's time lasts that long.
+            CommandRefused: If it is over or about to be, has no end, its product offers no more
+                time, *key* was another addition's, or nobody's time lasts that long.
         """
         async with self._held(job_id) as (transaction, record):
             if record is None:
@@ -256,7 +250,7 @@ class JobCommands:
                 return None
             for owner in owners:
                 ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
-        ended = await self._end_each(ids, OUT_OF_FUNDS, which=_goes_on)
+        ended = await self.end_all(ids, OUT_OF_FUNDS, which=_goes_on)
         async with self._store.write() as transaction:
             reached = await lift_counter(transaction, "usage_acknowledged", through)
         return reached, list(ended)
