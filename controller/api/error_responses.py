@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -19,6 +19,7 @@ RETRY_AFTER_SECONDS: Final = 2
 CODINGS: Final = ("gzip", "deflate", "identity")
 """Content codings that a body may have (RFC 9110, section 8.4)."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,17 @@ def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) 
 def not_found(what: str) -> ApiError:
     """Return the error for a thing that is not there."""
     return ApiError("not_found", f"There is no such {what}.")
+
+
+def or_not_found(found: T | None, what: str) -> T:
+    """Return what was *found*.
+
+    Raises:
+        ApiError: 404 if it is None.
+    """
+    if found is None:
+        raise not_found(what)
+    return found
 
 
 @web.middleware

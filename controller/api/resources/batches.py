@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import Field, ValidationError
 
 from controller.api.audit import AUDIT, audit
-from controller.api.error_responses import ApiError, invalid, not_found, problems_json
+from controller.api.error_responses import ApiError, invalid, or_not_found, problems_json
 from controller.api.operations import Operation
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -208,9 +208,9 @@ class BatchesResource:
         wanted = read_query(request, ItemsQuery)
         after = -1 if wanted.after is None else wanted.after
         async with self._store.read() as transaction:
-            record = await find_batch(transaction, request.match_info["batch"])
-            if record is None:
-                raise not_found("batch")
+            record = or_not_found(
+                await find_batch(transaction, request.match_info["batch"]), "batch"
+            )
             items = await batch_items(
                 transaction, record.id, after=min(after, MOST_ITEMS), limit=wanted.limit + 1
             )
@@ -239,9 +239,9 @@ class BatchesResource:
 
     async def _view(self, request: web.Request) -> dict[str, Any]:
         async with self._store.read() as transaction:
-            record = await find_batch(transaction, request.match_info["batch"])
-            if record is None:
-                raise not_found("batch")
+            record = or_not_found(
+                await find_batch(transaction, request.match_info["batch"]), "batch"
+            )
             return (await _views(transaction, [record]))[0]
 
     async def _replay(self, record: BatchRecord, body: str) -> web.Response:
@@ -253,9 +253,7 @@ class BatchesResource:
 
     async def _respond(self, batch_id: str, *, status: int) -> web.Response:
         async with self._store.read() as transaction:
-            record = await find_batch(transaction, batch_id)
-            if record is None:
-                raise not_found("batch")
+            record = or_not_found(await find_batch(transaction, batch_id), "batch")
             (shown,) = await _views(transaction, [record])
             items = await batch_items(transaction, batch_id, after=-1, limit=MOST_ITEMS)
         results = [_item_view(one, replayed=status == 200) for one in items]

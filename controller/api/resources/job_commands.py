@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.audit import audit
-from controller.api.error_responses import ApiError, not_found
+from controller.api.error_responses import ApiError, or_not_found
 from controller.api.idempotency import IDEMPOTENCY_KEY, QUOTED_KEY, read_key
 from controller.api.operations import Operation
 from controller.api.requests import WHOLE_NUMBER, read_model
@@ -51,10 +51,9 @@ class JobWishes:
             extended = await self._commands.extend(
                 request.match_info["id"], seconds=float(asked.seconds), key=key
             )
-        if extended is None:
-            raise not_found("job")
+        extended = or_not_found(extended, "job")
         record = extended.record
-        audit(request, "changed", job=extended.record.id)
+        audit(request, "changed", job=record.id)
         shown = Extension(
             id=record.id,
             added=extended.added,
@@ -96,9 +95,7 @@ class JobWishes:
         done: tuple[str, ...],
     ) -> web.Response:
         with _refusals():
-            record = await wish(request.match_info["id"])
-        if record is None:
-            raise not_found("job")
+            record = or_not_found(await wish(request.match_info["id"]), "job")
         audit(request, "changed", job=record.id)
         status = 200 if record.state in done else 202
         return web.json_response(view(record), status=status)

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ConfigDict, Field, ValidationError
 
 from controller.api.audit import AUDIT, audit
-from controller.api.error_responses import ApiError, invalid, not_found, problems_json
+from controller.api.error_responses import ApiError, invalid, or_not_found, problems_json
 from controller.api.operations import Operation
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -262,9 +262,7 @@ class Jobs:
     async def show(self, request: web.Request) -> web.Response:
         """Show one job, why it waits, and what decides whether it is started again."""
         async with self._store.read() as transaction:
-            record = await find_job(transaction, request.match_info["id"])
-            if record is None:
-                raise not_found("job")
+            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
             place = await queue_place(transaction, record)
             runs = await pod_records_of(transaction, record.id, record.attempt)
             failures = await hook_failures_of(transaction, record.id)
@@ -295,9 +293,9 @@ class Jobs:
     async def end(self, request: web.Request) -> web.Response:
         """End one job; again, and after its end, this changes nothing."""
         asked = read_query(request, EndQuery)
-        record = await self._commands.end(request.match_info["id"], asked_by(asked.by))
-        if record is None:
-            raise not_found("job")
+        record = or_not_found(
+            await self._commands.end(request.match_info["id"], asked_by(asked.by)), "job"
+        )
         audit(request, "ended", job=record.id, reason="asked")
         return web.json_response(view(record), status=200 if record.is_final else 202)
 

@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from controller.api.error_responses import ApiError, invalid, not_found
+from controller.api.error_responses import ApiError, invalid, or_not_found
 from controller.api.operations import EVENTS, TEXT, Operation
 from controller.api.requests import WHOLE, Query, read_query
 from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogStream, read_places
@@ -131,9 +131,7 @@ class Logs:
         self, job_id: str, wanted: LogsQuery, places: Sequence[LogCursor]
     ) -> list[Chosen]:
         async with self._store.read() as transaction:
-            record = await find_job(transaction, job_id)
-            if record is None:
-                raise not_found("job")
+            record = or_not_found(await find_job(transaction, job_id), "job")
             if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
                 raise invalid([Problem("rank", "the job has no such rank")])
             if wanted.tool is not None:
@@ -177,9 +175,7 @@ async def _run_of_tool(transaction: Transaction, job_id: str, wanted: LogsQuery)
         problems.append(Problem("rank", "the logs of tools are read one at a time"))
     if problems or wanted.rank == "all" or wanted.tool is None:
         raise invalid(problems)
-    tool = await find_tool(transaction, (job_id, wanted.tool, wanted.rank))
-    if tool is None:
-        raise not_found("tool")
+    tool = or_not_found(await find_tool(transaction, (job_id, wanted.tool, wanted.rank)), "tool")
     run = (await runs_of(transaction, [tool])).get(tool.run or "")
     if run is None:
         raise ApiError("not_started", "The tool has not run yet.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from aiohttp import web
 from pydantic import Field
 
-from controller.api.error_responses import not_found
+from controller.api.error_responses import not_found, or_not_found
 from controller.api.operations import JSON, Operation
 from controller.api.requests import WHOLE, Number, Query, read_query
 from controller.api.resources.tasks import task_views
@@ -63,9 +63,7 @@ class MetricsResource:
         """Show what runs; of what is not measured, why."""
         wanted = read_query(request, MetricsQuery)
         async with self._store.read() as transaction:
-            record = await find_job(transaction, request.match_info["id"])
-            if record is None:
-                raise not_found("job")
+            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
             runs = await pod_records_of(transaction, record.id, record.attempt)
             tools = await _tools(transaction, record) if record.tools else []
         tasks = task_views(record, read_known(record), runs)

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
-from controller.api.error_responses import ApiError, not_found
+from controller.api.error_responses import ApiError, or_not_found
 from controller.api.operations import Operation
 from controller.api.requests import Query, Word, read_query
 from controller.api.response_models import (
@@ -104,9 +104,7 @@ class Products:
 
     def _nodes_of(self, name: str) -> Counts:
         catalogue = self._defaults.pods.catalogue
-        product = catalogue.products.get(name)
-        if product is None:
-            raise not_found("product")
+        product = or_not_found(catalogue.products.get(name), "product")
         if not catalogue.offers(name, "utilization"):
             raise ApiError("not_offered", "The product does not tell how full it is.")
         return product.accepts

@@ -7,7 +7,7 @@ from typing import Literal
 
 from aiohttp import web
 
-from controller.api.error_responses import not_found
+from controller.api.error_responses import or_not_found
 from controller.api.operations import Operation
 from controller.api.resources.updates import shown
 from controller.api.response_models import (
@@ -48,9 +48,7 @@ class TasksResource:
     async def show(self, request: web.Request) -> web.Response:
         """Show each rank in the current attempt, in their order."""
         async with self._store.read() as transaction:
-            record = await find_job(transaction, request.match_info["id"])
-            if record is None:
-                raise not_found("job")
+            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
             runs = await pod_records_of(transaction, record.id, record.attempt)
         tasks = task_views(record, read_known(record), runs)
         return web.json_response({"items": [one.model_dump(mode="json") for one in tasks]})
@@ -65,9 +63,7 @@ class TasksResource:
     async def history(self, request: web.Request) -> web.Response:
         """Show what was written down; it outlives pods, VolcanoJob and attempts."""
         async with self._store.read() as transaction:
-            record = await find_job(transaction, request.match_info["id"])
-            if record is None:
-                raise not_found("job")
+            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
             attempts = await attempts_of(transaction, record.id)
             runs = await pod_records_of(transaction, record.id)
             updates = await updates_of(transaction, record.id)

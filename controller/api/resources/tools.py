@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.audit import audit
-from controller.api.error_responses import ApiError, invalid, not_found
+from controller.api.error_responses import ApiError, invalid, or_not_found
 from controller.api.operations import Operation
 from controller.api.requests import WHOLE_NUMBER, Query, read_model, read_query
 from controller.api.response_models import Details, ResponseModel, read_details
@@ -83,9 +83,7 @@ class ToolsResource:
         asked = await read_model(request, ToolRequest)
         with _refusals():
             done = await self._tools.attach(request.match_info["id"], asked.tool, rank=asked.rank)
-        if done is None:
-            raise not_found("job")
-        view, new = done
+        view, new = or_not_found(done, "job")
         if new:
             audit(request, "created", job=view.tool.job_id, rank=asked.rank, kind="tool")
         return web.json_response(_shown(view), status=201 if new else 200)
@@ -100,9 +98,7 @@ class ToolsResource:
     )
     async def list(self, request: web.Request) -> web.Response:
         """Show the tools in the order in which they were attached."""
-        views = await self._tools.list(request.match_info["id"])
-        if views is None:
-            raise not_found("job")
+        views = or_not_found(await self._tools.list(request.match_info["id"]), "job")
         return web.json_response({"items": [_shown(one) for one in views]})
 
     @Operation(
@@ -116,9 +112,9 @@ class ToolsResource:
     async def show(self, request: web.Request) -> web.Response:
         """Show one tool."""
         named, rank = request.match_info["tool"], read_query(request, ToolQuery).rank
-        view = await self._tools.find(request.match_info["id"], named, rank=rank)
-        if view is None:
-            raise not_found("tool")
+        view = or_not_found(
+            await self._tools.find(request.match_info["id"], named, rank=rank), "tool"
+        )
         return web.json_response(_shown(view))
 
     @Operation(
@@ -133,9 +129,7 @@ class ToolsResource:
         """Remove one tool; again changes nothing."""
         job_id, named = request.match_info["id"], request.match_info["tool"]
         rank = read_query(request, ToolQuery).rank
-        removed = await self._tools.remove(job_id, named, rank=rank)
-        if removed is None:
-            raise not_found("job")
+        removed = or_not_found(await self._tools.remove(job_id, named, rank=rank), "job")
         if removed:
             audit(request, "ended", job=job_id, rank=rank, kind="tool", reason="removed")
         shown = ToolRemoved(tool=named, rank=rank, removed=removed)
