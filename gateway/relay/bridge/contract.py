@@ -8,22 +8,20 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
+from gateway.core.access.access_right import AccessRight, Ending
+from gateway.core.access.answers import Errors
 from gateway.core.http.http_date import HttpDate
 from gateway.core.limits.values import Limits
+from gateway.live import Live
+from gateway.relay.background_tasks import BackgroundTasks
+from gateway.relay.dial import Dialler
+from gateway.relay.ending.ends import Ends
 from gateway.relay.meters import Meters
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Ending
-    from gateway.core.access.answers import Errors
-    from gateway.live import Live
-    from gateway.relay.background_tasks import BackgroundTasks
-    from gateway.relay.dial import Dialler
-    from gateway.relay.ending.ends import Ends
-    from gateway.relay.turns import Turns
-    from gateway.relay.world import World
-    from gateway.reports import RecentFailures
+from gateway.relay.turns import Turns
+from gateway.relay.world import World
+from gateway.reports import RecentFailures
 
 # The library logs heads, which hold credentials, when its logger lets it.
 quiet_logger = logging.getLogger("gateway.sockets")

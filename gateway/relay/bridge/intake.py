@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from websockets.protocol import Protocol as SocketProtocol
+from websockets.protocol import Protocol as SocketProtocol
 
-    from gateway.relay.turns import Turns
-
+from gateway.relay.turns import Turns
 
 WORK_SECONDS: Final = 0.001
 """In one turn, plus what one step takes: far below the 5 ms that a connection may have, since the

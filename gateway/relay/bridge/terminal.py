@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from websockets.frames import Frame, Opcode
 
 from gateway.core.frames import CLOSE_NO_TEXT, CLOSE_REFUSED
+from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
 from gateway.relay.bridge.upstream_connections import WebSocketUpstream, open_socket
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge
 from gateway.relay.dial import DialFailed
-from shared.link import AttachGrant
-
-if TYPE_CHECKING:
-    from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
-    from shared.link import AttachTokens
+from shared.link import AttachGrant, AttachTokens
 
 MAX_TEXT_BYTES: Final = 65536
 """A text message in pieces is put together, so that it can be judged."""
@@ -38,6 +35,8 @@ class TerminalBridge(WebSocketBridge):
     """
 
     subprotocol: ClassVar[str] = "fumarole.terminal.v1"
+    upstream: WebSocketUpstream | None
+    """The hub."""
 
     def __init__(
         self,
@@ -52,14 +51,8 @@ class TerminalBridge(WebSocketBridge):
         self._tokens = tokens
         self._wall = wall
         self._nonce = nonce
-        self._hub: WebSocketUpstream | None = None
         self._text: bytearray | None = None
         self._unsent: list[Frame] = []
-
-    @property
-    def upstream(self) -> WebSocketUpstream | None:
-        """The hub."""
-        return self._hub
 
     @property
     def _views(self) -> bool:
@@ -93,7 +86,7 @@ class TerminalBridge(WebSocketBridge):
             closed=self.close,
             query=hub_query(self.request.head),
         )
-        self._hub = hub
+        self.upstream = hub
         await open_socket(self, hub, target)
 
     def opened(self) -> None:
@@ -110,9 +103,9 @@ class TerminalBridge(WebSocketBridge):
 
     def received_bytes(self, data: bytes) -> None:
         """Take what is typed."""
-        if not self._views and self._hub is not None:
+        if not self._views and self.upstream is not None:
             self.note_input()
-            self._hub.send(data)
+            self.upstream.send(data)
 
     def received_text(self, frame: Frame) -> None:
         """Take a message for the hub, put together so that it can be judged."""
@@ -126,8 +119,8 @@ class TerminalBridge(WebSocketBridge):
         self._text = None
         if not _is_utf8(text):
             self.close(CLOSE_NO_TEXT, "the text is not UTF-8")
-        elif self._hub is not None and not (self._views and _is_input(bytes(text))):
-            self._hub.send_frame(Frame(Opcode.TEXT, bytes(text)))
+        elif self.upstream is not None and not (self._views and _is_input(bytes(text))):
+            self.upstream.send_frame(Frame(Opcode.TEXT, bytes(text)))
 
 
 def hub_query(head: bytes) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidURI
@@ -23,9 +23,7 @@ from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
 from gateway.relay.dial import DialFailed
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
-
-if TYPE_CHECKING:
-    from shared.routes import Target
+from shared.routes import Target
 
 LEAVE_SECONDS: Final = 2.0
 """For a server to take our Close, and TLS to end."""

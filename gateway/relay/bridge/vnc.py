@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
 from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
 from gateway.core.rfb.browser_filter import has_human_input
+from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
 from gateway.relay.bridge.intake import Intake
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,
@@ -20,13 +21,8 @@ from gateway.relay.bridge.websocket_bridge import WebSocketBridge
 from gateway.relay.dial import DialFailed
 from gateway.relay.turns import FULL_READ
 from shared.errors import SealRefused
-
-if TYPE_CHECKING:
-    from websockets.frames import Frame
-
-    from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
-    from shared.link import Seal
-    from shared.routes import Clipboard, Route
+from shared.link import Seal
+from shared.routes import Clipboard, Route
 
 PASSWORD_KEY: Final = "vnc_password"  # noqa: S105  # the name of the field, not what is in it
 
@@ -44,7 +40,6 @@ class VncBridge(WebSocketBridge):
         super().__init__(request, parts)
         self._seal = seal
         self._controls = False
-        self._upstream: BridgeUpstream | None = None
         self._stream: TcpUpstream | None = None
         """The same, where it speaks RFB over TCP."""
         self._handshake: Handshake | None = None
@@ -52,11 +47,6 @@ class VncBridge(WebSocketBridge):
         self._measured: Intake | None = None
         # What a desktop says before the browser's upgrade was answered.
         self._unsent: list[bytes] = []
-
-    @property
-    def upstream(self) -> BridgeUpstream | None:
-        """The desktop."""
-        return self._upstream
 
     async def connect(self) -> None:
         """Dial the desktop.
@@ -78,7 +68,7 @@ class VncBridge(WebSocketBridge):
             stream = TcpUpstream(self, self._from_desktop)
             if self._measured is None:
                 stream.timed_from = FULL_READ  # after the handshake nobody looks into it
-            self._upstream = self._stream = stream
+            self.upstream = self._stream = stream
             await self.parts.dialler.dial(route.target, lambda: stream)
             return
         socket = WebSocketUpstream(
@@ -89,7 +79,7 @@ class VncBridge(WebSocketBridge):
             received=self._desktop_frame,
             closed=self.close,
         )
-        self._upstream = socket
+        self.upstream = socket
         await open_socket(self, socket, route.target)
 
     def _restrict(self, clipboard: Clipboard, *, views: bool) -> None:
@@ -145,8 +135,8 @@ class VncBridge(WebSocketBridge):
     def _from_desktop(self, data: bytes) -> None:
         if not self.is_open:
             self._unsent.append(data)
-            if self._upstream is not None:
-                self._upstream.sync_reading()  # a loop may read once although it was told not to
+            if self.upstream is not None:
+                self.upstream.sync_reading()  # a loop may read once although it was told not to
         elif self._handshake is not None:
             self._shake(self._handshake, Side.DESKTOP, data)
         elif self._measured is not None:
@@ -160,7 +150,7 @@ class VncBridge(WebSocketBridge):
             self._stream.receive = self.send
 
     def _from_browser(self, data: bytes) -> None:
-        upstream = self._upstream
+        upstream = self.upstream
         if upstream is None:
             return
         if self._controls and has_human_input(data):
@@ -202,8 +192,8 @@ class VncBridge(WebSocketBridge):
                     take(beyond)
 
     def _send_both(self, handshake: Handshake) -> None:
-        if handshake.to_desktop and self._upstream is not None:
-            self._upstream.send(bytes(handshake.to_desktop))
+        if handshake.to_desktop and self.upstream is not None:
+            self.upstream.send(bytes(handshake.to_desktop))
             handshake.to_desktop.clear()
         if handshake.to_browser:
             self.send(bytes(handshake.to_browser))

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
@@ -30,19 +30,17 @@ from websockets.protocol import State as SocketState
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from gateway.core.access.access_right import Ending
 from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
+from gateway.relay.bridge.upstream_connections import BridgeUpstream
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.kernel import progress, unacknowledged
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import Ending
-    from gateway.relay.bridge.upstream_connections import BridgeUpstream
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
@@ -75,8 +73,8 @@ _OPEN: Final = BridgeState.OPEN
 class WebSocketBridge(Bridge):
     """The browser's side; a subclass connects it with something.
 
-    It implements :meth:`connect`, :meth:`received_text`, :meth:`received_bytes` and
-    :attr:`upstream`, and calls :meth:`send`, :meth:`close` and :meth:`lost`.
+    It implements :meth:`connect`, which sets :attr:`upstream`, :meth:`received_text` and
+    :meth:`received_bytes`, and calls :meth:`send`, :meth:`close` and :meth:`lost`.
     """
 
     subprotocol: ClassVar[str]
@@ -87,6 +85,8 @@ class WebSocketBridge(Bridge):
         self.traffic = parts.meters.traffic_of(self.kind)
         self._activity = self.access_right.activity
         self.state = BridgeState.DIALLING
+        self.upstream: BridgeUpstream | None = None
+        """What is behind, once there is something."""
         self.writable = True
         self._socket = ServerProtocol(
             subprotocols=[Subprotocol(self.subprotocol)],
@@ -144,11 +144,6 @@ class WebSocketBridge(Bridge):
     def upstream_waits(self) -> bool:
         """Whether what the job's side sent is left for a later turn."""
         return False
-
-    @property
-    @abstractmethod
-    def upstream(self) -> BridgeUpstream | None:
-        """What is behind; None before there is something."""
 
     # What the transport calls
 
