@@ -10,17 +10,14 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.access.assertions import AssertionKeys, Assertions, read_assertion_keys
 from gateway.tls import ReloadedFiles
 from shared.settings import EXIT_BAD_SETTINGS
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
 
 log = logging.getLogger(__name__)
 

@@ -15,18 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.answers import Refusal
 from gateway.core.access.grants import Grant
 from gateway.core.limits.addresses import limit_key
 from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
+from shared.routes import Route
 from shared.tokens import SessionClaims
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight
-    from gateway.core.access.answers import Refusal
-    from shared.routes import Route
-
 
 LINGER_SECONDS: Final = 10.0
 _PAGE: Final = "page"

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from gateway.core.access.access_right import judge
+from gateway.core.access.access_right import AccessRight, Ending, judge
 from gateway.relay.ending.stalls import Swept
 from gateway.relay.wheel import Wheel
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Ending
-    from shared.routes import RouteTable
+from shared.routes import RouteTable
 
 _BATCH: Final = 500
 """Connections ended before the loop turns: about 10 ms."""

@@ -17,8 +17,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.bus.follower import Follower
+from gateway.core.access.access_right import AccessRight
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.reports import (
@@ -33,10 +35,6 @@ from shared.reports import (
     encode_report,
     rounded,
 )
-
-if TYPE_CHECKING:
-    from gateway.bus.follower import Follower
-    from gateway.core.access.access_right import AccessRight
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client.registry import Collector
@@ -27,6 +27,7 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.bus.measures import FollowedMeters, TableMeters
 from gateway.core.access.access_right import DRAINING
 from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
+from gateway.live import Member
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
@@ -34,9 +35,6 @@ from gateway.settings import Address, Settings
 from shared.metrics import make_ops_app, make_registry
 from shared.runtime.process import join_address, write_address_file
 from shared.runtime.serving import listen, listening
-
-if TYPE_CHECKING:
-    from gateway.live import Member
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.bus.follower import Follower
+from gateway.core.access.grants import Grant
 from shared.bus import AskWriter
 from shared.errors import BusUnavailable
-
-if TYPE_CHECKING:
-    from gateway.bus.follower import Follower
-    from gateway.core.access.grants import Grant
 
 PATIENCE_SECONDS: Final = 1.0
 """For how long a user waits for Redis."""

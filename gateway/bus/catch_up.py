@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from shared.events import Head
-    from shared.routes import RouteTable
+from shared.events import Head
+from shared.routes import RouteTable
 
 Waiter: TypeAlias = asyncio.Future[None]
 """A request that waits until the table is what Redis held."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.bus.holder import Noted
+from gateway.bus.holder import Noted, RouteTableHolder
 from gateway.core.access.explain import Conditions, explain
 from gateway.core.bus_state import Bus
+from shared.networks import Bounds
+from shared.reports import Failure
 from shared.routes import State
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
-    from gateway.bus.holder import RouteTableHolder
-    from shared.networks import Bounds
-    from shared.reports import Failure
 
 
 class FollowedMeters(Collector):

@@ -11,15 +11,13 @@ import ctypes
 import gc
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.limits.overload import Overload, Step
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
 
 LOOK_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""

@@ -11,15 +11,12 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.core.access.answers import Refusal, Subject, subject_of, without_controls
 from gateway.core.http.accept import preferred_language
-
-if TYPE_CHECKING:
-    from shared.route_table.statuses import Status
-    from shared.routes import Route
-
+from shared.route_table.statuses import Status
+from shared.routes import Route
 
 FOLDER: Final = Path(__file__).resolve().parent / "languages"
 _DEFAULT: Final = "en"

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
 )
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.relay.turns import TURN_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from prometheus_client.metrics_core import Metric
-
-    from gateway.relay.turns import Turns
-
+from gateway.relay.turns import TURN_SECONDS, Turns
 
 KINDS: Final = ("http", "websocket", "vnc", "terminal", "page")
 """What a browser's connection can carry; a page is one of the gateway's own."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from shared.routes import RouteTable
-    from shared.tokens import SessionClaims
+from shared.routes import RouteTable
+from shared.tokens import SessionClaims
 
 
 class World(Protocol):

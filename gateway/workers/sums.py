@@ -6,16 +6,13 @@ are those of the workers that live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.workers.channel import Family, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LASTING: Final = frozenset({"counter", "histogram"})
 _LEAST: Final = frozenset(

@@ -8,12 +8,13 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import uvloop
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.pages.assets import Assets
@@ -21,17 +22,12 @@ from gateway.serving import announce
 from gateway.settings import Settings
 from gateway.workers.channel import Shares
 from gateway.workers.fork_server import ForkServer, start_fork_server
-from gateway.workers.pool import Why, WorkerPool
+from gateway.workers.pool import Why, WorkerPool, WorkerSlot
 from gateway.workers.run import make_work
 from gateway.workers.sums import Sums, families_of, metrics_of
 from shared.metrics import make_ops_app
 from shared.runtime.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
 from shared.runtime.serving import listen, listening
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
-    from gateway.workers.pool import WorkerSlot
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from shared.route_table.statuses import Ended, Status
-    from shared.routes import Route
+from shared.route_table.statuses import Ended, Status
+from shared.routes import Route
 
 RETRY_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -21,11 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 )
 from jwt.algorithms import ECAlgorithm
 
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.grants import Grant
 from shared.jose.signing_keys import named_jwks, read_private_keys
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight
-    from gateway.core.access.grants import Grant
 
 LIFE_SECONDS: Final = 120
 RENEWED_SECONDS: Final = 60.0

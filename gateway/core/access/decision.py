@@ -7,21 +7,17 @@ missing (a proof of a token, a repaired table) and decide again with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.opening import is_for, make_grant
-from gateway.core.access.site import comes_from_here
-from shared.routes import Standing
+from gateway.core.access.site import Provenance, Site, comes_from_here
+from gateway.core.http.fields import Fields
+from gateway.core.http.heads import StartLine
+from shared.routes import Route, RouteTable, Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
-
-if TYPE_CHECKING:
-    from gateway.core.access.site import Provenance, Site
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
-    from shared.routes import Route, RouteTable
 
 OWN_PREFIX: Final = b"/.fumarole"
 OPEN_PATH: Final = b"/.fumarole/open"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from shared.routes import Standing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gateway.core.bus_state import Bus
-    from shared.networks import Bounds
-    from shared.reports import Failure
-    from shared.routes import Found, Route, RouteTable
+from gateway.core.bus_state import Bus
+from shared.networks import Bounds
+from shared.reports import Failure
+from shared.routes import Found, Route, RouteTable, Standing
 
 SERVED: Final = "served"
 FAILING: Final = "failing"

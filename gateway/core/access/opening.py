@@ -9,17 +9,15 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
 from gateway.core.access.access_right import is_revoked
 from gateway.core.access.grants import Grant
 from shared.events import Head
 from shared.jose.jws import strict_json_object
-
-if TYPE_CHECKING:
-    from shared.routes import Route, RouteTable
-    from shared.tokens import SessionClaims
+from shared.routes import Route, RouteTable
+from shared.tokens import SessionClaims
 
 MAX_BODY_BYTES: Final = 16384
 SINCE_LEEWAY_SECONDS: Final = 10

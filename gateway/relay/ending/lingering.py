@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from gateway.relay.ending.ends import Ends
 from gateway.relay.transports import reset, resume_reading, shut
-
-if TYPE_CHECKING:
-    from gateway.relay.ending.ends import Ends
 
 
 class Lingering(asyncio.Protocol):
