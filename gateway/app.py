@@ -142,8 +142,8 @@ class Gateway:
         """Of the pages."""
         self.memory = ResidentMemory()
         self.shedding = OverloadWatch(
-            self.overload,
-            lambda: self.path,
+            overload=self.overload,
+            sheds=lambda: self.path,
             measure=self.memory.read,
             trim=make_trim(),
             tidy=self._tidy,

@@ -35,18 +35,16 @@ _Visitor: TypeAlias = tuple[str, str]
 """A session, and a grant or (on public hosts) an address."""
 
 
+@dataclass(slots=True, eq=False)
 class _Visit:
     """The connections of one visitor to a web app."""
 
-    __slots__ = ("access_right", "count", "left_at", "number", "reason", "since")
-
-    def __init__(self, access_right: AccessRight, number: int, since: float) -> None:
-        self.access_right = access_right
-        self.number = number
-        self.since = since
-        self.count = 0
-        self.left_at = 0.0
-        self.reason = _CLOSED
+    access_right: AccessRight
+    number: int
+    since: float
+    count: int = 0
+    left_at: float = 0.0
+    reason: str = _CLOSED
 
 
 class Attachments:

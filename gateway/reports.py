@@ -46,6 +46,7 @@ MOST_LEFT: Final = 20_000
 """Sessions without a connection whose last activity could not be written yet."""
 
 
+@dataclass(slots=True, eq=False)
 class SessionActivity:
     """One session at this process.
 
@@ -53,24 +54,20 @@ class SessionActivity:
     a start is waited for.
     """
 
-    __slots__ = ("_input_at", "_output_at", "_seen", "_told", "_told_at", "down", "input", "sid",
-                 "subs", "up", "waiting_at", "waits")  # fmt: skip
-
-    def __init__(self, sid: str) -> None:
-        self.sid = sid
-        self.up = 0
-        self.down = 0
-        self.input = False
-        self.subs: Counter[str | None] = Counter()
-        """Users, by how many connections; None is somebody on a public link."""
-        self.waits = False
-        """Whether it waits to be written."""
-        self.waiting_at: float | None = None
-        self._seen = 0
-        self._input_at: float | None = None
-        self._output_at: float | None = None
-        self._told: tuple[object, ...] = ()
-        self._told_at = 0.0
+    sid: str
+    up: int = 0
+    down: int = 0
+    input: bool = False
+    subs: Counter[str | None] = field(default_factory=Counter)
+    """Users, by how many connections; None is somebody on a public link."""
+    waits: bool = False
+    """Whether it waits to be written."""
+    waiting_at: float | None = None
+    _seen: int = 0
+    _input_at: float | None = None
+    _output_at: float | None = None
+    _told: tuple[object, ...] = ()
+    _told_at: float = 0.0
 
     def look(self, now: float) -> bool:
         """Note what has happened since the last look; say whether that is to be told."""

@@ -17,6 +17,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
@@ -238,17 +239,17 @@ async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) 
         log.warning("the time to drain is over", extra={"open": path.open})
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class _Turns:
     """When each tunnel ends; one that comes later has less time."""
 
-    def __init__(self, *, until: float, random: Callable[[], float]) -> None:
-        self._until = until
-        self._random = random
-        self._at: dict[Member, float] = {}
+    until: float
+    random: Callable[[], float]
+    _at: dict[Member, float] = field(init=False, default_factory=dict)
 
     def due(self, members: list[Member], now: float) -> list[Member]:
         """Return those of *members* whose turn it is."""
         for member in members:
             if member not in self._at:
-                self._at[member] = now + self._random() * max(self._until - now, 0.0)
+                self._at[member] = now + self.random() * max(self.until - now, 0.0)
         return [member for member in members if self._at[member] <= now]

@@ -217,6 +217,7 @@ class SessionTokens:
             raise OpeningRefused("bus_lost") from error
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Bearers:
     """The data path's :class:`gateway.relay.world.BearerGate`.
 
@@ -224,30 +225,29 @@ class Bearers:
     call of Redis altogether, and is served while Redis is silent.
     """
 
-    def __init__(self, tokens: SessionTokens, *, wall: Callable[[], float]) -> None:
-        self._tokens = tokens
-        self._wall = wall
-        self._marked: dict[str, float] = {}
+    tokens: SessionTokens
+    wall: Callable[[], float]
+    _marked: dict[str, float] = field(init=False, default_factory=dict)
 
     def remembered(self, token: str) -> SessionClaims | None:
         """Return the claims of a token that was verified and marked before, while it is good."""
-        claims = self._tokens.known(token)
+        claims = self.tokens.known(token)
         return claims if claims is not None and claims.jti in self._marked else None
 
     async def verify(self, token: str, *, address: str) -> SessionClaims:
         """Return the claims of *token*; see :meth:`SessionTokens.verify_again`."""
-        return await self._tokens.verify_again(token, address=address)
+        return await self.tokens.verify_again(token, address=address)
 
     async def mark(self, claims: SessionClaims) -> None:
         """Mark the token as a bearer; see :meth:`SessionTokens.mark`."""
         if claims.jti in self._marked:
             return
-        await self._tokens.mark(claims, "bearer")
+        await self.tokens.mark(claims, "bearer")
         self._remember(claims)
 
     def _remember(self, claims: SessionClaims) -> None:
         if len(self._marked) >= _MOST_MARKED:
-            now = self._wall()
+            now = self.wall()
             self._marked = {jti: until for jti, until in self._marked.items() if until > now}
             if len(self._marked) >= _MOST_MARKED:
                 del self._marked[next(iter(self._marked))]

@@ -125,6 +125,7 @@ class _Window(Generic[K]):
     rest: Counted[K] | None = None
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class RecordQuota(Generic[K]):
     """Bounds records that anybody can cause: the first of each key singly, the rest as one count.
 
@@ -135,20 +136,13 @@ class RecordQuota(Generic[K]):
     go back by much: a window is then over too late, and nothing else happens.
     """
 
-    def __init__(
-        self,
-        *,
-        singly: int = MOST_SINGLY,
-        most_keys: int = MOST_KEYS,
-        of_all: int = MOST_SINGLY_OF_ALL,
-    ) -> None:
-        self._singly = singly
-        self._most_keys = most_keys
-        self._of_all = of_all
-        self._windows: dict[K, _Window[K]] = {}
-        self._others: _Window[K] | None = None
-        self._all_ends_at = 0.0
-        self._all_taken = 0
+    singly: int = MOST_SINGLY
+    most_keys: int = MOST_KEYS
+    of_all: int = MOST_SINGLY_OF_ALL
+    _windows: dict[K, _Window[K]] = field(init=False, default_factory=dict)
+    _others: _Window[K] | None = None
+    _all_ends_at: float = 0.0
+    _all_taken: int = 0
 
     def __len__(self) -> int:
         """Return how many keys are tracked."""
@@ -159,7 +153,7 @@ class RecordQuota(Generic[K]):
         window = self._windows.get(key)
         if window is None or now >= window.ends_at:
             window = self._begin(key, window, now)
-        if window.singly < self._singly and self._take_of_all(now):
+        if window.singly < self.singly and self._take_of_all(now):
             window.singly += 1
             return True
         if window.rest is None:
@@ -194,17 +188,17 @@ class RecordQuota(Generic[K]):
             return window
         if window is not None:
             del self._windows[key]
-        if len(self._windows) < self._most_keys:
+        if len(self._windows) < self.most_keys:
             window = self._windows[key] = _Window(now + WINDOW_SECONDS, 0)
             return window
         if self._others is None:
-            self._others = _Window(now + WINDOW_SECONDS, self._singly)
+            self._others = _Window(now + WINDOW_SECONDS, self.singly)
         return self._others
 
     def _take_of_all(self, now: float) -> bool:
         if now >= self._all_ends_at:
             self._all_ends_at, self._all_taken = now + WINDOW_SECONDS, 0
-        if self._all_taken >= self._of_all:
+        if self._all_taken >= self.of_all:
             return False
         self._all_taken += 1
         return True

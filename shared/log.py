@@ -180,37 +180,27 @@ AGAIN_SECONDS: Final = 60.0
 """After how long a failure that goes on is told once more."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Outage:
     """Says that something fails once, then once a minute, and once that it does so no longer.
 
     A loop that tries again four times a second would write a line each time, and bury what else
     happens meanwhile: at night, while somebody reads.
-
-    Args:
-        log: The caller's own.
-        begins: What is said of a failure; the reason is the field ``why``.
-        ends: What is said of the first success after one; the field ``seconds`` is how long it
-            failed.
     """
 
-    def __init__(
-        self,
-        log: logging.Logger,
-        *,
-        begins: str,
-        ends: str,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._log = log
-        self._begins = begins
-        self._ends = ends
-        self._monotonic = monotonic
-        self._since: float | None = None
-        self._told_at = 0.0
+    log: logging.Logger
+    """The caller's own."""
+    begins: str
+    """What is said of a failure; the reason is the field ``why``."""
+    ends: str
+    """And of the first success after one; the field ``seconds`` is how long it failed."""
+    monotonic: Callable[[], float] = time.monotonic
+    _since: float | None = None
+    _told_at: float = 0.0
 
     def failed(self, why: object) -> None:
         """Note a failure."""
-        now = self._monotonic()
+        now = self.monotonic()
         if self._since is None:
             self._since = now
         elif now - self._told_at < AGAIN_SECONDS:
@@ -219,11 +209,11 @@ class Outage:
         told: dict[str, object] = {"why": str(why)}
         if now > self._since:
             told["seconds"] = round(now - self._since, 1)
-        self._log.warning(self._begins, extra=told)
+        self.log.warning(self.begins, extra=told)
 
     def passed(self) -> None:
         """Note a success."""
         if self._since is not None:
-            seconds = round(self._monotonic() - self._since, 1)
+            seconds = round(self.monotonic() - self._since, 1)
             self._since = None
-            self._log.info(self._ends, extra={"seconds": seconds})
+            self.log.info(self.ends, extra={"seconds": seconds})

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -51,41 +52,31 @@ class Sheds(Protocol):
         ...
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OverloadWatch(Collector):
-    """Keeps *overload* true from :meth:`run` on.
+    """Keeps *overload* true from :meth:`run` on."""
 
-    Args:
-        sheds: Returns what closes idle and stalled connections; None before there is something.
-        measure: Returns the memory in use, None where it cannot be known.
-        trim: Has free memory given back to the kernel; what stays would be taken for load.
-        tidy: Forgets what has become of no use, every :data:`TRIM_SECONDS`.
-    """
-
-    def __init__(
-        self,
-        overload: Overload,
-        sheds: Callable[[], Sheds | None],
-        *,
-        measure: Callable[[], int | None],
-        trim: Callable[[], None],
-        tidy: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._overload = overload
-        self._sheds = sheds
-        self._measure = measure
-        self._trim = trim
-        self._tidy = tidy
-        self._tidied_at = self._trimmed_at = float("-inf")
-        self._late_trims: tuple[float, ...] = ()
-        self._most = 0
-        """The most connections that were open since the last trim."""
-        self.closed = 0
-        """Connections that were closed since they were idle or stalled."""
+    overload: Overload
+    sheds: Callable[[], Sheds | None]
+    """Returns what closes idle and stalled connections; None before there is something."""
+    measure: Callable[[], int | None]
+    """Returns the memory in use, None where it cannot be known."""
+    trim: Callable[[], None]
+    """Has free memory given back to the kernel; what stays would be taken for load."""
+    tidy: Callable[[], None] = lambda: None
+    """Forgets what has become of no use, every :data:`TRIM_SECONDS`."""
+    closed: int = 0
+    """Connections that were closed since they were idle or stalled."""
+    _tidied_at: float = float("-inf")
+    _trimmed_at: float = float("-inf")
+    _late_trims: tuple[float, ...] = ()
+    _most: int = 0
+    """The most connections that were open since the last trim."""
 
     async def run(self) -> None:
         """Look until cancelled; without a bound, or a measure, no load is shed."""
-        bounded = bool(self._overload.bound_bytes)
-        if bounded and self._measure() is None:
+        bounded = bool(self.overload.bound_bytes)
+        if bounded and self.measure() is None:
             log.warning("memory in use cannot be read: no load is shed before it runs out")
             bounded = False
         loop = asyncio.get_running_loop()
@@ -95,11 +86,11 @@ class OverloadWatch(Collector):
                 self.look()
             if now - self._tidied_at >= TRIM_SECONDS:
                 self._tidied_at = now
-                self._tidy()
+                self.tidy()
             if self.claim_trim(now):
                 self._collect()
                 # In a thread: it takes tens of milliseconds, and holds no lock of Python's.
-                await asyncio.to_thread(self._trim)
+                await asyncio.to_thread(self.trim)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _collect(self) -> None:
@@ -115,12 +106,12 @@ class OverloadWatch(Collector):
 
         That is while load is shed, once many connections have ended, and some time after that.
         """
-        sheds = self._sheds()
+        sheds = self.sheds()
         count = sheds.open if sheds is not None else 0
         self._most = max(self._most, count)
         has_ebbed = self._most - count >= max(MANY_CONNECTIONS, self._most // 4)
         is_late = bool(self._late_trims) and now >= self._late_trims[0]
-        wanted = has_ebbed or is_late or self._overload.step
+        wanted = has_ebbed or is_late or self.overload.step
         if now - self._trimmed_at < TRIM_SECONDS or not wanted:
             return False
         if has_ebbed:
@@ -132,9 +123,9 @@ class OverloadWatch(Collector):
 
     def look(self) -> None:
         """Measure once, and act."""
-        overload = self._overload
+        overload = self.overload
         before = overload.step
-        if overload.measured(self._measure()):
+        if overload.measured(self.measure()):
             log.log(
                 logging.WARNING if overload.step > before else logging.INFO,
                 "load is shed at step %s, before %s",
@@ -142,13 +133,13 @@ class OverloadWatch(Collector):
                 before.name.lower(),
                 extra={"used_bytes": overload.used_bytes, "bound_bytes": overload.bound_bytes},
             )
-        sheds = self._sheds() if overload.step >= Step.IDLE else None
+        sheds = self.sheds() if overload.step >= Step.IDLE else None
         if sheds is not None:
             self.closed += sheds.shed_idle(stalled_seconds=STALLED_SECONDS)
 
     def collect(self) -> Iterator[Metric]:
         """Yield memory, its bound, and how far load is shed: what operators see."""
-        overload = self._overload
+        overload = self.overload
         yield GaugeMetricFamily(
             "fumarole_gateway_memory_bytes", "Resident, as last measured.", overload.used_bytes
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -26,6 +27,7 @@ FIRST_BYTE_SECONDS: Final = (
 """Bounds of the histogram: from an app on the same node to one that computes first."""
 
 
+@dataclass(slots=True, eq=False)
 class Traffic:
     """Bytes between browsers and the gateway, of one kind of connection, in both directions.
 
@@ -33,11 +35,8 @@ class Traffic:
     costs 10 µs. Counting when a connection ends would show a tunnel of a day a day late.
     """
 
-    __slots__ = ("down", "up")
-
-    def __init__(self) -> None:
-        self.up = 0
-        self.down = 0
+    up: int = 0
+    down: int = 0
 
 
 class Meters(Collector):

@@ -9,10 +9,10 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import uvloop
-from prometheus_client.registry import Collector
 
 from gateway.app import Gateway
 from gateway.bus.measures import FollowedMeters, TableMeters, rank_of
@@ -76,7 +76,12 @@ async def _work(
     async with AsyncExitStack() as stack:
         path = await stack.enter_async_context(relaying(gateway))
         worker = Worker(
-            gateway, path, shares, number=number, listening=listening, answer=channel.send
+            gateway=gateway,
+            path=path,
+            shares=shares,
+            number=number,
+            listening=listening,
+            answer=channel.send,
         )
         stack.callback(worker.close)
         channel.closed.add_done_callback(_end_at_once)
@@ -92,30 +97,18 @@ def _end_at_once(_closed: asyncio.Future[None]) -> None:
     os._exit(EXIT_FAILED)
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Worker:
     """What a worker does beside serving; *answer* sends to the supervisor."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        path: DataPath,
-        shares: Shares,
-        *,
-        number: int,
-        listening: Sequence[socket.socket],
-        answer: Callable[[Up], None],
-    ) -> None:
-        self.stop = asyncio.Event()
-        self._gateway = gateway
-        self._path = path
-        self._shares = shares
-        self._number = number
-        self._listening = listening
-        self._answer = answer
-        follower = gateway.follower
-        self._counted: list[Collector] = [*collectors(gateway, path), FollowedMeters(follower)]
-        self._table: list[Collector] = [TableMeters(follower)]
-        self._listener: Listener | None = None
+    gateway: Gateway
+    path: DataPath
+    shares: Shares
+    number: int
+    listening: Sequence[socket.socket]
+    answer: Callable[[Up], None]
+    stop: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _listener: Listener | None = None
 
     # Connections
 
@@ -125,28 +118,28 @@ class Worker:
         Without one everybody would be turned away, while other workers may know better. Where
         none does, one worker does turn them away, rather than let them wait.
         """
-        await first_table(self._gateway.follower, may_refuse=lambda: not self._shares.is_taken)
+        await first_table(self.gateway.follower, may_refuse=lambda: not self.shares.is_taken)
         if self.stop.is_set():
             return
-        self._shares.set(self._number, 0)
+        self.shares.set(self.number, 0)
         self._listener = Listener(
-            self._path, self._listening, tls=self._gateway.tls, at_once=1, over=self._is_over
+            self.path, self.listening, tls=self.gateway.tls, at_once=1, over=self._is_over
         )
         log.info("this worker accepts connections")
 
     def _is_over(self) -> bool:
-        self._shares.set(self._number, self._path.open)
-        return self._shares.is_over(self._number)
+        self.shares.set(self.number, self.path.open)
+        return self.shares.is_over(self.number)
 
     def close(self) -> None:
         """Take no further connections."""
-        self._shares.leave(self._number)
+        self.shares.leave(self.number)
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
-        for sock in self._listening:
+        for sock in self.listening:
             sock.close()
-        self._listening = ()
+        self.listening = ()
 
     # What the supervisor says
 
@@ -154,9 +147,9 @@ class Worker:
         """Do what *message* says."""
         match message:
             case Look():
-                self._answer(self.standing(message))
+                self.answer(self.standing(message))
             case SignOut(sid=sid, jti=jti):
-                self._gateway.follower.end_grant(sid, jti)
+                self.gateway.follower.end_grant(sid, jti)
             case Drain():
                 self.stop.set()
             case _:
@@ -164,7 +157,7 @@ class Worker:
 
     def standing(self, look: Look) -> Standing:
         """Return how this worker stands, and what else *look* asks for."""
-        follower = self._gateway.follower
+        follower = self.gateway.follower
         table = follower.table
         return Standing(
             number=look.number,
@@ -173,12 +166,14 @@ class Worker:
             hash=0 if table is None else table.hash,
             rank=rank_of(follower),
             lag_seconds=follower.lag_seconds,
-            open=self._path.open,
+            open=self.path.open,
             accepting=self._listener is not None,
-            reasons=tuple(self._gateway.reasons()),
+            reasons=tuple(self.gateway.reasons()),
             measured=self._measured() if look.measured else None,
-            described=json.dumps(self._gateway.describe(look.host)) if look.described else None,
+            described=json.dumps(self.gateway.describe(look.host)) if look.described else None,
         )
 
     def _measured(self) -> Measured:
-        return Measured(families_of(self._counted), families_of(self._table))
+        gateway, follower = self.gateway, self.gateway.follower
+        counted = [*collectors(gateway, self.path), FollowedMeters(follower)]
+        return Measured(families_of(counted), families_of([TableMeters(follower)]))

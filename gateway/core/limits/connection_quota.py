@@ -7,6 +7,7 @@ are counted where they are ended, per session and per user: :mod:`gateway.live`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -26,50 +27,40 @@ class Verdict(Enum):
     DROPPED = "dropped"
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionQuota:
-    """Counts connections.
+    """Counts connections."""
 
-    Args:
-        most: Connections in all; 0 for without limit.
-        most_unauthenticated: Unauthenticated connections from one address (IPv6: one /64).
-        known: Returns how many connections are authenticated.
-        overload: At its last step there is no place for anybody.
-    """
-
-    def __init__(
-        self,
-        *,
-        most: int,
-        most_unauthenticated: int,
-        known: Callable[[], int],
-        overload: Overload | None = None,
-    ) -> None:
-        self._overload = overload
-        self._most = most
-        self._most_unauthenticated = most_unauthenticated
-        self._known = known
-        self._by_key: dict[str, int] = {}
-        self.unauthenticated = 0
+    most: int
+    """Connections in all; 0 for without limit."""
+    most_unauthenticated: int
+    """Unauthenticated connections from one address (IPv6: one /64)."""
+    known: Callable[[], int]
+    """Returns how many connections are authenticated."""
+    overload: Overload | None = None
+    """At its last step there is no place for anybody."""
+    unauthenticated: int = 0
+    _by_key: dict[str, int] = field(init=False, default_factory=dict)
 
     @property
     def full(self) -> bool:
         """Whether no new connection has a place."""
-        return bool(self._most) and self.unauthenticated + self._known() >= self._most
+        return bool(self.most) and self.unauthenticated + self.known() >= self.most
 
     def judge(self, key: str) -> Verdict:
         """Say what becomes of a new connection from *key*; "" for an address that is not counted.
 
         Whoever is not dropped has to :meth:`enter`.
         """
-        if self._overload is not None and self._overload.step is Step.REQUESTS:
+        if self.overload is not None and self.overload.step is Step.REQUESTS:
             return Verdict.OVERLOADED if self.unauthenticated < REFUSED_MORE else Verdict.DROPPED
         if self.full:
-            beyond = self.unauthenticated + self._known() - self._most
+            beyond = self.unauthenticated + self.known() - self.most
             return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED
-        here = self._by_key.get(key, 0) if key and self._most_unauthenticated else 0
-        if here < (self._most_unauthenticated or 1):
+        here = self._by_key.get(key, 0) if key and self.most_unauthenticated else 0
+        if here < (self.most_unauthenticated or 1):
             return Verdict.WELCOME
-        beyond = here - self._most_unauthenticated
+        beyond = here - self.most_unauthenticated
         return Verdict.CROWDED if beyond < REFUSED_MORE else Verdict.DROPPED
 
     def enter(self, key: str) -> None:

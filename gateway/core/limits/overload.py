@@ -17,7 +17,7 @@ other would be taken out of service, each leaving more to the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -63,23 +63,17 @@ def next_step(step: Step, used: float | None) -> Step:
     return found
 
 
+@dataclass(slots=True, eq=False)
 class Overload:
-    """How far a worker sheds load at the moment; read with every request, written by a watch.
+    """How far a worker sheds load at the moment; read with every request, written by a watch."""
 
-    Attributes:
-        step: The step it stands at.
-        used_bytes: What was measured last; 0 where nothing could be.
-        bound_bytes: What the worker may use; 0 for without bound.
-        entered: How often each step was entered, from below.
-    """
-
-    __slots__ = ("bound_bytes", "entered", "step", "used_bytes")
-
-    def __init__(self, bound_bytes: int = 0) -> None:
-        self.step = Step.NONE
-        self.used_bytes = 0
-        self.bound_bytes = bound_bytes
-        self.entered = dict.fromkeys(Step, 0)
+    bound_bytes: int = 0
+    """What the worker may use; 0 for without bound."""
+    step: Step = Step.NONE
+    used_bytes: int = 0
+    """What was measured last; 0 where nothing could be."""
+    entered: dict[Step, int] = field(default_factory=lambda: dict.fromkeys(Step, 0))
+    """How often each step was entered, from below."""
 
     def measured(self, used_bytes: int | None) -> bool:
         """Take a measure, None for one that failed; say whether the step has changed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -42,27 +43,23 @@ class Work(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Intake:
     """Gives *work* what came, and lets the others go first when that takes long."""
 
-    __slots__ = ("_clock", "_turns", "_waiting", "_work", "waits")
-
-    def __init__(
-        self, work: Work, turns: Turns, *, clock: Callable[[], float] = perf_counter
-    ) -> None:
-        self._work = work
-        self._turns = turns
-        self._clock = clock
-        self._waiting = b""
-        self.waits = False
-        """Whether something is left for a later turn, so that the peer is not to be read."""
+    work: Work
+    turns: Turns
+    clock: Callable[[], float] = perf_counter
+    waits: bool = False
+    """Whether something is left for a later turn, so that the peer is not to be read."""
+    _waiting: bytes = b""
 
     def take(self, data: bytes) -> None:
         """Have *data* understood, after whatever waits."""
         if self.waits:
             self._waiting += data
             return
-        work, at, size = self._work, 0, len(data)
+        work, at, size = self.work, 0, len(data)
         if size <= _LITTLE_BYTES and not work.has_more:
             at = work.step(data)
             while at < size and not work.has_more:
@@ -72,22 +69,22 @@ class Intake:
         self._go_through(data[at:] if at else data)
 
     def _go_through(self, data: bytes) -> None:
-        work, until, at = self._work, self._clock() + WORK_SECONDS, 0
+        work, until, at = self.work, self.clock() + WORK_SECONDS, 0
         while at < len(data) or work.has_more:
             at += work.step(data[at:] if at else data)
-            if self._clock() >= until:
+            if self.clock() >= until:
                 break
         self._waiting = data[at:]
         self.waits = bool(self._waiting) or work.has_more
         if self.waits:
             work.sync_reading()
-            self._turns.later(self._go_on)
+            self.turns.later(self._go_on)
 
     def _go_on(self) -> None:
         data, self._waiting = self._waiting, b""
         self._go_through(data)
         if not self.waits:
-            self._work.sync_reading()
+            self.work.sync_reading()
 
 
 _PONG: Final = 0x8A

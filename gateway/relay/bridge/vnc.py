@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from websockets.frames import Frame, Opcode
@@ -200,21 +201,21 @@ class VncBridge(WebSocketBridge):
             handshake.to_browser.clear()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _DesktopReader:
     """Passes on what a desktop sends, without its clipboard; see :class:`.intake.Work`."""
 
-    def __init__(self, bridge: VncBridge, messages: DesktopFilter) -> None:
-        self._bridge = bridge
-        self._messages = messages
+    bridge: VncBridge
+    messages: DesktopFilter
 
     @property
     def has_more(self) -> bool:
-        return self._bridge.is_open and self._messages.has_more
+        return self.bridge.is_open and self.messages.has_more
 
     def step(self, data: bytes) -> int:
-        bridge = self._bridge
+        bridge = self.bridge
         try:
-            passed = self._messages.feed(data)
+            passed = self.messages.feed(data)
         except RfbError as error:
             if bridge.is_open:
                 bridge.close(CLOSE_FAILED, str(error))
@@ -224,5 +225,5 @@ class _DesktopReader:
         return len(data)
 
     def sync_reading(self) -> None:
-        if self._bridge.upstream is not None:
-            self._bridge.upstream.sync_reading()
+        if self.bridge.upstream is not None:
+            self.bridge.upstream.sync_reading()

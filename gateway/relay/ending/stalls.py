@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
@@ -20,20 +21,16 @@ _OFTEN_SECONDS: Final = 0.05
 _SELDOM_SECONDS: Final = 5.0
 
 
+@dataclass(slots=True, eq=False)
 class _Watched:
     """A transport that has something to send."""
 
-    __slots__ = ("moved_at", "passing", "progress", "seconds", "stalled")
-
-    def __init__(
-        self, seconds: float, stalled: Callable[[], None], now: float, *, passing: bool
-    ) -> None:
-        self.seconds = seconds
-        self.passing = passing
-        """Whether it is forgotten by itself once nothing waits any more."""
-        self.stalled = stalled
-        self.moved_at = now
-        self.progress = -1
+    seconds: float
+    stalled: Callable[[], None]
+    moved_at: float
+    passing: bool
+    """Whether it is forgotten by itself once nothing waits any more."""
+    progress: int = -1
 
 
 class StallWatch:
@@ -64,7 +61,7 @@ class StallWatch:
         Whoever watches a transport forgets it when nothing waits any more; one that is *passing*,
         or closed, is forgotten by itself. Watching it twice replaces what is called.
         """
-        watched = _Watched(seconds, stalled, self._loop.time(), passing=passing)
+        watched = _Watched(seconds, stalled, self._loop.time(), passing)
         before = self._watched.get(transport)
         if before is not None:
             watched.progress, watched.moved_at = before.progress, before.moved_at

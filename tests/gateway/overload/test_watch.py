@@ -24,7 +24,7 @@ class Machine:
         self.trims = 0
         self.overload = Overload(bound)
         self.watch = OverloadWatch(
-            self.overload, lambda: self, measure=lambda: self.used, trim=self._trim
+            overload=self.overload, sheds=lambda: self, measure=lambda: self.used, trim=self._trim
         )
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
