@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.core.access.answers import Errors, JsonErrors
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.http_date import HttpDate
+from gateway.core.http.known_sections import KnownSections
 from gateway.core.http.response_heads import ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota
 from gateway.core.limits.overload import Overload
@@ -118,6 +119,7 @@ class Context:
             limits=parts.limits,
         )
         self.fields = FieldReader(parts.site.cookie_name)
+        self.known = KnownSections()
         self.responses = ResponseReader(
             parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
         )

@@ -149,7 +149,7 @@ def _said(raw: bytes, last: Section | None) -> dict[str, object] | str:
 
 
 def _fields_of(section: Section, crossing: bytes) -> dict[str, object]:
-    said = {name: getattr(section.fields, name) for name in Fields.__slots__}
+    said = {name: getattr(section.fields, name) for name in Fields.__struct_fields__}
     return said | {"crossing": crossing}
 
 

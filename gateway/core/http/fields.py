@@ -8,6 +8,8 @@ from itertools import compress, count
 from operator import ne
 from typing import Final
 
+import msgspec
+
 from gateway.core.access.site import Provenance
 from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
@@ -24,54 +26,33 @@ _CHUNKED = re.compile(rb"^transfer-encoding:[ \t]*+chunked *+\r\n", re.IGNORECAS
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
 
 
-class Fields:
+_SAYS_NOTHING: Final = Provenance(None, None, None, None)
+
+
+class Fields(msgspec.Struct, eq=False, gc=False):
     """What a field section says to the gateway, read once; immutable by convention.
 
-    ``length`` is -1 without ``Content-Length``.
+    ``length`` is -1 without ``Content-Length``; ``service_worker``: a browser fetches the script of
+    a service worker.
     """
 
-    __slots__ = (
-        "accept",
-        "authorization",
-        "chunked",
-        "close",
-        "cookies",
-        "forwarded_for",
-        "host",
-        "length",
-        "provenance",
-        "service_worker",
-        "socket_extensions",
-        "socket_key",
-        "socket_protocols",
-        "socket_version",
-        "token",
-        "upgrade_nominated",
-        "websocket",
-    )
-    """``service_worker``: a browser fetches the script of a service worker."""
-
-    def __init__(self) -> None:
-        self.host = ""
-        self.length = -1
-        self.chunked = False
-        self.close = False
-        self.upgrade_nominated = False
-        self.websocket = False
-        self.cookies: tuple[bytes, ...] = ()
-        self.token: bytes | None = None
-        self.authorization: bytes | None = None
-        self.accept: bytes = b""
-        self.forwarded_for: bytes | None = None
-        self.provenance = _SAYS_NOTHING
-        self.service_worker = False
-        self.socket_key: bytes | None = None
-        self.socket_version: bytes | None = None
-        self.socket_extensions: bytes | None = None
-        self.socket_protocols: bytes | None = None
-
-
-_SAYS_NOTHING = Provenance(None, None, None, None)
+    host: str = ""
+    length: int = -1
+    chunked: bool = False
+    close: bool = False
+    upgrade_nominated: bool = False
+    websocket: bool = False
+    cookies: tuple[bytes, ...] = ()
+    token: bytes | None = None
+    authorization: bytes | None = None
+    accept: bytes = b""
+    forwarded_for: bytes | None = None
+    provenance: Provenance = _SAYS_NOTHING
+    service_worker: bool = False
+    socket_key: bytes | None = None
+    socket_version: bytes | None = None
+    socket_extensions: bytes | None = None
+    socket_protocols: bytes | None = None
 
 
 class Section:

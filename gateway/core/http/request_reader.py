@@ -12,6 +12,7 @@ from gateway.core.http.heads import (
     find_end,
     read_start_line,
 )
+from gateway.core.http.known_sections import KnownSections
 from gateway.core.http.oversize import Oversized, read_oversized
 from gateway.core.http.upgrade import is_proper_upgrade
 
@@ -24,12 +25,17 @@ class RequestReader:
 
     ``start``, ``fields``, ``crossing`` and :attr:`section` are the last head's. Browsers send
     nearly the same section with each request, so only those values are read again that differ.
+
+    Args:
+        fields: Reads sections.
+        known: Sections with which other connections began, read by the same; None for none.
     """
 
     __slots__ = (
         "_begin",
         "_fields",
         "_head",
+        "_known",
         "_last",
         "_skipped",
         "crossing",
@@ -39,8 +45,9 @@ class RequestReader:
         "start",
     )
 
-    def __init__(self, fields: FieldReader) -> None:
+    def __init__(self, fields: FieldReader, known: KnownSections | None = None) -> None:
         self._fields = fields
+        self._known = known
         self._last: Section | None = None
         self._skipped = 0
         self.partial = b""
@@ -107,8 +114,24 @@ class RequestReader:
     def _parse(self, head: bytes) -> None:
         self._head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
-        last = self._last = self._fields.read_section(self.section, self._last)
-        self._take(start, last.fields, last.crossing)
+        section, fields = self._read_section(head[self._begin :])
+        self._last = section
+        self._take(start, fields, section.crossing)
+
+    def _read_section(self, raw: bytes) -> tuple[Section, Fields]:
+        """Return a section that *raw* is like, and what it says; a known one for the first head."""
+        if self._last is None and self._known is not None:
+            found = self._known.find(raw)
+            if found is not None:
+                return found
+        section = self._fields.read_section(raw, self._last)
+        return section, section.fields
+
+    def remember(self) -> None:
+        """Have other connections know the section of a head by which somebody was let in."""
+        last = self._last
+        if self._known is not None and last is not None and last.fields is self.fields:
+            self._known.keep(last)
 
     def _take(self, start: StartLine, fields: Fields, crossing: bytes) -> None:
         self.fields, self.crossing, self._skipped = fields, crossing, 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from gateway.core.http.cookies import may_set_cookie
 from gateway.core.http.framing import Body, ChunkedBody, LengthBody, NoBody, OpenBody
 from gateway.core.http.heads import (
@@ -33,40 +35,33 @@ browser's cache when it is registered as a worker with ``updateViaCache: "all"``
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+_SWITCHING: Final = b"HTTP/1.1 101 "
+_PROOF: Final = re.compile(
+    rb"\r\nsec-websocket-accept: ([A-Za-z0-9+/]{27}=)(?=\r\n)", re.IGNORECASE
+)
+MOST_SWITCHES: Final = 256
+_SWITCH_BYTES: Final = 1024
+"""Heads of 101s that are remembered, and how long each may be."""
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-class ResponseFields:
+class ResponseFields(msgspec.Struct, eq=False, gc=False):
     """What a response's field section says, read once; immutable by convention.
 
     ``crossing`` holds what the browser gets, our additions included, in canonical form, without
     framing. ``length`` is -1 without ``Content-Length``; ``dated`` says whether ``Date`` crosses.
     """
 
-    __slots__ = (
-        "chunked",
-        "close",
-        "crossing",
-        "dated",
-        "length",
-        "socket_accept",
-        "socket_extensions",
-        "socket_protocol",
-        "upgrade",
-        "websocket",
-    )
-
-    def __init__(self) -> None:
-        self.length = -1
-        self.chunked = False
-        self.close = False
-        self.dated = False
-        self.websocket = False
-        self.crossing: bytes = b""
-        self.socket_accept: bytes | None = None
-        self.socket_extensions: bytes | None = None
-        self.socket_protocol: bytes | None = None
-        self.upgrade: bytes | None = None
+    length: int = -1
+    chunked: bool = False
+    close: bool = False
+    dated: bool = False
+    websocket: bool = False
+    crossing: bytes = b""
+    socket_accept: bytes | None = None
+    socket_extensions: bytes | None = None
+    socket_protocol: bytes | None = None
+    upgrade: bytes | None = None
 
 
 def find_response_end(buffer: bytes, seen: int = 0) -> int:
@@ -84,25 +79,19 @@ def find_response_end(buffer: bytes, seen: int = 0) -> int:
     return end
 
 
-class ResponseHead:
+class ResponseHead(msgspec.Struct, eq=False, gc=False):
     """A response's head, read once; often the next response's too.
 
     ``status_line`` and ``length_field``, which is empty without a length, are canonical, with their
     CRLF.
     """
 
-    __slots__ = ("fields", "length_field", "minor", "raw", "status", "status_line")
-
-    def __init__(
-        self, raw: bytes, *, minor: int, status: int, reason: bytes, fields: ResponseFields
-    ) -> None:
-        self.raw = raw
-        self.minor = minor
-        self.status = status
-        self.status_line = b"HTTP/1.1 %d %b\r\n" % (status, reason)
-        self.fields = fields
-        length = fields.length
-        self.length_field = b"Content-Length: %d\r\n" % length if length >= 0 else b""
+    raw: bytes
+    minor: int
+    status: int
+    status_line: bytes
+    length_field: bytes
+    fields: ResponseFields
 
 
 def read_status_line(line: bytes) -> tuple[int, int, bytes]:
@@ -125,9 +114,11 @@ class ResponseReader:
         strict_transport: Whether browsers are told to come by TLS alone (RFC 6797).
     """
 
-    __slots__ = ("_added", "_first", "_names")
+    __slots__ = ("_added", "_first", "_names", "switches")
 
     def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
+        self.switches: dict[bytes, ResponseHead] = {}
+        """Heads of the last 101s without their proofs: apps say the same in each."""
         self._names = response_names()
         self._added = [(b"Content-Security-Policy", frame_ancestors.encode("ascii"))]
         transport = (b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii"))
@@ -140,6 +131,26 @@ class ResponseReader:
         Raises:
             HeadRefused: ``app_bad_answer``.
         """
+        if not raw.startswith(_SWITCHING) or len(raw) > _SWITCH_BYTES:
+            return self._read_head(raw)
+        proof = _PROOF.search(raw)
+        return self._read_head(raw) if proof is None else self._read_switch(raw, proof)
+
+    def _read_switch(self, raw: bytes, proof: re.Match[bytes]) -> ResponseHead:
+        """Return what the head *raw* of a 101 says: often what another app's said, but for this."""
+        rest, accept = raw[: proof.start(1)] + raw[proof.end() :], proof[1]
+        known = self.switches.get(rest)
+        if known is not None:
+            fields = msgspec.structs.replace(known.fields, socket_accept=accept)
+            return msgspec.structs.replace(known, raw=raw, fields=fields)
+        head = self._read_head(raw)
+        if head.fields.socket_accept == accept:  # there is one alone, and this is its place
+            if len(self.switches) >= MOST_SWITCHES:
+                del self.switches[next(iter(self.switches))]
+            self.switches[rest] = head
+        return head
+
+    def _read_head(self, raw: bytes) -> ResponseHead:
         line_end = raw.find(b"\r\n")
         minor, status, reason = read_status_line(raw[:line_end])
         fields = self.read(raw[line_end + 2 :])
@@ -147,7 +158,9 @@ class ResponseReader:
             # It must name what to upgrade to (RFC 9110, section 15.5.22), hop-by-hop as that is.
             named = fields.upgrade or b"websocket"
             fields.crossing += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named
-        return ResponseHead(raw, minor=minor, status=status, reason=reason, fields=fields)
+        status_line = b"HTTP/1.1 %d %b\r\n" % (status, reason)
+        length = b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
+        return ResponseHead(raw, minor, status, status_line, length, fields)
 
     def read(self, section: bytes) -> ResponseFields:
         """Return what *section* (the lines after the status line, with the empty one) says.

@@ -235,6 +235,8 @@ class Admission:
                 if cached is None:
                     connection.refuse("session_starting")
                     return
+                if access_right.grant is not None:
+                    connection.reader.remember()
                 connection.keep(cached)
                 self._relay(connection, ask.start, ask.fields, cached, upgrade=ask.upgrade)
             case Connect(access_right=access_right):

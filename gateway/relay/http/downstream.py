@@ -79,7 +79,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def __init__(self, context: Context, admission: Admits, peer: str) -> None:
         parts = context.parts
-        super().__init__(RequestReader(context.fields), context.responses, parts.date, parts.limits)
+        reader = RequestReader(context.fields, context.known)
+        super().__init__(reader, context.responses, parts.date, parts.limits)
         self.context = context
         self.turns = context.turns
         self.traffic = context.meters.http

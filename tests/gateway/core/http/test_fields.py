@@ -194,7 +194,7 @@ def outcome(raw: bytes, last: Section | None) -> dict[str, object] | str:
         section = READER.read_section(raw, last)
     except HeadRefused as refused:
         return refused.code
-    said = {name: getattr(section.fields, name) for name in Fields.__slots__}
+    said = {name: getattr(section.fields, name) for name in Fields.__struct_fields__}
     return said | {"crossing": section.crossing}
 
 
@@ -236,7 +236,7 @@ def agree(sections: list[bytes]) -> None:
         assert after == alone
         fitting = None if last is None else last.template.fit(raw, 0)
         if last is not None and fitting is not None:
-            said = {name: getattr(last.fields, name) for name in Fields.__slots__}
+            said = {name: getattr(last.fields, name) for name in Fields.__struct_fields__}
             assert said | {"crossing": fitting[1]} == alone
             assert fitting[0] == len(raw)
         if isinstance(after, str):

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.framing import ChunkedBody, LengthBody, NoBody, OpenBody
 from gateway.core.http.heads import MAX_HEAD_BYTES, HeadRefused
 from gateway.core.http.response_heads import (
+    MOST_SWITCHES,
     ResponseFields,
     ResponseHead,
     ResponseReader,
@@ -20,6 +26,10 @@ READER = ResponseReader("frame-ancestors 'self' https://embed.example")
 ADDED = b"Content-Security-Policy: frame-ancestors 'self' https://embed.example\r\n"
 PRIVATE = b"Cache-Control: private\r\n"
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def asdict(head: ResponseHead) -> dict[str, Any]:
+    return msgspec.structs.asdict(head) | {"fields": msgspec.structs.asdict(head.fields)}
 
 
 def head(*lines: str, minor: int = 1, status: int = 200) -> ResponseHead:
@@ -201,3 +211,40 @@ def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
     assert head.fields.crossing.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
     other = reader.read_head(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % lines)
     assert b"Upgrade:" not in other.fields.crossing
+
+
+OTHER_ACCEPT = "AAAAAAAAAAAAAAAAAAAAAAAAAAA="
+PROOFS = st.sampled_from([ACCEPT, OTHER_ACCEPT, "", "x", ACCEPT + " ", " " + ACCEPT, ACCEPT[:-1]])
+SWITCHES = st.lists(
+    st.tuples(
+        st.sampled_from(["Sec-WebSocket-Accept", "sec-websocket-accept", "X-Accept", "Connection"]),
+        PROOFS,
+    ),
+    max_size=3,
+)
+
+
+@given(st.lists(st.tuples(SWITCHES, st.sampled_from(["101 Switching", "101 ", "200 OK"]))))
+def test_the_head_of_a_101_says_the_same_whatever_others_have_said(
+    said: list[tuple[list[tuple[str, str]], str]],
+) -> None:
+    reader = ResponseReader("frame-ancestors 'self'")
+    for lines, status in said:
+        fields = ["Upgrade: websocket", "Connection: Upgrade", *map(": ".join, lines), "", ""]
+        raw = "\r\n".join((f"HTTP/1.1 {status}", *fields)).encode()
+        alone = ResponseReader("frame-ancestors 'self'").read_head(raw)
+        assert asdict(reader.read_head(raw)) == asdict(alone)
+
+
+def test_so_many_101s_are_remembered() -> None:
+    reader = ResponseReader("frame-ancestors 'self'")
+    lines = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+    raws = [
+        f"HTTP/1.1 101 {number}\r\n{lines}{ACCEPT}\r\n\r\n".encode()
+        for number in range(MOST_SWITCHES + 1)
+    ]
+    heads = [reader.read_head(raw) for raw in raws]
+    again = reader.read_head(raws[-1])
+    assert again.fields.crossing is heads[-1].fields.crossing, "it is known"
+    assert len(reader.switches) == MOST_SWITCHES
+    assert reader.read_head(raws[0]).fields.crossing is not heads[0].fields.crossing

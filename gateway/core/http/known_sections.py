@@ -1,0 +1,71 @@
+"""Field sections that a connection began with, known again when another one begins with the same.
+
+What a section says follows from its bytes alone, whoever sends them. Browsers open one WebSocket
+after the other with the same fields, each on a connection of its own and with a key of its own:
+a section is the same but for the value of ``Sec-WebSocket-Key``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from gateway.core.http.fields import Fields, Section
+
+MOST_SECTIONS: Final = 512
+MOST_BYTES: Final = 4096
+"""Of each: with what was understood of them, all together take some 8 MiB at most."""
+
+_KEY_FIELD: Final = b"\r\nSec-WebSocket-Key: "
+_KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==(?=\r\n)")
+
+
+class KnownSections:
+    """Remembers sections without tokens, within bounds; the oldest is forgotten first."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Section] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, raw: bytes) -> tuple[Section, Fields] | None:
+        """Return a section that differs from *raw* in the key at most, and what *raw* says."""
+        rest, key = _cut(raw)
+        section = self._known.get(rest)
+        if section is None:
+            return None
+        if key is None:
+            return section, section.fields
+        return section, msgspec.structs.replace(section.fields, socket_key=key)
+
+    def keep(self, section: Section) -> None:
+        """Remember *section*, which was read whole, and by whose credential somebody was let in."""
+        fields = section.fields
+        rest, key = _cut(section.raw)
+        secret = fields.token is not None or fields.authorization is not None
+        if secret or fields.socket_key != key or not 0 < len(rest) <= MOST_BYTES:
+            return
+        if rest not in self._known and len(self._known) >= MOST_SECTIONS:
+            del self._known[next(iter(self._known))]
+        self._known[rest] = section
+
+
+def _cut(raw: bytes) -> tuple[bytes, bytes | None]:
+    """Return *raw* without the key in it, and the key; nothing at all where it is no proper one.
+
+    What is kept has one key at most, and so one field with no value where it was cut out. Only a
+    section with its key at the same place is the same without it.
+    """
+    at = raw.find(_KEY_FIELD) + len(_KEY_FIELD)
+    if at < len(_KEY_FIELD):
+        return raw, None
+    key = _KEY.match(raw, at)
+    if key is None:
+        return b"", None
+    return raw[:at] + raw[key.end() :], key[0]

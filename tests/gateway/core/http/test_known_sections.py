@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import asdict
+
+from gateway.core.http.fields import FieldReader
+from gateway.core.http.heads import HeadRefused
+from gateway.core.http.known_sections import MOST_BYTES, MOST_SECTIONS, KnownSections
+from gateway.core.http.request_reader import RequestReader
+
+FIELDS = FieldReader(b"fumarole")
+KEY, OTHER_KEY = b"dGhlIHNhbXBsZSBub25jZQ==", b"AAAAAAAAAAAAAAAAAAAAAA=="
+OPENING = (
+    b"GET /echo HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nCookie: a=1; fumarole=x\r\nX-One: 1\r\n"
+    b"Sec-WebSocket-Key: " + KEY + b"\r\nSec-WebSocket-Protocol: p\r\n\r\n"
+)
+
+
+def read(known: KnownSections, head: bytes) -> RequestReader:
+    """Have *head* read as the first one of a connection, and somebody let in by it."""
+    reader = RequestReader(FIELDS, known)
+    assert reader.read(head) == b""
+    reader.remember()
+    return reader
+
+
+def said(reader: RequestReader) -> object:
+    assert reader.fields is not None
+    return asdict(reader.fields), reader.crossing, reader.section
+
+
+def test_another_key_is_all_that_differs() -> None:
+    known = KnownSections()
+    first = read(known, OPENING)
+    other = OPENING.replace(KEY, OTHER_KEY)
+    assert len(known) == 1
+    assert known.find(first.section) is not None
+    assert said(read(known, other)) == said(read(KnownSections(), other))
+    assert said(read(known, OPENING)) == said(first)
+    assert len(known) == 1
+
+
+def test_what_a_connection_says_next_is_read_by_its_own_words() -> None:
+    known = KnownSections()
+    read(known, OPENING)
+    reader = read(known, OPENING.replace(KEY, OTHER_KEY))
+    for head in (OPENING, OPENING.replace(b"One: 1", b"One: 2"), OPENING.replace(KEY, OTHER_KEY)):
+        assert reader.read(head) == b""
+        assert said(reader) == said(read(KnownSections(), head))
+
+
+KEYS = st.sampled_from([KEY, OTHER_KEY, b"", b"x", KEY[:-1], KEY + b" ", b" " + KEY, KEY + b"\t"])
+NAMES = st.sampled_from(
+    [b"Sec-WebSocket-Key", b"sec-websocket-key", b"X-One", b"Sec_WebSocket_Key"]
+)
+LINES = st.lists(st.tuples(NAMES, KEYS), max_size=3)
+
+
+@given(st.lists(st.tuples(LINES, st.booleans()), max_size=6))
+def test_a_first_head_says_the_same_whatever_others_have_said(
+    heads: list[tuple[list[tuple[bytes, bytes]], bool]],
+) -> None:
+    known = KnownSections()
+    for lines, upgrade in heads:
+        section = b"".join(b"%b: %b\r\n" % line for line in lines)
+        if upgrade:
+            section += b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        head = b"GET / HTTP/1.1\r\nHost: h\r\n" + section + b"\r\n"
+        try:
+            alone = said(read(KnownSections(), head))
+        except HeadRefused as refused:
+            with pytest.raises(HeadRefused, match=refused.code):
+                read(known, head)
+        else:
+            assert said(read(known, head)) == alone
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"Fumarole-Token: t", b"Authorization: Bearer t", b"X: " + b"x" * MOST_BYTES],
+)
+def test_secrets_and_what_is_long_are_not_kept(line: bytes) -> None:
+    known = KnownSections()
+    read(known, OPENING.replace(b"X-One: 1", line))
+    assert len(known) == 0
+
+
+def test_nothing_is_kept_of_those_that_were_not_let_in() -> None:
+    known = KnownSections()
+    reader = RequestReader(FIELDS, known)
+    assert reader.read(OPENING) == b""
+    assert len(known) == 0
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    known = KnownSections()
+    heads = [OPENING.replace(b"One: 1", b"One: %d" % number) for number in range(MOST_SECTIONS + 1)]
+    sections = [read(known, head).section for head in heads]
+    assert len(known) == MOST_SECTIONS
+    assert known.find(sections[0]) is None
+    assert known.find(sections[1]) is not None
