@@ -85,6 +85,7 @@ class Bench:
 
     serving = dialling = opening = True
     stale = False
+    dial_seconds = 5.0
 
     def __init__(self, table: RouteTable, visitor: Visitor, grants: GrantKeys) -> None:
         loop = asyncio.get_running_loop()
@@ -96,7 +97,7 @@ class Bench:
         parts |= {"live": Live(table=lambda: table, wall=time.time, loop=loop)}
         self.path = DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
 
-    async def dial(self, _target: object, factory: Callable[[], Upstream]) -> None:
+    async def begin(self, _target: object, factory: Callable[[], Upstream]) -> None:
         """Connect with nobody."""
         upstream = factory()
         upstream.connection_made(cast(asyncio.Transport, Nowhere()))

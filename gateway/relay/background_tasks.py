@@ -20,7 +20,7 @@ class BackgroundTasks:
     __slots__ = ("_tasks",)
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -39,10 +39,23 @@ class BackgroundTasks:
         task.add_done_callback(partial(self._done, failed))
         return task
 
-    async def close(self) -> None:
-        """Cancel all tasks and wait until they are gone."""
+    def begin(
+        self, work: Coroutine[Any, Any, object], *, failed: Callable[[BaseException], None]
+    ) -> asyncio.Task[Any]:
+        """Start *work*, and call *failed* with what ends it, if it is not its result."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._over, failed))
+        return task
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they are gone."""
+        self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _done(self, failed: Callable[[], None], task: asyncio.Task[None]) -> None:
@@ -50,3 +63,9 @@ class BackgroundTasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task failed", exc_info=error)
             failed()
+
+    def _over(self, failed: Callable[[BaseException], None], task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            failed(error)

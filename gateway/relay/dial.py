@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -42,6 +42,19 @@ class DialFailed(Exception):
         self.code = code
 
 
+def failed_by(error: BaseException) -> DialFailed:
+    """Return what *error* of a dial means for the request that it was for."""
+    match error:
+        case DialFailed():
+            return error
+        case TimeoutError():
+            return DialFailed("app_timeout")
+        case OSError(errno=number) if number in OUT_OF_DESCRIPTORS:
+            return DialFailed("gateway_full")
+        case _:  # OSError; ValueError for a host that is no name: an empty label, say
+            return DialFailed("app_unreachable")
+
+
 class Dialler:
     """Connects to targets inside the allowed networks.
 
@@ -69,7 +82,7 @@ class Dialler:
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._loop = loop
-        self._dial_seconds = dial_seconds
+        self.dial_seconds = dial_seconds
         self._trust = trust
         # Most targets are pods, each dialled again and again.
         self._allowed = lru_cache(_LITERALS)(Bounds(networks, refused).allow)
@@ -81,15 +94,28 @@ class Dialler:
             DialFailed: ``target_forbidden``, ``app_unreachable`` or ``app_timeout``.
         """
         try:
-            async with asyncio.timeout(self._dial_seconds):
-                return await self._dial(target, factory)
-        except TimeoutError as error:
-            raise DialFailed("app_timeout") from error
-        except OSError as error:
-            exhausted = error.errno in OUT_OF_DESCRIPTORS
-            raise DialFailed("gateway_full" if exhausted else "app_unreachable") from error
-        except ValueError as error:  # a host that is no name: an empty label, say
-            raise DialFailed("app_unreachable") from error
+            async with asyncio.timeout(self.dial_seconds):
+                return await self.begin(target, factory)
+        except (OSError, ValueError) as error:
+            raise failed_by(error) from error
+
+    def begin(
+        self, target: Target, factory: Callable[[], P]
+    ) -> Coroutine[Any, Any, tuple[asyncio.Transport, P]]:
+        """Return what connects to *target* when it is run, for those that have a deadline.
+
+        To an address, which most targets have, that is the loop's own coroutine, and nothing
+        around it. Its errors are for :func:`failed_by`.
+
+        Raises:
+            DialFailed: ``target_forbidden``.
+        """
+        literal = _read_literal(target.host)
+        if literal is None:
+            return self._dial(target, factory)
+        if not self._allowed(literal):
+            raise DialFailed("target_forbidden")
+        return self._connect(target, factory, host=literal, port=target.port)
 
     async def _dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         addresses = await self._addresses(target)
@@ -126,12 +152,12 @@ class Dialler:
         except OSError as error:
             raise (exhausted or [error])[0] from error
 
-    async def _connect(
+    def _connect(
         self, target: Target, factory: Callable[[], P], **where: Any
-    ) -> tuple[asyncio.Transport, P]:
+    ) -> Coroutine[Any, Any, tuple[asyncio.Transport, P]]:
         if target.scheme not in ("https", "wss"):
-            return await self._loop.create_connection(factory, **where)
-        return await secure(
+            return self._loop.create_connection(factory, **where)
+        return secure(
             factory(),
             self._tls(),
             lambda records: self._loop.create_connection(records, **where),
@@ -146,14 +172,10 @@ class Dialler:
         return self._trust
 
     async def _addresses(self, target: Target) -> list[str]:
-        literal = _read_literal(target.host)
-        if literal is not None:
-            candidates = [literal]
-        else:
-            found = await self._loop.getaddrinfo(
-                target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-            )
-            candidates = list(dict.fromkeys(str(info[4][0]) for info in found))
+        found = await self._loop.getaddrinfo(
+            target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        candidates = list(dict.fromkeys(str(info[4][0]) for info in found))
         allowed = [candidate for candidate in candidates if self._allowed(candidate)]
         if not allowed:
             raise DialFailed("target_forbidden")

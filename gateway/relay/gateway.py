@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.access.access_right import DRAINING
 from gateway.core.access.decision import Access
 from gateway.core.limits.connection_quota import Verdict
+from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Context, Parts
 from gateway.relay.ending.stalls import Sweep
 from gateway.relay.http.admission import Admission
@@ -45,7 +46,7 @@ class DataPath(Context):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.arriving: set[asyncio.Task[None]] = set()
+        self.arriving = BackgroundTasks()
         """Connections that were accepted, and whose client or TLS is not known yet."""
         self.admission = Admission(
             self, Access(parts.site, parts.grants, asserting=parts.assertions is not None)
@@ -124,8 +125,7 @@ class DataPath(Context):
 
     def close_idle(self) -> None:
         """Close connections on which no request is under way, and those that are arriving."""
-        for task in tuple(self.arriving):
-            task.cancel()
+        self.arriving.cancel()
         for connection in tuple(self.connections):
             connection.drain()
 
@@ -150,8 +150,7 @@ class DataPath(Context):
         """Reset what is still open, and end all background tasks."""
         self.draining = True
         self.sweep.close()
-        for task in tuple(self.arriving):
-            task.cancel()
+        self.arriving.cancel()
         self.parts.live.end_all(DRAINING)
         for connection in tuple(self.connections):
             connection.abort()

@@ -15,8 +15,9 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.limits.addresses import is_within, plain
 from gateway.core.limits.proxy_header import (
@@ -32,6 +33,7 @@ from gateway.relay.ending.kernel import (
     keep_accepted_alive,
     probe_after,
 )
+from gateway.relay.plain_sockets import accept
 from gateway.relay.tls_records import secure
 from gateway.relay.transports import ceiling
 
@@ -184,7 +186,7 @@ class Listener:
     def _accept_some(self, listening: socket.socket, most: int) -> None:
         for _ in range(most):
             try:
-                sock, address = listening.accept()
+                sock, address = accept(listening)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -192,54 +194,71 @@ class Listener:
                     self._wait_for_descriptors()
                     return
                 continue  # it has gone before it was accepted
-            task = self._loop.create_task(self._arrive(sock, plain(str(address[0]))))
-            self._path.arriving.add(task)
-            task.add_done_callback(self._path.arriving.discard)
-            self._path.turns.accepted(sock.fileno())
-            if sock.fileno() >= self._ceiling:
+            descriptor = sock.fileno()
+            self._path.turns.accepted(descriptor)
+            self._begin(sock, plain(str(address[0])))
+            if descriptor >= self._ceiling:
                 self._wait_for_descriptors()
                 return
 
-    async def _arrive(self, sock: socket.socket, peer: str) -> None:
-        """Hand the connection to its protocol, once it is known whose it is."""
-        front: DownstreamConnection | None = None
-        arrived = False
+    def _begin(self, sock: socket.socket, peer: str) -> None:
+        """Hand the connection to its protocol, at once where it is known whose it is."""
         try:
             probe_after(sock, next(self._probed_after), stall_seconds=self._stall_seconds)
-            # It has its place from here on: a handshake holds one as well.
-            front = self._path.welcome(await self._client(sock, peer))
-            if front is not None:
-                await self._connect(sock, front)
-                arrived = True
-        except (OSError, BadProxyHeader) as error:
+        except OSError as error:
+            self._came_to_nothing(sock, peer, None, error)
+            return
+        trusted = self._path.parts.site.trusted_proxies
+        if trusted and is_within(peer, trusted):
+            failed = partial(self._came_to_nothing, sock, peer, None)
+            self._path.arriving.begin(self._ask_proxy(sock, peer), failed=failed)
+        else:
+            self._welcome(sock, peer)
+
+    def _welcome(self, sock: socket.socket, client: str) -> None:
+        # It has its place from here on: a handshake holds one as well.
+        front = self._path.welcome(client)
+        if front is None:
+            sock.close()
+        else:
+            failed = partial(self._came_to_nothing, sock, client, front)
+            self._path.arriving.begin(self._connect(sock, front), failed=failed)
+
+    def _came_to_nothing(
+        self,
+        sock: socket.socket,
+        peer: str,
+        front: DownstreamConnection | None,
+        error: BaseException,
+    ) -> None:
+        sock.close()
+        if front is not None:
+            front.leave_place()
+        if isinstance(error, OSError | BadProxyHeader):
             self._path.meters.failed_arrivals += 1
             log.debug("a connection came to nothing", extra={"peer": peer, "why": str(error)})
-        finally:
-            if not arrived:
-                sock.close()
-                if front is not None:
-                    front.leave_place()
+        elif not isinstance(error, asyncio.CancelledError):
+            log.error("a connection could not be taken", exc_info=error)
 
-    async def _client(self, sock: socket.socket, peer: str) -> str:
-        trusted = self._path.parts.site.trusted_proxies
-        if not trusted or not is_within(peer, trusted):
-            return peer
+    async def _ask_proxy(self, sock: socket.socket, peer: str) -> None:
+        """Learn from the proxy at *peer* whose connection it is."""
         sock.setblocking(False)
         limits = self._path.parts.limits
-        behind = await read_preamble(
+        client = await read_preamble(
             sock,
             loop=self._loop,
             idle_seconds=limits.idle_seconds,
             seconds=limits.head_seconds,
         )
-        return behind or peer
+        self._welcome(sock, client or peer)
 
-    async def _connect(self, sock: socket.socket, front: DownstreamConnection) -> None:
+    def _connect(
+        self, sock: socket.socket, front: DownstreamConnection
+    ) -> Coroutine[Any, Any, object]:
         context = self._tls()
         if context is None:
-            await self._loop.connect_accepted_socket(lambda: front, sock)
-            return
-        await secure(
+            return self._loop.connect_accepted_socket(lambda: front, sock)
+        return secure(
             front,
             context,
             lambda factory: self._loop.connect_accepted_socket(factory, sock),

@@ -169,8 +169,8 @@ class Transcript(Connection):
     def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
 
-    def app_timed_out(self) -> None:
-        pass
+    def app_timed_out(self) -> str:
+        return "app_timeout"
 
     def close(self) -> None:
         self.closing = self.closing or "close"

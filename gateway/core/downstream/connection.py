@@ -84,8 +84,8 @@ class Connection(Exchange):
         """Return, and count, the response to a head that is too large."""
 
     @abstractmethod
-    def app_timed_out(self) -> None:
-        """Count an app that is too slow."""
+    def app_timed_out(self) -> str | Refusal:
+        """Count an app that is too slow; return the refusal, or its code."""
 
     @abstractmethod
     def close(self) -> None:
@@ -378,5 +378,4 @@ class Connection(Exchange):
         self._time_out()
 
     def _time_out(self) -> None:
-        self.app_timed_out()
-        self.fail("app_timeout")
+        self.fail(self.app_timed_out())

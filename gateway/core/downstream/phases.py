@@ -106,7 +106,7 @@ ROWS: Final[Mapping[Phase, Row]] = MappingProxyType(
     {
         P.HEAD: Row(Takes.HEADS, Left.FLUSHES, Due.CLOSES),
         P.DECIDING: Row(Takes.NOTHING, Left.DROPS, Due.NEVER),  # its parts have deadlines
-        P.CONNECTING: Row(Takes.NOTHING, Left.DROPS, Due.NEVER),  # and so has dialling
+        P.CONNECTING: Row(Takes.NOTHING, Left.DROPS, Due.TIMES_OUT),
         P.UPLOADING: Row(Takes.BODY, Left.DROPS, Due.JUDGES_UPLOAD),
         P.WAITING: Row(Takes.NOTHING, Left.DROPS, Due.TIMES_OUT),
         P.BOTH: Row(Takes.BODY, Left.DROPS, Due.JUDGES_UPLOAD),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
@@ -15,7 +17,7 @@ from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
 from gateway.core.limits.connection_quota import Verdict
-from gateway.relay.dial import DialFailed
+from gateway.relay.dial import DialFailed, failed_by
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
 from gateway.relay.http.upstream import UpstreamConnection
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
     from gateway.relay.context import Context
+
+log = logging.getLogger(__name__)
 
 
 class Admits(Protocol):
@@ -62,6 +66,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         "context",
         "deadline",
         "decision",
+        "dialling",
         "download",
         "key",
         "loop",
@@ -95,8 +100,10 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.decision: CachedDecision | None = None
         self.activity = UNCOUNTED
         """Where bytes are counted: its session's, while it has a decision."""
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
         """What is waited for: a proof, a repair, a connection to the app."""
+        self.dialling: UpstreamConnection | None = None
+        """The connection to the app that is waited for."""
         self.key = ""
         """By what it is counted; "" for a proxy's, which is many people's."""
         self.placed = False
@@ -361,6 +368,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         if self.task is not None:
             self.task.cancel()
             self.task = None
+        self.dialling = None
         self.stop_moving()
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
@@ -391,31 +399,52 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             self._attach(pooled, decision, reused=True)
         elif context.parts.world.dialling:
             context.meters.dials += 1
-            self.task = context.parts.background_tasks.run(self._dial(decision), failed=self.abort)
-            self.regulate()
+            self._dial(decision)
+            if self.inbox or not (self.reading and self.request.done):
+                self.regulate()
         else:
             self.refuse("controller_silent")
 
-    async def _dial(self, decision: CachedDecision) -> None:
-        context, target = self.context, decision.target
-        upstream = UpstreamConnection(
-            context.pool, sid=decision.access_right.route.sid, user=decision.user, target=target
+    def _dial(self, decision: CachedDecision) -> None:
+        """Dial the app; the deadline is the connection's own."""
+        context = self.context
+        dialler, right = context.parts.dialler, decision.access_right
+        upstream = self.dialling = UpstreamConnection(
+            context.pool, sid=right.sid, user=decision.user, target=decision.target
         )
+        upstream.dialled = self._dialled
+        failed = partial(self._dial_failed, upstream)
+        self.set_deadline(dialler.dial_seconds)
         try:
-            await context.parts.dialler.dial(target, lambda: upstream)
-        except asyncio.CancelledError:
-            upstream.close()  # it may have connected at this very moment
-            raise
+            work = dialler.begin(decision.target, lambda: upstream)
         except DialFailed as error:
-            context.meters.upstream_failures[error.code] += 1
-            self.task = None
-            self.refuse(_about(error.code, decision))
-            return
-        self.task = None
-        if upstream.transport is None:  # lost between the dial's end and now
-            self.refuse(_about("app_unreachable", decision))
+            failed(error)
         else:
-            self._attach(upstream, decision, reused=False)
+            self.task = context.parts.background_tasks.begin(work, failed=failed)
+
+    def _dialled(self, upstream: UpstreamConnection) -> None:
+        decision = self.decision
+        if self.dialling is not upstream or decision is None:
+            upstream.close()  # nobody waits for it any more
+            return
+        self.dialling = self.task = None
+        self._attach(upstream, decision, reused=False)
+
+    def _dial_failed(self, upstream: UpstreamConnection, error: BaseException) -> None:
+        upstream.dialled = None
+        upstream.close()  # it may have connected at this very moment
+        if self.dialling is not upstream:
+            return
+        self.dialling = self.task = None
+        if isinstance(error, asyncio.CancelledError):
+            return
+        if not isinstance(error, DialFailed | OSError | ValueError):
+            log.error("a dial failed", exc_info=error)
+            self.abort()
+            return
+        code, decision = failed_by(error).code, self.decision
+        self.context.meters.upstream_failures[code] += 1
+        self.refuse(code if decision is None else _about(code, decision))
 
     def _attach(
         self, upstream: UpstreamConnection, decision: CachedDecision, *, reused: bool
@@ -450,9 +479,12 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.context.meters.upstream_failures["app_bad_answer"] += 1
         super().broken()
 
-    def app_timed_out(self) -> None:
-        """Count an app that is too slow."""
+    def app_timed_out(self) -> str | Refusal:
+        """Count an app that is too slow; return what is said of it."""
         self.context.meters.upstream_failures["app_timeout"] += 1
+        if self.dialling is None or self.decision is None:
+            return "app_timeout"
+        return _about("app_timeout", self.decision)
 
     def switch(self, beyond: bytes) -> None:
         """Make a tunnel of both transports."""

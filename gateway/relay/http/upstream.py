@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
@@ -82,6 +82,7 @@ class UpstreamConnection(asyncio.Protocol):
     __slots__ = (
         "access_right",
         "deadline",
+        "dialled",
         "exchange",
         "head",
         "idle_since",
@@ -104,6 +105,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.target = target
         self.state = UpstreamState.BUSY
         self.exchange: Connection | None = None
+        self.dialled: Callable[[UpstreamConnection], None] | None = None
+        """Called with the connection once it is there."""
         self.transport: asyncio.Transport | None = None
         self.writable = True
         self.reading = True
@@ -123,6 +126,9 @@ class UpstreamConnection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=self.pool.limits.write_high_bytes)
+        dialled, self.dialled = self.dialled, None
+        if dialled is not None:
+            dialled(self)
 
     # What an exchange calls
 

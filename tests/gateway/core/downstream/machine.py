@@ -145,8 +145,9 @@ class Machine(Connection):
     def oversized_bytes(self, refusal: Refusal, seen: Any) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
 
-    def app_timed_out(self) -> None:
+    def app_timed_out(self) -> str:
         self.log.append("app timed out")
+        return "app_timeout"
 
     def _end(self, how: str) -> None:
         self.log.append(how)

@@ -199,13 +199,13 @@ async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
 ) -> None:
     async with rig() as r:
         go = asyncio.Event()
-        dial = r.path.parts.dialler.dial
+        dial = r.path.parts.dialler.begin
 
         async def slow(*args: object) -> object:
             await go.wait()
             return await dial(*args)  # type: ignore[arg-type]  # as they came
 
-        monkeypatch.setattr(r.path.parts.dialler, "dial", slow)
+        monkeypatch.setattr(r.path.parts.dialler, "begin", slow)
         browser = await r.browser()
         browser.send(post(3_000_000))
 
