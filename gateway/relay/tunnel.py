@@ -99,8 +99,9 @@ class Tunnel(asyncio.Protocol):
         self.browser.set_protocol(self)
         self.app.set_protocol(AppSide(self))
         self.path.meters.tunnels += 1
-        self.arm_ping(self.path.parts.limits.web_ping_seconds)
-        self.path.ends.seen_by_loop(self.browser, self._hung_up)
+        if ping_seconds := self.path.parts.limits.web_ping_seconds:
+            self.arm_ping(ping_seconds)
+        self.path.ends.begin(self.browser, self._hung_up)
         resume_reading(self.browser)
         resume_reading(self.app)
         if from_app:
@@ -196,7 +197,9 @@ class Tunnel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the registry, and close the app's side."""
         self.path.ends.forget(self.browser)
-        self._browser_left()
+        if self.phase <= Phase.FINISHING:
+            self._browser_left()
+        self._ask_no_more()
         self._gone()
 
     # What the app's side calls
@@ -268,8 +271,7 @@ class Tunnel(asyncio.Protocol):
     def _browser_left(self) -> None:
         """Close the app's side; what was written to it has two seconds to go out."""
         phase, self.phase = self.phase, max(self.phase, Phase.CLOSING)
-        self._set_timer(None)
-        self.path.wheel.disarm(self)
+        self._ask_no_more()
         if phase is Phase.FINISHING:
             # It was to be ended: what waits for the app is not sent any more.
             self.app.abort()
@@ -324,8 +326,7 @@ class Tunnel(asyncio.Protocol):
 
     def _say_close(self) -> None:
         self.phase = Phase.CLOSING
-        self._set_timer(None)
-        self.path.wheel.disarm(self)
+        self._ask_no_more()
         ending = self.ending
         if ending is None or self.browser.is_closing():
             self.reset()
@@ -350,6 +351,12 @@ class Tunnel(asyncio.Protocol):
         self._set_timer(None)
         self.app.abort()
         reset(self.browser)
+
+    def _ask_no_more(self) -> None:
+        if self.timer is not None:
+            self._set_timer(None)
+        if self.tick:
+            self.path.wheel.disarm(self)
 
     def _set_timer(self, seconds: float | None) -> None:
         """Reset both sides in so many seconds; None for not at all."""

@@ -84,7 +84,8 @@ class AccessRight:
 
     def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
         # The route's own string, which thousands of connections share.
-        self.host = next((own for own in route.hosts if own == host), host)
+        own = route.hosts[0]
+        self.host = own if own == host else next((one for one in route.hosts if one == host), host)
         self.grant = grant
         self.sid = route.sid
         """The same in every revision of the route."""

@@ -108,10 +108,15 @@ class Ends:
         Under TLS a loop tells of a FIN only once everything was sent, and not at all while reading
         is paused for a turn: there *left* is called a moment later, in case that it said nothing.
         """
-        if transport is not None and is_secured(transport):
-            self.hangups.watch(transport, partial(self.loop.call_later, _TOLD_SECONDS, left))
-        else:
+        if transport is None or not self.begin(transport, left):
             self.hangups.forget(transport)
+
+    def begin(self, transport: asyncio.Transport, left: Callable[[], None]) -> bool:
+        """Do the same for a *transport* that nobody watches yet; say whether it is watched now."""
+        if not is_secured(transport):
+            return False
+        self.hangups.watch(transport, partial(self.loop.call_later, _TOLD_SECONDS, left))
+        return True
 
     def close(self, transport: asyncio.Transport | None) -> None:
         """Close *transport* after what was written; closing it twice changes nothing.

@@ -22,6 +22,8 @@ from typing import Final
 from gateway.relay.transports import set_options
 
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", -1)
+_INT = struct.Struct("i")
+_ZERO: Final = bytes(_INT.size)
 _BYTES_ACKED = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
 """Where ``tcpi_bytes_acked`` stands in ``struct tcp_info`` (linux/tcp.h)."""
@@ -40,11 +42,11 @@ def is_secured(transport: asyncio.Transport) -> bool:
 
 def unacknowledged(transport: asyncio.Transport) -> int:
     """Return how many bytes the kernel holds until the peer has them; -1 when it is closed."""
-    descriptor = descriptor_of(transport)
+    sock = transport.get_extra_info("socket")
+    descriptor = -1 if sock is None else sock.fileno()
     if descriptor < 0:
         return -1
-    (size,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, b"\0" * 4))
-    return int(size)
+    return int(_INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, _ZERO))[0])
 
 
 def waits(transport: asyncio.Transport) -> bool:

@@ -248,8 +248,11 @@ class Admission:
         return self._address(connection, ask.fields)
 
     def _address(self, connection: DownstreamConnection, fields: Fields | None) -> str:
+        trusted = self._parts.site.trusted_proxies
+        if not trusted:
+            return connection.peer
         told = fields.forwarded_for if fields is not None else None
-        return client_address(connection.peer, told, self._parts.site.trusted_proxies)
+        return client_address(connection.peer, told, trusted)
 
     def limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
         """Return *refusal*, or another where the client of *connection* has drawn too many."""
@@ -283,7 +286,7 @@ class Admission:
         if target is None:
             return None
         user = access_right.grant.sub if access_right.grant is not None else None
-        assertion = self._assertion(access_right)
+        assertion = None if self._parts.assertions is None else self._assertion(access_right)
         from_then, now = told_from(access_right, self._parts.end_notice_seconds), self._parts.wall()
         facts = Facts(
             client_address=client,

@@ -178,7 +178,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.draining = context.draining
         transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
         context.meters.connections += 1
-        context.ends.seen_by_loop(transport, self.hung_up)
+        context.ends.begin(transport, self.hung_up)
         if self.verdict is Verdict.WELCOME:
             self.set_deadline(context.parts.limits.idle_seconds)
         else:
