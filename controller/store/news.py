@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from controller.store.database import CHANGED, UPDATED, Store
 from controller.store.errors import StoreUnavailable
+from shared.log import Outage
 
 AGAIN_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 15.0
@@ -53,20 +54,22 @@ async def hear_others(store: Store, told: Callable[[], None], *, channel: str = 
     """Call *told* whenever another process may have written something; never return."""
     if not store.tells:
         await asyncio.Event().wait()
+    outage = Outage(log, begins="news are not heard", ends="news are heard again")
     while True:
         try:
-            await _hear(store, told, channel)
+            await _hear(store, told, channel, outage)
         except StoreUnavailable as error:
-            log.warning("news are not heard", extra={"why": str(error)})
+            outage.failed(error)
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _hear(store: Store, told: Callable[[], None], channel: str) -> None:
+async def _hear(store: Store, told: Callable[[], None], channel: str, outage: Outage) -> None:
     def heard(_connection: Any, _pid: int, _channel: str, writer: str) -> None:
         if writer != store.name:
             told()
 
     async with store.listening(heard, channel=channel) as probe:
+        outage.passed()
         told()  # what was told before, nobody heard
         while True:
             await asyncio.sleep(PROBE_SECONDS)

@@ -14,6 +14,7 @@ from typing import Final
 
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
+from shared.log import Outage
 
 ROUND_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 4.0
@@ -40,6 +41,9 @@ class StoreProbe:
         self._clock = clock
         self._why = "nothing was written"
         self._ahead_seconds = 0.0
+        self._outage = Outage(
+            log, begins="the store takes no writes", ends="the store takes writes again"
+        )
 
     def problems(self) -> Sequence[str]:
         """Return why this process is not ready: nothing while the store takes writes."""
@@ -69,9 +73,10 @@ class StoreProbe:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._store.probe()
+            self._outage.passed()
         except (StoreUnavailable, TimeoutError) as error:
             self._why = str(error) or "the database does not answer in time"
-            log.warning("the store takes no writes", extra={"why": self._why})
+            self._outage.failed(self._why)
 
     async def _compare_clocks(self) -> None:
         before = self._clock()

@@ -20,6 +20,7 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership
 from controller.store.jobs.job_rows import hold_jobs
 from controller.store.jobs.progress.attempts import due_jobs, set_due
+from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.5
 ALIVE_SECONDS: Final = 5.0
@@ -73,6 +74,7 @@ class Monitoring:
     async def run(self) -> None:
         """Look every half second; returns only by LeadershipLost."""
         alive_at = 0.0
+        outage = Outage(log, begins="due times cannot be read", ends="due times are read again")
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             while True:
@@ -85,8 +87,9 @@ class Monitoring:
                         if plugin not in self._served:
                             self._served.add(plugin)
                             tasks.create_task(self._serve(plugin, job_ids))
+                    outage.passed()
                 except StoreUnavailable as error:
-                    log.warning("due times cannot be read", extra={"why": str(error)})
+                    outage.failed(error)
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _say_alive(self) -> None:

@@ -32,6 +32,7 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import read_store_metadata
 from controller.store.jobs.job_rows import JobRecord, changed_jobs, settled_jobs, unfinished_jobs
 from controller.volcano.observed import ObservedPod
+from shared.log import Outage
 
 WORKERS: Final = 8
 MOST_STEPS: Final = 20
@@ -142,6 +143,9 @@ class Reconciler:
         self._beside = tuple(beside)
         self._contained = Containment("not looked at", metrics.step_failed)
         self._news = asyncio.Event()
+        self._unread = Outage(
+            log, begins="the store cannot be read", ends="the store is read again"
+        )
         self._moved_at: float | None = None
 
     def faults(self) -> tuple[str, ...]:
@@ -268,9 +272,10 @@ class Reconciler:
                 since = await self._revision()
                 await self._add_all()
             except StoreUnavailable as error:
-                log.warning("the store cannot be read", extra={"why": str(error)})
+                self._unread.failed(error)
                 await asyncio.sleep(POLL_SECONDS)
             else:
+                self._unread.passed()
                 return since
 
     async def _add_all(self) -> None:
@@ -341,8 +346,9 @@ class Reconciler:
                 with self._contained.of("what was written"):
                     async with self._store.read() as transaction:
                         changed, seen = await changed_jobs(transaction, after=seen)
+                self._unread.passed()
             except StoreUnavailable as error:
-                log.warning("the store cannot be read", extra={"why": str(error)})
+                self._unread.failed(error)
             for job_id in changed:
                 # Who is to be let in no more must not wait until a worker has the time.
                 with self._contained.of(f"job {job_id}"):

@@ -140,8 +140,9 @@ async def test_connections_to_what_is_a_standby_by_now_are_given_up(postgres: Po
 
 
 async def test_a_process_is_ready_while_its_store_takes_writes(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(probing, "ROUND_SECONDS", 0.02)
     monkeypatch.setattr(probing, "SILENT_SECONDS", 0.5)
     url = postgres.new_database()
@@ -172,6 +173,8 @@ async def test_a_process_is_ready_while_its_store_takes_writes(
             await eventually(is_ready)
             async with store.read() as transaction:
                 assert await transaction.scalar(sa.select(tables.leadership.c.term)) == 0
+            told = [one.getMessage() for one in caplog.records if one.name == probing.__name__]
+            assert told == ["the store takes no writes", "the store takes writes again"]
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -20,12 +20,13 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import ensure_position
 from tests.controller.new_stores import new_sqlite
+from tests.controller.running import eventually
 
 
 class Away(Store):
     """A store that does not answer the first questions."""
 
-    unanswered = 2
+    unanswered = 20
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
@@ -36,9 +37,10 @@ class Away(Store):
             yield transaction
 
 
-async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     store, began = Away(new_sqlite(tmp_path)), asyncio.Event()
     async with store.write() as transaction:
@@ -66,6 +68,18 @@ async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for(
     beginning = asyncio.create_task(began.wait())
     await asyncio.wait([running, beginning], return_when=asyncio.FIRST_COMPLETED)
     assert began.is_set(), running.exception()
+    told = ["the store cannot be read", "the store is read again"]
+
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.name == module.__name__]
+
+    assert lines() == told
+    store.unanswered = 20
+
+    async def is_told_again() -> bool:
+        return lines() == told * 2
+
+    await eventually(is_told_again)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await store.close()
