@@ -11,6 +11,7 @@ table that it leads to has. Nothing here asks Redis.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final, assert_never
 
@@ -56,32 +57,23 @@ def check_fresh(head: Head) -> None:
         raise SnapshotRefused(ANOTHER_SERVER)
 
 
+@dataclass(eq=False, repr=False)
 class HeadPolicy:
-    """Decides what is believed, and remembers what must not come back.
+    """Decides what is believed, and remembers what must not come back."""
 
-    Args:
-        verifier: Holds the controller's public keys; None where Redis is believed.
-        fresh_seconds: How old a head may be that a fresh gateway takes.
-    """
-
-    def __init__(
-        self,
-        verifier: TableVerifier | None,
-        *,
-        wall: Callable[[], float],
-        monotonic: Callable[[], float],
-        fresh_seconds: float,
-    ) -> None:
-        self._verifier = verifier
-        self._wall = wall
-        self._fresh_seconds = fresh_seconds
-        self._monotonic = monotonic
-        self._doubt_until = float("-inf")
-        self._signs = False
-        self._ended: dict[str, float] = {}
-        """Sessions that have ended, and until when that matters."""
-        self._on_attested: Callable[[float], None] = lambda _age: None
-        self._table: Callable[[], RouteTable | None] = lambda: None
+    verifier: TableVerifier | None
+    """Holds the controller's public keys; None where Redis is believed."""
+    _: KW_ONLY
+    wall: Callable[[], float]
+    monotonic: Callable[[], float]
+    fresh_seconds: float
+    """How old a head may be that a fresh gateway takes."""
+    _doubt_until: float = float("-inf")
+    _signs: bool = False
+    _ended: dict[str, float] = field(init=False, default_factory=dict)
+    """Sessions that have ended, and until when that matters."""
+    _on_attested: Callable[[float], None] = lambda _age: None
+    _table: Callable[[], RouteTable | None] = lambda: None
 
     def connect(
         self,
@@ -102,7 +94,7 @@ class HeadPolicy:
     @property
     def signed(self) -> bool:
         """Whether only what the controller has signed is believed."""
-        return self._verifier is not None
+        return self.verifier is not None
 
     # Heads
 
@@ -116,7 +108,7 @@ class HeadPolicy:
         Raises:
             SnapshotRefused: If a table of this head must not be taken.
         """
-        verifier = self._verifier
+        verifier = self.verifier
         if verifier is None:
             if table is None:
                 check_fresh(head)
@@ -150,14 +142,14 @@ class HeadPolicy:
         return said
 
     def _check_age(self, said: SignedHead) -> None:
-        age = self._wall() - said.at
-        if abs(age) > self._fresh_seconds:
+        age = self.wall() - said.at
+        if abs(age) > self.fresh_seconds:
             when = f"{age:.0f} s old" if age > 0 else f"{-age:.0f} s ahead of this clock"
             raise SnapshotRefused(f"the signature of the route table is {when}")
 
     def _attest(self, said: SignedHead) -> None:
         # A clock that is ahead makes nothing younger than it is.
-        self._on_attested(abs(self._wall() - said.at))
+        self._on_attested(abs(self.wall() - said.at))
 
     # Tables
 
@@ -172,7 +164,7 @@ class HeadPolicy:
 
     def has_ended(self, sid: str) -> bool:
         """Say whether the session *sid* has ended, and must not come back."""
-        return self._ended.get(sid, 0.0) > self._wall()
+        return self._ended.get(sid, 0.0) > self.wall()
 
     def check_route(self, route: Route, *, term: int) -> None:
         """Return only if *route*, of a leader of that *term*, may be served again.
@@ -207,7 +199,7 @@ class HeadPolicy:
     def note_ended(self, sid: str) -> None:
         """Remember that *sid* has ended: it never comes back, whoever may say so."""
         if self.signed:
-            self._ended[sid] = self._wall() + REVOCATION_KEPT_SECONDS
+            self._ended[sid] = self.wall() + REVOCATION_KEPT_SECONDS
 
     # Events
 
@@ -242,7 +234,7 @@ class HeadPolicy:
 
     def _said(self, event: Event, table: RouteTable, *, asked: bool = False) -> SignedHead | None:
         """Return what was signed of the head that follows from *event*, if that was."""
-        verifier = self._verifier
+        verifier = self.verifier
         # Of a version or type that is not known, nobody knows what it changes.
         if verifier is None or isinstance(event, UnknownEvent) or not isinstance(event.head, str):
             return None
@@ -258,23 +250,23 @@ class HeadPolicy:
 
     def admits_early(self, event: GrantRevoked) -> bool:
         """Say whether a revocation counts before its place in the order."""
-        if self._verifier is None:
+        if self.verifier is None:
             return True
         if event.proof is None or self._doubts:
             return False
         try:
-            proven = self._verifier.revocation(event.proof)
+            proven = self.verifier.revocation(event.proof)
         except TokenRefused:
             self._doubt()
             return False
-        return proven == event.revocation() and proven.score > self._wall()
+        return proven == event.revocation() and proven.score > self.wall()
 
     @property
     def _doubts(self) -> bool:
-        return self._monotonic() < self._doubt_until
+        return self.monotonic() < self._doubt_until
 
     def _doubt(self) -> None:
-        self._doubt_until = self._monotonic() + _DOUBT_SECONDS
+        self._doubt_until = self.monotonic() + _DOUBT_SECONDS
 
 
 def _follows(event: Event, proof: TableDigest, said: SignedHead) -> bool:

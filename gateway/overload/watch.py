@@ -36,20 +36,12 @@ STALLED_SECONDS: Final = 5.0
 log = logging.getLogger(__name__)
 
 
-class Sheds(Protocol):
-    """What holds the connections."""
+class _Sheds(Protocol):
+    """What holds the connections: the data path, as far as it is shed."""
 
     @property
-    def open(self) -> int:
-        """How many connections are open."""
-        ...
-
-    def shed_idle(self, *, stalled_seconds: float) -> int:
-        """Close connections that wait for a request, unused ones, and those whose peer stalls.
-
-        Returns how many.
-        """
-        ...
+    def open(self) -> int: ...
+    def shed_idle(self, *, stalled_seconds: float) -> int: ...
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -57,7 +49,7 @@ class OverloadWatch(Collector):
     """Keeps *overload* true from :meth:`run` on."""
 
     overload: Overload
-    sheds: Callable[[], Sheds | None]
+    sheds: Callable[[], _Sheds | None]
     """Returns what closes idle and stalled connections; None before there is something."""
     measure: Callable[[], int | None]
     """Returns the memory in use, None where it cannot be known."""
