@@ -39,7 +39,8 @@ class OwnThread:
         self._loop.run_forever()
         left = asyncio.all_tasks(self._loop)
         for task in left:
-            task.cancel()
+            if not task.cancelling():  # a second time would end what it does at its end
+                task.cancel()
         if left:
             # They end in their own loop, as what they have opened is closed there.
             self._loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
