@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -101,6 +101,38 @@ async def test_many_are_aborted_some_at_a_time_and_in_their_order() -> None:
         assert sum(steps) == len(sides)
         assert max(steps) <= ABORTED_AT_ONCE
         assert all(states == sorted(states, reverse=True) for states in closing)
+
+
+class Clock:
+    """Stands for a loop whose time is the test's: notes for how long it is asked to wait."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked: list[float] = []
+        self.turn: Callable[[], None] = lambda: None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, turn: Callable[[], None]) -> object:
+        self.asked.append(seconds)
+        self.turn = turn
+        return object()
+
+
+async def test_nobody_looks_before_the_next_one_is_due() -> None:
+    clock = Clock()
+    deferred = DeferredAborts(loop=cast(asyncio.AbstractEventLoop, clock), seconds=10.0)
+    async with connected(2) as ([first, second], _):
+        deferred.add(first.transport)
+        clock.now = 4.0
+        deferred.add(second.transport)
+        clock.now = 10.0
+        clock.turn()
+        assert (len(deferred), clock.asked) == (1, [10.0, 4.0])
+        clock.now = 14.0
+        clock.turn()
+        assert (len(deferred), clock.asked) == (0, [10.0, 4.0])
 
 
 async def test_one_that_ended_by_itself_is_no_matter() -> None:
