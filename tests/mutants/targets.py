@@ -63,6 +63,7 @@ TARGETS: Final = (
         "gateway/relay/ending/ends.py",
         (
             f"{_RELAY}ending/test_ends.py",
+            f"{_RELAY}ending/test_deferred_aborts.py",
             f"{_RELAY}ending/test_what_is_watched.py",
             f"{_RELAY}ending/test_silent_close.py",
             f"{_RELAY}ending/test_closing.py",
