@@ -1,9 +1,10 @@
 """One shell: its stream is read into its scrollback, from which each client reads at its own pace.
 
 The fastest client sets the pace of the shell, as a terminal does of a program that writes more
-than can be shown. A client that keeps everything waiting for ``PAUSE_SECONDS`` counts no more until
-it has caught up: the ring moves on, and what it missed is left out for it alone. So no client
-stalls the others, and none stalls the shell for longer than that.
+than can be shown. A client that keeps everything waiting for ``PAUSE_SECONDS``, and hardly takes
+anything meanwhile, counts no more until it has caught up or takes something again: the ring moves
+on, and what it missed is left out for it alone. So no client stalls the others, and none that is
+stuck stalls the shell for longer than that.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Reader:
     ``holder`` is by whose grant it is attached, ``ending`` why it is let go before the shell ends.
     """
 
-    __slots__ = ("counts", "ending", "holder", "may_type", "news", "position")
+    __slots__ = ("counts", "ending", "holder", "may_type", "news", "position", "taken")
 
     def __init__(self, position: int, holder: Holder | None, *, may_type: bool) -> None:
         self.position = position
@@ -69,8 +70,9 @@ class Reader:
         self.may_type = may_type
         self.ending: ShellEnd | None = None
         self.news = asyncio.Event()
-        # Whether the shell waits for this one.
+        # Whether the shell waits for this one, and how much it took since that was looked at.
         self.counts = True
+        self.taken = 0
 
 
 class Shell:
@@ -144,6 +146,8 @@ class Shell:
         """Wait for the fastest client, but not for long."""
         if not self._all_behind():
             return
+        for reader in self._readers:
+            reader.taken = 0
         try:
             async with asyncio.timeout(PAUSE_SECONDS):
                 while self._all_behind():
@@ -151,7 +155,8 @@ class Shell:
                     await self._moved.wait()
         except TimeoutError:
             for reader in self._readers:
-                reader.counts = False
+                reader.counts = reader.counts and reader.taken >= WINDOW_BYTES
+                reader.taken = 0
 
     def _all_behind(self) -> bool:
         counting = [reader for reader in self._readers if reader.counts]
@@ -249,7 +254,9 @@ class Shell:
         reader.position += skipped
         data = self.scrollback.read(reader.position, most)
         reader.position += len(data)
-        if self._backlog(reader) <= WINDOW_BYTES // 2:
+        reader.taken += len(data)
+        # One that is slow is never rid of what came while nobody waited for it.
+        if self._backlog(reader) <= WINDOW_BYTES // 2 or reader.taken >= WINDOW_BYTES:
             reader.counts = True
         self._moved.set()
         return data, skipped

@@ -136,6 +136,31 @@ async def test_a_lost_connection_is_no_end_of_the_session() -> None:
         assert shell.ending == ShellEnd(REPLACED, "the connection was lost")
 
 
+async def test_a_client_that_is_slow_is_waited_for_again_as_soon_as_it_takes_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 0.05)
+    stream = FakeStream()
+    async with running(stream) as shell:
+        slow = shell.enter()
+        stream.write(*[CHUNK] * 100)
+        await until(lambda: stream.read == 100 * len(CHUNK))
+        assert not slow.counts
+        monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 60.0)
+        for _ in range(WINDOW_BYTES // len(CHUNK)):
+            shell.read(slow, len(CHUNK))
+        assert shell.scrollback.end - slow.position > 2 * WINDOW_BYTES
+        # An interrupt has effect behind what the shell has written until then.
+        stream.write(*[CHUNK] * 100)
+        await until(lambda: stream.read > 100 * len(CHUNK))
+        await asyncio.sleep(0.02)
+        assert stream.read < 104 * len(CHUNK)
+        async with asyncio.timeout(5):
+            while stream.read < 200 * len(CHUNK):
+                read_all(shell, slow)
+                await asyncio.sleep(0)
+
+
 async def test_the_first_ending_counts_and_the_stream_is_closed() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
