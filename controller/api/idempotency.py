@@ -17,7 +17,7 @@ IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _LONGEST: Final = 64
 _KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST}}}")
 QUOTED_KEY: Final = f'^"*[!#-~]([!-~]{{0,{_LONGEST - 2}}}[!#-~])?"*$'
-"""What the header looks like, for the description."""
+"""The header's pattern, for the description."""
 
 
 def read_key(request: web.Request) -> str | None:

@@ -1,4 +1,4 @@
-"""What is looked at on the way into a session, and what the facts of each step mean. No I/O."""
+"""The steps on the way into a session, and the meaning of each one's facts. No I/O."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
         "hub_gone": "bring a controller with the role hub back",
     }
 )
-"""What to do about each failure; these words are the API's ``cause``."""
+"""Advice for each failure; its name is the API's ``cause``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one look saw, and when.
+    """The result of one step, and its time.
 
     ``ok`` is None where nothing can be said. ``cause`` is one of :data:`ADVICE` where it fails.
     """

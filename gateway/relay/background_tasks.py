@@ -34,10 +34,7 @@ class BackgroundTasks:
             work: What is to be done.
             failed: Called when it raises: the connection that waits for it would wait for good.
         """
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._done, failed))
-        return task
+        return self.begin(work, failed=partial(_log, failed))
 
     def begin(
         self, work: Coroutine[Any, Any, object], *, failed: Callable[[BaseException], None]
@@ -58,14 +55,14 @@ class BackgroundTasks:
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _done(self, failed: Callable[[], None], task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a background task failed", exc_info=error)
-            failed()
-
     def _over(self, failed: Callable[[BaseException], None], task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
             failed(error)
+
+
+def _log(failed: Callable[[], None], error: BaseException) -> None:
+    if not isinstance(error, asyncio.CancelledError):
+        log.error("a background task failed", exc_info=error)
+        failed()

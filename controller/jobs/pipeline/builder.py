@@ -1,4 +1,4 @@
-"""What plugins make of a job: a VolcanoJob, companions beside it, and helpers in its pods. No I/O.
+"""Builds what plugins make of a job: VolcanoJob, companions beside it, helpers in pods. No I/O.
 
 Four kinds of companions every plugin may make; others it declares. A declared kind is kept in the
 store by its API and plural (``policy/v1/poddisruptionbudgets``), by which its objects can be

@@ -16,7 +16,7 @@ from websockets.frames import Frame, Opcode
 from gateway.core.frames import CLOSE_NO_TEXT, CLOSE_REFUSED
 from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
 from gateway.relay.bridge.upstream_connections import WebSocketUpstream, open_socket
-from gateway.relay.bridge.websocket_bridge import WebSocketBridge
+from gateway.relay.bridge.websocket_bridge import WebSocketBridge, query_parts
 from gateway.relay.dial import DialFailed
 from shared.link import AttachGrant, AttachTokens
 
@@ -129,11 +129,8 @@ def hub_query(head: bytes) -> str:
     That is which of the session's shells a page wants, and from where in whose output. Anything
     else is left out: the hub takes who says nothing for a page of before.
     """
-    target = head.split(b" ", 2)[1]
-    pieces = target.partition(b"?")[2].split(b"&", 16)[:16]
-    wanted = {
-        found[1] or found[3]: piece for piece in pieces if (found := _WANTED.fullmatch(piece))
-    }
+    parts = query_parts(head)
+    wanted = {found[1] or found[3]: part for part in parts if (found := _WANTED.fullmatch(part))}
     return b"&".join(wanted.values()).decode("ascii")
 
 

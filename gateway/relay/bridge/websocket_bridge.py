@@ -554,7 +554,12 @@ def _binary_header(length: int) -> bytes:
     return _LONG_HEADER(0x82, 127, length)
 
 
+def query_parts(head: bytes) -> list[bytes]:
+    """Return the parameters in the query of an upgrade's *head*, of many the first sixteen."""
+    target = head.split(b" ", 2)[1]
+    return target.partition(b"?")[2].split(b"&", 16)[:16]
+
+
 def _wants_answer_soon(head: bytes) -> bool:
     """Say whether the query of an upgrade's *head* asks for an answer that waits for nobody."""
-    target = head.split(b" ", 2)[1]
-    return ANSWER_SOON in target.partition(b"?")[2].split(b"&", 16)[:16]
+    return ANSWER_SOON in query_parts(head)
