@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final
 
 from aiohttp import web
+from pydantic import Field
 
 from controller.api.error_responses import ApiError
 from controller.api.operations import EVENTS, JSON, Operation
@@ -42,10 +43,14 @@ PAGE: Final = 500
 
 
 class UpdatesQuery(Query):
-    """From where on; without it, what happens from now on. ``limit`` is of pages alone."""
+    """From where on; without it, what happens from now on. ``limit`` is of pages alone.
+
+    A page is for clients that cannot choose by ``Accept``: OpenAPI has generated ones not set it.
+    """
 
     after: Number | None = None
     limit: Limit = DEFAULT_LIMIT
+    follow: bool = Field(True, description="`false`: one page, whatever `Accept` says.")
 
 
 class UpdatesResource:
@@ -68,10 +73,10 @@ class UpdatesResource:
         errors=("forgotten", "too_many_streams"),
     )
     async def follow(self, request: web.Request) -> web.StreamResponse:
-        """Send each update once, in order; who asks for JSON gets one page."""
+        """Send each update once, in order; a client that asks for JSON gets one page."""
         wanted = read_query(request, UpdatesQuery)
         after = last_event_id(request, wanted.after)
-        if _wants_page(request.headers.get("Accept", "")):
+        if not wanted.follow or _wants_page(request.headers.get("Accept", "")):
             return await self._page(after or 0, wanted.limit)
         # Looked for before the answer begins: what is wrong with it has a status of its own.
         after = await self._where(after)

@@ -76,4 +76,9 @@ class Described:
             kind,
             "schema",
         )
-        return [*missing, *self.problems(json.loads(response.body), *place)]
+        body = json.loads(response.body)
+        # Of errors each code has an example: the schema leaves room for those of later versions.
+        codes = described["content"][kind].get("examples")
+        if codes is not None and body.get("code") not in codes:
+            missing.append(f"the code {body.get('code')} is not described")
+        return [*missing, *self.problems(body, *place)]

@@ -125,6 +125,17 @@ async def test_every_code_that_is_raised_is_one_of_an_operation(api: Api) -> Non
     assert {code for one in api.operations for code in one.codes()} == raised
 
 
+async def test_a_client_made_of_it_knows_errors_of_later_versions(api: Api) -> None:
+    later = {"code": "of_a_later_version", "message": "Something new.", "details": {"more": 1}}
+    seen = 0
+    for *place, media in contents(api.described.document):
+        if place[0] == "paths" and place[3] == "responses" and place[4][0] in "45":
+            assert media["schema"] == {"$ref": "#/components/schemas/Error"}, place
+            assert api.described.problems(later, *place, "schema") == [], place
+            seen += len(media["examples"])
+    assert seen > 200
+
+
 async def test_the_bounds_of_numbers_in_the_query_are_told(api: Api) -> None:
     parameters = {
         (path, one["name"]): one["schema"]

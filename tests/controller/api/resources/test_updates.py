@@ -89,6 +89,14 @@ async def test_a_page_is_given_to_who_asks_for_json(api: Api) -> None:
     assert ([one["id"] for one in page["items"]], page["next"]) == ([2], 2)
 
 
+@pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
+async def test_a_client_that_cannot_choose_by_accept_gets_a_page(api: Api, accept: str) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING")
+    answer = await api.client.get("/v1/updates?follow=false&limit=1", headers={"Accept": accept})
+    assert answer.content_type == "application/json"
+    assert (await answer.json())["next"] == 1
+
+
 @pytest.mark.parametrize(
     ("accept", "media"),
     [
