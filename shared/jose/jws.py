@@ -247,7 +247,8 @@ def _read_key(member: object) -> VerificationKey:
         raise ValueError("it has no kid")
     if "d" in member or "k" in member:
         raise ValueError("it holds a private or symmetric key, which must not be published")
-    if member.get("use", "sig") != "sig" or "verify" not in member.get("key_ops", ["verify"]):
+    uses, operations = member.get("use", "sig"), member.get("key_ops", ["verify"])
+    if uses != "sig" or not isinstance(operations, list) or "verify" not in operations:
         raise ValueError("it is not for verifying signatures")
     algorithm, public = _load_public(member)
     if member.get("alg", algorithm) != algorithm:
