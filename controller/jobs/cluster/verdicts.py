@@ -74,6 +74,11 @@ def _refuses(error: KubeError) -> bool:
     return 400 <= error.status < 500 and error.status != 429
 
 
+def _denies_for_now(error: KubeError) -> bool:
+    later = error.status == 429 or error.status >= 500
+    return later and _DENIED.search(error.message) is not None
+
+
 def _is(*kinds: type[KubeError]) -> Callable[[KubeError], bool]:
     return lambda error: isinstance(error, kinds)
 
@@ -95,6 +100,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("quota", lambda e: _refuses(e) and _says(_QUOTA)(e),
         _but_dry_run("final", "waits"), "forbidden"),
     Row("denied", lambda e: _refuses(e) and _says(_DENIED)(e), _always("final"), ""),
+    Row("denied for now", _denies_for_now, _always("retried"), "preparing"),
     Row("namespace ends", lambda e: _refuses(e) and _says(_ENDING)(e),
         _always("waits"), "preparing"),
     # Its namespace, or the rights there, are still to come.

@@ -113,9 +113,11 @@ class SubmitActions:
         if row.means["submission"] == "final":
             await self._fail(record, "refused", str(error))
             return
-        if row.reason:
+        # What passes by itself is told where it does not.
+        waits_long = self._waited(record) > LONGEST_WAIT_SECONDS
+        if reason := row.reason or ("preparing" if waits_long else ""):
             text = plain_text(error, LONGEST_MESSAGE)
-            await self._records.tell(record, reason=row.reason, message=text)
+            await self._records.tell(record, reason=reason, message=text)
         if row.name == "not allowed":
             self._prerequisites.expire(plan.shared)  # the right to it is one of them
         if row.reason == "preparing" and row.means["submission"] == "waits":
@@ -126,8 +128,10 @@ class SubmitActions:
 
     def _patience(self, record: JobRecord) -> float:
         # It may take hours: so the longer it has, the less often it is looked at.
-        waited = self._records.clock() - record.created_at
-        return min(max(LOOK_AGAIN_SECONDS, waited / 10), LONGEST_WAIT_SECONDS)
+        return min(max(LOOK_AGAIN_SECONDS, self._waited(record) / 10), LONGEST_WAIT_SECONDS)
+
+    def _waited(self, record: JobRecord) -> float:
+        return self._records.clock() - record.created_at
 
     async def _make(self, plan: Plan) -> ObservedJob:
         """Make the VolcanoJob.

@@ -167,20 +167,27 @@ DENIES = 'admission webhook "validatejob.volcano.sh" denied the request: '
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "reason", "raised"),
+    ("status", "message", "waited", "reason", "raised"),
     [
-        (400, DENIES + "can only submit job to queue with state `Open`", "preparing", RequeueAfter),
-        (400, DENIES + 'unable to find job queue: queue "q" not found', "preparing", RequeueAfter),
-        (500, 'failed calling webhook "x": connection refused', "preparing", KubeError),
-        (403, "x is forbidden: exceeded quota: q", "forbidden", KubeError),
-        (503, "later", "submitting", KubeError),
-        (429, "later", "submitting", KubeError),
+        (400, DENIES + "can only submit job to queue with state `Open`", 0, "preparing",
+         RequeueAfter),
+        (400, DENIES + 'unable to find job queue: queue "q" not found', 0, "preparing",
+         RequeueAfter),
+        (500, 'failed calling webhook "x": connection refused', 0, "preparing", KubeError),
+        (500, DENIES + "no label team", 0, "preparing", KubeError),
+        (429, DENIES + "too many jobs", 0, "preparing", KubeError),
+        (403, "x is forbidden: exceeded quota: q", 0, "forbidden", KubeError),
+        (503, "later", 0, "submitting", KubeError),
+        (429, "later", 0, "submitting", KubeError),
+        (503, "later", 11, "preparing", KubeError),
     ],
-)
+)  # fmt: skip
 async def test_a_refusal_that_passes_ends_no_job_and_says_why(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
-    status: int, message: str, reason: str, raised: type[Exception],
+    status: int, message: str, waited: float, reason: str, raised: type[Exception],
 ) -> None:  # fmt: skip
+    clock.now = make_record().created_at + waited
+
     async def nothing(*_: Any) -> list[Any]:
         return []
 
