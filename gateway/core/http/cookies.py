@@ -7,8 +7,8 @@ semicolons and bears one of our names is touched.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Final
 
 from gateway.core.access.grants import COOKIE_NAMES, HTTP_COOKIE_NAME
@@ -19,10 +19,15 @@ _LOWER_NAMES: Final = frozenset(name.lower() for name in COOKIE_NAMES)
 _MARK: Final = HTTP_COOKIE_NAME
 _WHITE: Final = b" \t"
 _OURS: Final = re.compile(
-    rb"(?:^|;)[ \t]*+(?:%b)[ \t]*+=[^;]*" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
+    rb";?[ \t]*+(%b)[ \t]*+=([^;]*)" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
 )
+"""What stands from one semicolon to the next, where it is a cookie of one of our names."""
 _MOST_READ: Final = 256
 """Values of one name: what a browser sends of it is far less, and two are too many."""
+MOST_MENTIONS: Final = 1024
+"""Cookies of a request in which our name stands anywhere: a millisecond's worth. Browsers keep some
+two hundred of a domain."""
+_MENTION: Final = re.compile(rb"%b[^;]*" % re.escape(_MARK))
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
 
@@ -31,22 +36,38 @@ def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
     """Return a ``Cookie`` value without our cookies, and the first values of those called *name*.
 
     All of our names are cut out, whichever of them is called for. None stands for a field of
-    which nothing is left.
+    which nothing is left. A cookie is looked into only where our name stands in it: a field may
+    hold a hundred thousand.
     """
-    if value.find(_MARK) < 0:
+    found = value.find(_MARK)
+    if found < 0:
         return value, []
-    # By expressions: a field may hold a hundred thousand pairs.
-    found = islice(_called(name).finditer(value), _MOST_READ)
-    ours = [one[1].strip(_WHITE) for one in found]
-    left = _OURS.sub(b"", value)
+    kept: list[bytes] = []
+    ours: list[bytes] = []
+    crossed = begin = 0
+    while found >= 0:
+        begin = max(begin, value.rfind(b";", begin, found))
+        end = value.find(b";", found)
+        end = len(value) if end < 0 else end
+        match = _OURS.fullmatch(value, begin, end)
+        if match is not None:
+            kept.append(value[crossed:begin])
+            crossed = end
+            if match[1] == name and len(ours) < _MOST_READ:
+                ours.append(match[2].strip(_WHITE))
+        begin, found = end, value.find(_MARK, end)
+    left = b"".join((*kept, value[crossed:]))
     if left.startswith(b";") and not value.startswith(b";"):
         left = left[1:].lstrip(_WHITE)
     return (left if left.strip(b" \t;") else None), ours
 
 
-@lru_cache(8)
-def _called(name: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb"(?:^|;)[ \t]*+%b[ \t]*+=([^;]*)" % re.escape(name))
+def mention_us_often(values: Sequence[bytes]) -> bool:
+    """Say whether our name stands in more cookies of these ``Cookie`` values than are looked at."""
+    if sum(map(len, values)) <= MOST_MENTIONS * len(_MARK):
+        return False
+    found = chain.from_iterable(map(_MENTION.finditer, values))
+    return sum(1 for _ in islice(found, MOST_MENTIONS + 1)) > MOST_MENTIONS
 
 
 def fitting(value: bytes, most: int) -> bytes:

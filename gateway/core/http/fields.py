@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.access.site import Provenance
-from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting
+from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting, mention_us_often
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
 from gateway.core.http.template import Template
@@ -191,6 +191,8 @@ class FieldReader:
 
     def _take_cookies(self, fields: Fields, values: list[bytes]) -> bytes:
         """Cut our cookies out of *values*, and return what is left as fields."""
+        if mention_us_often(values):
+            raise HeadRefused("head_too_large")
         ours: list[bytes] = []
         lines: list[bytes] = []
         room = FOREIGN_BYTES

@@ -140,7 +140,9 @@ class Names:
         known = self.known.get(name)
         if known is None:
             known = self._decide(name)
-            if len(self.known) < _REMEMBERED and len(name) <= _LONGEST_REMEMBERED:
+            if len(name) <= _LONGEST_REMEMBERED:
+                if len(self.known) >= _REMEMBERED:
+                    self.known.clear()  # or whoever sends many first would keep out all others
                 self.known[name] = known
         return known
 

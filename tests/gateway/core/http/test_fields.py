@@ -178,6 +178,14 @@ def test_hostile_names_are_not_remembered_without_bound() -> None:
     assert len(reader._names.known) <= 4096
 
 
+def test_hostile_names_do_not_keep_others_from_being_remembered() -> None:
+    reader = FieldReader(b"fumarole")
+    for number in range(4096):
+        reader.read(b"Host: a\r\nX-%d: 1\r\n\r\n" % number)
+    reader.read(b"Host: a\r\nUser-Agent: b\r\n\r\n")
+    assert b"User-Agent" in reader._names.known
+
+
 LINES = [
     "X-One: 1", "X-One: 2", "x-one: 2", "X-One:3", "X-Two: a  ", "X-Two: ", "Accept: a",
     "Accept: b", "Cookie: fumarole=a; b=c", "Cookie: fumarole=d", "Cookie: b=c",
@@ -296,6 +304,23 @@ def test_a_new_value_is_judged_as_the_parser_does(byte: int) -> None:
         raw = b"Host: a\r\nX: %b\r\n\r\n" % value
         assert outcome(raw, last) == outcome(raw, None), raw
         agree([b"Host: a\r\nX: b\r\n\r\n", b"Host: a\r\nX: c\r\n\r\n", raw])
+
+
+@pytest.mark.parametrize("fields", [1, 2, 128])
+def test_cookies_that_mention_us_without_end_are_too_large(fields: int) -> None:
+    def cookies(count: int) -> list[str]:
+        return ["Cookie: " + "x=fumarole; " * (count // fields)] * fields
+
+    assert read(*cookies(1024)).cookies == ()
+    for one in (cookies(1024 + fields), cookies(13_000)):
+        with pytest.raises(HeadRefused) as refused:
+            read(*one)
+        assert refused.value.code == "head_too_large"
+
+
+def test_a_neighbours_cookies_that_mention_us_often_keep_nobody_out() -> None:
+    many = "; ".join(f"c{n}=" + "fumarole" * 500 for n in range(60))
+    assert read(f"Cookie: {many}; fumarole=mine").cookies == (b"mine",)
 
 
 def test_ours_is_found_among_many_and_the_app_gets_what_fits() -> None:
