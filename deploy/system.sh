@@ -18,7 +18,8 @@ if grep -q '^ID=ubuntu' /etc/os-release; then
     command -v google-chrome >/dev/null 2>&1 || command -v chrome >/dev/null 2>&1 ||
         echo "system: please install Chrome or Chromium; Ubuntu's own package is a stub"
 else
-    need chromium chromium google-chrome chrome
+    # A fifth of the processor of the whole browser, whose version it must have. Chrome has it in it.
+    need 'chromium chromium-headless-shell' chromium-headless-shell google-chrome chrome
 fi
 need tigervnc-standalone-server Xvnc
 need 'gcc libc6-dev' cc
