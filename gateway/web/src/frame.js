@@ -16,14 +16,18 @@ let endsAt = null;
 let wasAway = false;
 let blocked = false;
 
-/** Return the place of this origin that our own address names; never one of the gateway's pages. */
+/**
+ * Return the address in this origin that our own address names; never one of the gateway's pages.
+ * It is whole: a path that begins with two slashes ("/.//example.com") would be another host's.
+ */
 function wanted() {
+  const root = `${location.origin}/`;
   try {
-    const { origin, pathname, search, hash } = new URL(location.hash.slice(1) || "/", location.origin);
+    const { origin, pathname, search, hash } = new URL(location.hash.slice(1) || "/", root);
     const own = /^\/\.fumarole(\/|$)/.test(pathname);
-    return origin === location.origin && !own ? pathname + search + hash : "/";
+    return origin === location.origin && !own ? origin + pathname + search + hash : root;
   } catch {
-    return "/";
+    return root;
   }
 }
 
@@ -49,7 +53,7 @@ function follow() {
   const at = place();
   if (at === null) return;
   if (location.hash !== `#${at}`) history.replaceState(null, "", `#${at}`);
-  alone.href = at;
+  alone.href = location.origin + at;
   document.title = app.contentDocument?.title || document.body.dataset.title;
 }
 

@@ -17,7 +17,11 @@ from tests.gateway.upstreams import listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")
 FRAME = "/.fumarole/frame"
-HOSTILE = ["//evil.example/x", "/\\evil.example", "javascript:alert(1)", "/.fumarole/sign-out", "%"]
+HOSTILE = [
+    *("//evil.example/x", "/\\evil.example", "javascript:alert(1)", "/.fumarole/sign-out", "%"),
+    # Their paths begin with two slashes: as an address of its own each would be another host's.
+    *("/.//evil.example/x", "/x/..//evil.example/x"),
+]
 # The page asks every ten seconds, and as soon as the browser has a network again.
 ASK_NOW = "dispatchEvent(new Event('online'))"
 
@@ -81,6 +85,9 @@ async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
             await person.page.goto(person.url(sid, f"{FRAME}#{fragment}"))
             frame = person.page.frame_locator("iframe")
             await expect(frame.get_by_text("This is the app.")).to_be_visible()
+            link = person.page.get_by_role("link", name="Without this bar")
+            alone = await link.evaluate("link => link.href")
+            assert alone.startswith(person.url(sid, "/"))
         assert all(url.startswith(person.url(sid)) for url in asked if url != "about:blank")
         assert not any("sign-out" in url for url in asked)
 
