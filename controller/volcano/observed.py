@@ -7,7 +7,7 @@ numbers are read from pods.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -182,6 +182,10 @@ class ObservedPod:
     """When its deletion was asked for, by the server's clock."""
     had_time: bool = False
     """Whether that left it a grace period to end in."""
+    others_running: tuple[str, ...] = ()
+    """Containers beside the job's own, put there by others, that run."""
+    other_failed: tuple[str, int] | None = None
+    """The first of those that ended with another exit code than 0, and that code."""
     missing_mount_points: tuple[int, ...] = ()
     """Which mount points within the output folder were not there before it, by their numbers."""
     unseen_since: float | None = None
@@ -286,6 +290,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     labels = metadata.get("labels") or {}
     spec, status = given.get("spec") or {}, given.get("status") or {}
     container = _container(status)
+    others = [(_shared(name), one) for name, one in _others(status)]
     state = container.get("state") or {}
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
     terminated = state.get("terminated") or {}
@@ -313,6 +318,8 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         started_at=read_time(running.get("startedAt") or terminated.get("startedAt")),
         ended=_ended(state.get("terminated")),
         unprepared=_unprepared(spec, status),
+        others_running=tuple(name for name, one in others if one.get("running") is not None),
+        other_failed=_first_failed(others),
         missing_mount_points=_missing_mount_points(status),
         disrupted=disrupted,
         disruption=disruption,
@@ -365,6 +372,20 @@ def _ran(state: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     statuses: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
     return next((one for one in statuses if one.get("name") == JOB_CONTAINER), {})
+
+
+def _others(status: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names and states of the containers that are not the job's own."""
+    for one in status.get("containerStatuses") or ():
+        if one.get("name") != JOB_CONTAINER:
+            yield plain_text(one.get("name"), _LONGEST_WORD), one.get("state") or {}
+
+
+def _first_failed(others: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[str, int] | None:
+    for name, state in others:
+        if code := int((state.get("terminated") or {}).get("exitCode") or 0):
+            return name, code
+    return None
 
 
 def _unprepared(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -74,6 +74,7 @@ class _Failure:
     evicted: bool
     tail: str = ""
     unprepared: tuple[str, str] | None = None
+    other_failed: tuple[str, int] | None = None
 
     @property
     def name(self) -> str:
@@ -202,6 +203,17 @@ def _was_not_taken(one: _Failure) -> Explanation | None:
     return _made("failed", f"{one.name} failed on its node: {said}", one, "node_refused")
 
 
+def _failed_beside(one: _Failure) -> Explanation | None:
+    """Its program ended well, and a container that others put beside it did not."""
+    if one.other_failed is None:
+        return None
+    name, code = one.other_failed
+    said = f"{one.name} failed by its container {name}, which ended with exit code {code}"
+    details = {"container": name, "exit_code": code}
+    made = _made("failed", said, one, "sidecar")
+    return replace(made, details={**made.details, **details})
+
+
 _WAYS: Final[tuple[Callable[[_Failure], Explanation | None], ...]] = (
     _was_taken,
     _was_not_prepared,
@@ -210,6 +222,7 @@ _WAYS: Final[tuple[Callable[[_Failure], Explanation | None], ...]] = (
     _took_too_much,
     _was_not_found,
     _ended,
+    _failed_beside,
     _was_not_taken,
 )
 
@@ -271,6 +284,7 @@ def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
         evicted=pod.was_evicted,
         tail=ended.message if ended is not None else "",
         unprepared=pod.unprepared,
+        other_failed=pod.other_failed,
     )
 
 

@@ -65,6 +65,15 @@ def test_a_pod_whose_name_ends_in_no_index_is_no_replica(last: str) -> None:
     assert read_pod(given).index == -1
 
 
+def test_containers_that_others_put_beside_the_jobs_are_told_apart() -> None:
+    seen = read_pod(pod(containerStatuses=container(terminated={"exitCode": 0})))
+    assert (seen.others_running, seen.other_failed) == (("other",), None)
+    failed = {"name": "proxy", "state": {"terminated": {"exitCode": 5}}}
+    statuses = [*container(terminated={"exitCode": 9}), failed, {"name": "new", "state": None}]
+    seen = read_pod(pod(containerStatuses=statuses))
+    assert (seen.others_running, seen.other_failed) == (("other",), ("proxy", 5))
+
+
 def test_a_pod_that_waits_says_why() -> None:
     seen = read_pod(pod(containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
     assert seen.waiting == "ImagePullBackOff"

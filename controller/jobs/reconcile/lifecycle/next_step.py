@@ -14,6 +14,7 @@ from typing import Final
 from controller.jobs.history.pod_records import are_recorded
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, Outcome, State
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
+from controller.jobs.reconcile.lifecycle.sidecars import left_running
 from controller.jobs.reconcile.lifecycle.steps import (
     SUSPENDED,
     AdoptNewerAttempt,
@@ -45,7 +46,7 @@ def ending(seen: ObservedState) -> Step:
     # Hooks begin before the removal, which does not wait for those that take long or fail.
     if not seen.completed and "complete" not in seen.paused:
         return RunHooks("complete")
-    if must_be_removed(seen.record) and (step := removal(seen)) is not None:
+    if (must_be_removed(seen.record) or _must_be_ended(seen)) and (step := removal(seen)):
         return step
     if not seen.completed or seen.still_runs():
         return Rest()  # what it uses is counted to the end
@@ -61,6 +62,17 @@ def must_be_removed(record: JobRecord) -> bool:
     """
     why = record.reason if record.is_final else record.end_reason
     return record.desired == "ended" or record.stopping or why in REMOVED_REASONS
+
+
+def _must_be_ended(seen: ObservedState) -> bool:
+    """Say whether only containers that are not the job's own run on, or did until it was removed.
+
+    Volcano never ends one of which a pod runs.
+    """
+    record, job = seen.record, seen.job
+    if record.removed_uid is not None and record.removed_uid == record.uid:
+        return True
+    return job is not None and job.uid == record.uid and bool(left_running(seen, job))
 
 
 def removal(seen: ObservedState) -> Step | None:

@@ -16,6 +16,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     stopped_by_others,
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
+from controller.jobs.reconcile.lifecycle.sidecars import after_the_programs
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     SUSPENDED,
@@ -101,7 +102,7 @@ def _living(seen: ObservedState, job: ObservedJob) -> Step:
         case Progress.WAITING:
             return due_policies(seen, job) or _expose_first(seen, _waiting(seen, job))
         case Progress.RUNNING:
-            return due_policies(seen, job) or _expose_first(seen, _running(seen))
+            return due_policies(seen, job) or _expose_first(seen, _running(seen, job))
         case Progress.ENDING:
             return Rest()
         case Progress.SUCCEEDED:
@@ -149,11 +150,12 @@ def _is_told_but_for_numbers(record: JobRecord, note: Note) -> bool:
     return same and same_but_for_numbers(record.message, note.message)
 
 
-def _running(seen: ObservedState) -> Step:
+def _running(seen: ObservedState, job: ObservedJob) -> Step:
     noted = seen.note_if_new(Note(Happening.STARTED, None, None))
-    if isinstance(noted, Note) or seen.started:
+    if isinstance(noted, Note):
         return noted
-    return seen.run_hook("start")
+    step = Rest() if seen.started else seen.run_hook("start")
+    return (after_the_programs(seen, job) or step) if isinstance(step, Rest) else step
 
 
 def _stopped(seen: ObservedState, job: ObservedJob) -> Step:

@@ -106,6 +106,18 @@ def test_a_failure_is_told_by_what_is_seen_of_the_pod_and_by_what_is_written_dow
         assert (found.details["rank"], found.details["node"]) == (0, "n1")
 
 
+def test_a_container_that_others_put_beside_it_and_that_fails_is_named() -> None:
+    beside = {"name": "istio-proxy", "state": {"terminated": ended(5)}}
+    own = {"name": "job", "state": {"terminated": ended(0, "Completed")}}
+    shown = pod(containerStatuses=[own, beside])
+    found = explain_failure(make_observed("Failed"), [shown], [])
+    assert found is not None
+    text = "job 0 failed by its container istio-proxy, which ended with exit code 5"
+    assert (found.reason, found.message) == ("failed", text)
+    told = {"cause": "sidecar", "container": "istio-proxy", "exit_code": 5}
+    assert told.items() <= found.details.items()
+
+
 def test_the_last_lines_are_told_in_bounds() -> None:
     (shown, *_) = CASES[0]
     found = explain_failure(make_observed("Failed"), [shown], [])

@@ -1,0 +1,131 @@
+"""A container that somebody's webhook put into the pods goes on after the job's own programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.jobs.history.states import State
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.sidecars import LEFT_SECONDS
+from controller.jobs.reconcile.lifecycle.steps import (
+    Conclude,
+    ConfirmPods,
+    Remove,
+    RemovePods,
+    Rest,
+    StartNextAttempt,
+    Step,
+)
+from controller.store.jobs.job_rows import JobRecord
+from controller.volcano.observed import Ended, ObservedPod
+from tests.controller.jobs.reconcile.lifecycle.records import KEPT
+from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+
+SEEN_AT = 9.0
+DUE_AT = SEEN_AT + LEFT_SECONDS
+SAID = "its containers istio-proxy went on after its program, and were ended"
+
+
+def left(index: int = 0, code: int = 0, **fields: Any) -> ObservedPod:
+    """Return a pod whose program has ended, and whose sidecar runs."""
+    ended = Ended(exit_code=code, signal=0, reason="", finished_at=8.0)
+    fields = {"running": False, "others_running": ("istio-proxy",), "ended": ended} | fields
+    return make_pod(index, **fields)
+
+
+def job(**fields: Any) -> JobRecord:
+    spec = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox", **fields}
+    told = {"uid": UID, "state": "RUNNING", "reason": None, "message": None, "started_at": 2.0}
+    return make_record(spec=spec, kept='{"first-start": "2.0"}', **told)
+
+
+def step_of(record: JobRecord, *pods: ObservedPod, now: float = DUE_AT) -> Step:
+    return decide(make_seen(record, make_observed(), *pods, now=now))
+
+
+def test_a_job_whose_program_has_ended_is_over_after_a_while() -> None:
+    assert step_of(job(), left(), now=DUE_AT - 1) == Rest(DUE_AT)
+    assert step_of(job(), left()) == ConfirmPods(Conclude(State.SUCCESS, "completed", SAID))
+
+
+def test_a_job_whose_program_failed_fails_as_it_would_have() -> None:
+    step = step_of(job(), left(code=7))
+    text = f"job 0 ended with exit code 7; {SAID}"
+    assert step == ConfirmPods(Conclude(State.FAILURE, "exit_code", text))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (),  # it is still to come
+        (make_pod(1),),
+        (left(1, deleting=True),),
+    ],
+)
+def test_a_program_that_runs_or_may_begin_is_waited_for(other: tuple[ObservedPod, ...]) -> None:
+    assert step_of(job(replicas=2), left(), *other) == Rest()
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "outcome"),
+    [
+        ({}, 1, State.FAILURE),
+        ({"min_success": 1}, 1, State.SUCCESS),
+        ({}, 0, State.SUCCESS),
+    ],
+)
+def test_what_counts_is_how_volcano_counts(
+    fields: dict[str, Any], code: int, outcome: State
+) -> None:
+    ended = left(1, code, phase="Failed" if code else "Succeeded", others_running=())
+    step = step_of(job(replicas=2, **fields), left(), ended)
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, Conclude)
+    assert step.then.outcome is outcome
+
+
+def test_a_policy_does_not_wait_for_ranks_that_run() -> None:
+    record = job(replicas=2, max_retry=1, policies=[{"event": "PodFailed", "action": "RestartJob"}])
+    step = step_of(record, left(code=7), make_pod(1))
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, StartNextAttempt)
+    assert step.then.why == "retried"
+
+
+def test_a_task_that_is_done_completes_the_job_as_its_policy_says() -> None:
+    done = {"event": "TaskCompleted", "action": "CompleteJob"}
+    record = job(tasks=[{"name": "job", "policies": [done]}, {"name": "worker"}])
+    worker = make_pod(0, uid="w", name="j-j1-worker-0", task="worker")
+    step = step_of(record, left(), worker)
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, Conclude)
+    assert step.then.outcome is State.SUCCESS
+
+
+def test_a_job_that_volcano_has_not_started_or_nobody_follows_is_left_alone() -> None:
+    restarting = decide(make_seen(job(), make_observed("Completing"), left(), now=DUE_AT))
+    assert restarting == Rest()
+    assert decide(make_seen(job(), make_observed(), left(), now=DUE_AT, blind=True)) == Rest()
+
+
+def test_what_runs_on_goes_with_its_volcano_job() -> None:
+    over = make_record(**{**_fields(job()), "outcome": "SUCCESS", "end_reason": "completed"})
+    seen = make_seen(over, make_observed(), left(), completed=True, cleaned=True, now=DUE_AT)
+    assert decide(seen) == Remove(UID)
+    removed = make_record(**{**_fields(over), "removed_uid": UID})
+    seen = make_seen(removed, None, left(), completed=True, cleaned=True, now=DUE_AT)
+    assert decide(seen) == RemovePods((left(),))
+    # Pods that have ended stay for their logs, until Volcano removes the VolcanoJob.
+    ended = left(phase="Succeeded", others_running=())
+    seen = make_seen(over, make_observed("Completed"), ended, completed=True)
+    assert not isinstance(decide(seen), Remove)
+
+
+def _fields(record: JobRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in JobRecord.__slots__}
+
+
+def test_the_sample_is_a_job_that_has_nothing_else_to_do() -> None:
+    assert decide(make_seen(KEPT, make_observed(), make_pod())) == Rest()
