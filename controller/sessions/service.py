@@ -23,7 +23,7 @@ from controller.store.instance import raise_revision, read_leadership, read_stor
 from controller.store.jobs.job_rows import JobRecord, hold_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
-from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.revocations import StoredRevocation, add_revocation, revocation_time
 from controller.store.sessions.session_rows import (
     Session,
     SessionFilter,
@@ -262,12 +262,11 @@ class SessionService:
         Raises:
             StoreUnavailable: If it could not be kept.
         """
-        event = self._revocation(sid=sid, jti=jti, sub=sub)
         async with self._store.write() as transaction:
             session = await find_session(transaction, sid)
             if session is None:
                 return None
-            await _add(transaction, event)
+            event = await self._revoke(transaction, sid=sid, jti=jti, sub=sub)
             term = (await read_leadership(transaction)).term
         self._wake(session.job_id)
         await self._tell(event, term=term)
@@ -279,14 +278,14 @@ class SessionService:
         Raises:
             StoreUnavailable: If it could not be kept.
         """
-        event = self._revocation(kid=kid)
         async with self._store.write() as transaction:
-            await _add(transaction, event)
+            event = await self._revoke(transaction, kid=kid)
             term = (await read_leadership(transaction)).term
         await self._tell(event, term=term)
 
-    def _revocation(
+    async def _revoke(
         self,
+        transaction: Transaction,
         *,
         sid: str | None = None,
         jti: str | None = None,
@@ -294,8 +293,10 @@ class SessionService:
         kid: str | None = None,
     ) -> GrantRevoked:
         # To the millisecond, as the event will carry it. The order is the leader's to give.
-        at = event_time(self._clock())
-        return GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub, kid=kid)
+        at = event_time(await revocation_time(transaction, now=self._clock()))
+        event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub, kid=kid)
+        await _add(transaction, event)
+        return event
 
     # What is opened
 

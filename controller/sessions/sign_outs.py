@@ -17,7 +17,7 @@ from typing import Final, Literal
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import read_asks, record_asks
-from controller.store.sessions.revocations import StoredRevocation, add_revocation
+from controller.store.sessions.revocations import StoredRevocation, add_revocation, revocation_time
 from controller.store.sessions.session_rows import Session, live_sessions_among
 from shared.audit import AuditRecord, write_audit
 from shared.bus import Ask, AskReader, place_of
@@ -167,7 +167,7 @@ class SignOutAsks:
         return "revoked" if self._of_session[session.sid] <= MOST_OF_SESSION else "too_many"
 
     async def _revoke(self, transaction: Transaction, ask: Ask, session: Session) -> _Good:
-        at = event_time(self._clock())
+        at = event_time(await revocation_time(transaction, now=self._clock()))
         event = GrantRevoked(epoch="-", seq=0, at=at, sid=session.sid, jti=ask.jti)
         entry = event.revocation()
         stored = StoredRevocation(

@@ -105,6 +105,14 @@ _ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_rea
 
 _CLOCK: Final = sa.select(sa.func.date_part("epoch", sa.func.clock_timestamp()))
 
+
+async def database_clock(transaction: Transaction) -> float | None:
+    """Return the database's own time in unix seconds; None where it has this machine's."""
+    if transaction.dialect.name == "sqlite":
+        return None
+    return float(await transaction.scalar(_CLOCK) or 0.0)
+
+
 CHANGED: Final = "fumarole_changed"
 """On which channel PostgreSQL tells that a revision was raised, and by whom."""
 UPDATED: Final = "fumarole_updated"
@@ -269,7 +277,7 @@ class Store:
         if self._sqlite:
             return None
         async with self.read() as transaction:
-            return float(await transaction.scalar(_CLOCK) or 0.0)
+            return await database_clock(transaction)
 
     async def probe(self) -> None:
         """Find out whether the store can be written to; nothing is changed.

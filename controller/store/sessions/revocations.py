@@ -9,7 +9,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction
+from controller.store.database import Transaction, database_clock
 from controller.store.instance import raise_revision
 from shared.events import REVOCATION_KEPT_SECONDS
 
@@ -38,6 +38,15 @@ _MATTERING: Final = (
     .where(_table.c.at > sa.bindparam("since"), _table.c.revision > sa.bindparam("after"))
     .order_by(_table.c.revision)
 )
+
+
+async def revocation_time(transaction: Transaction, *, now: float) -> float:
+    """Return the time of a revocation that is made *now*, by this process' clock.
+
+    The later of that and the database's: by a replica whose clock is behind that of the others, a
+    revocation would miss grants that were given before it.
+    """
+    return max(now, await database_clock(transaction) or now)
 
 
 async def add_revocation(transaction: Transaction, revocation: StoredRevocation) -> None:

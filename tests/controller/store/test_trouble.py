@@ -12,10 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from controller.store import database, probing, tables
-from controller.store.database import Store
+from controller.store.database import Store, database_clock
 from controller.store.errors import StoreFull, StoreUnavailable
 from controller.store.instance import ensure_position, raise_revision
 from controller.store.probing import StoreProbe
+from controller.store.sessions.revocations import revocation_time
 from tests.controller.postgres import Postgres
 from tests.controller.running import eventually
 
@@ -218,3 +219,14 @@ async def test_a_clock_that_is_not_the_databases_is_told(
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_revocation_by_a_clock_that_is_behind_has_the_databases_time(
+    postgres: Postgres,
+) -> None:
+    async with opened(postgres.new_database()) as store, store.write() as transaction:
+        before = await database_clock(transaction)
+        assert before is not None
+        # Grants of the last minute would outlive it.
+        assert await revocation_time(transaction, now=before - 60) >= before
+        assert await revocation_time(transaction, now=before + 600) == before + 600

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import time
+
 from controller.store.database import Store
 from controller.store.instance import read_store_metadata
 from controller.store.sessions.revocations import (
     StoredRevocation,
     add_revocation,
     forget_revocations,
+    revocation_time,
     revocations_that_matter,
 )
 from shared.events import REVOCATION_KEPT_SECONDS
@@ -44,3 +47,11 @@ async def test_what_came_since_is_found_also_when_it_only_became_later(store: St
         await add_revocation(transaction, make("jti:t2", at=999.0))
         found = await revocations_that_matter(transaction, now=1001.0, after=seen)
     assert [one.member for one in found] == ["jti:t1", "jti:t2"]
+
+
+async def test_by_a_clock_that_is_ahead_of_the_stores_a_revocation_has_its_time(
+    store: Store,
+) -> None:
+    ahead = time.time() + 600
+    async with store.write() as transaction:
+        assert await revocation_time(transaction, now=ahead) == ahead
