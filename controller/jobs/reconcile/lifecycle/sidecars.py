@@ -32,7 +32,11 @@ def left_running(seen: ObservedState, job: ObservedJob) -> list[ObservedPod]:
     """Return the pods that run for containers alone which are not the job's own."""
     if progress_of(job.phase) is not Progress.RUNNING:
         return []
-    return [pod for pod in _own(seen) if pod.ended is not None and pod.phase == "Running"]
+    return [
+        pod
+        for pod in _own(seen)
+        if pod.ended is not None and pod.phase == "Running" and pod.others_running
+    ]
 
 
 def after_the_programs(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Rest | None:

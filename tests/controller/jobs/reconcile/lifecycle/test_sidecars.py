@@ -68,6 +68,10 @@ def test_a_program_that_runs_or_may_begin_is_waited_for(other: tuple[ObservedPod
     assert step_of(job(replicas=2), left(), *other) == Rest()
 
 
+def test_a_pod_without_other_containers_is_its_kubelets_to_end() -> None:
+    assert step_of(job(), left(others_running=())) == Rest()
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "outcome"),
     [
