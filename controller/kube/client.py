@@ -20,7 +20,15 @@ import aiohttp
 
 from controller.kube.credentials import Credentials
 from controller.kube.decoding import METADATA, WHOLE, FieldTransform, Object, Objects, decode_object
-from controller.kube.errors import Expired, KubeError, NotFound, Throttled, Unavailable, error_from
+from controller.kube.errors import (
+    Expired,
+    KubeError,
+    NotFound,
+    NotServed,
+    Throttled,
+    Unavailable,
+    error_from,
+)
 from controller.kube.kinds import Kind
 from controller.kube.library import (
     ApiClient,
@@ -316,6 +324,8 @@ class Kube:
             options["gracePeriodSeconds"] = grace_seconds
         try:
             await self._call("DELETE", kind.path(namespace, name), body=options)
+        except NotServed:
+            raise
         except NotFound:
             return
 
@@ -451,7 +461,9 @@ async def _refusal(answer: aiohttp.ClientResponse) -> KubeError:
     try:
         body = decode_object(text)
     except Unavailable:
-        if answer.status in ABOUT_OBJECTS and text.strip() != NOT_SERVED:
+        if text.strip() == NOT_SERVED:
+            body = {"message": NOT_SERVED.decode()}
+        elif answer.status in ABOUT_OBJECTS:
             said = f"something before the API server answered {answer.status}"
             return Unavailable(said, status=answer.status)
     return error_from(answer.status, body, answer.headers.get("Retry-After"))

@@ -2,6 +2,7 @@
 
 KubeError
 ├── NotFound        404: the object, or its namespace, is not there
+│   └── NotServed   404: the server has no such kind, now; of its objects that says nothing
 ├── AlreadyExists   409: an object of this name is there
 ├── Conflict        409: it changed since it was read, or is not the one that was meant
 ├── Invalid         400, 422: what was sent is wrong; an admission webhook's refusal too
@@ -53,6 +54,13 @@ class NotFound(KubeError):
     """The object, or its namespace, is not there."""
 
 
+class NotServed(NotFound):
+    """The server does not serve such objects now: whether this one is there is not known.
+
+    So it is while a kind's definition is changed (``served: false``) or made anew.
+    """
+
+
 class AlreadyExists(KubeError):
     """An object of this name is there."""
 
@@ -81,6 +89,12 @@ class Unavailable(KubeError):
     """The server failed or did not answer; whether it was done is not known."""
 
 
+_NOT_SERVED: Final = (
+    "404 page not found",
+    "the server could not find the requested resource",
+)
+"""What an API server says of a group or a kind that it does not serve."""
+
 _BY_STATUS: Mapping[int, type[KubeError]] = {
     400: Invalid,
     401: Forbidden,
@@ -101,6 +115,8 @@ def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = N
         kind = AlreadyExists
     elif reason in ("Expired", "Gone"):
         kind = Expired
+    elif kind is NotFound and body.get("message") in _NOT_SERVED:
+        kind = NotServed
     details = body.get("details")
     return kind(
         plain_text(body.get("message"), _LONGEST) or f"the API server answered {status}",

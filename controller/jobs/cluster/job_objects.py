@@ -28,6 +28,7 @@ from controller.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
+    NotServed,
     Unavailable,
 )
 from controller.kube.kinds import (
@@ -361,6 +362,8 @@ class JobObjects:
         """
         try:
             yield
+        except NotServed:
+            raise
         except NotFound:
             return
         except Forbidden:

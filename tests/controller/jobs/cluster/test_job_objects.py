@@ -1,0 +1,47 @@
+"""What an API server answers of a job's objects, and what that is evidence for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.kube.errors import NotServed
+from tests.controller.kube.api_server import Answer, Script, says, serving
+
+# As a kube-apiserver 1.3x says it of a kind, and of a group.
+NO_KIND = says({"kind": "Status", "reason": "NotFound", "details": {}, "code": 404,
+                "message": "the server could not find the requested resource"}, 404)  # fmt: skip
+GONE = says({"kind": "Status", "reason": "NotFound", "code": 404, "details": {"name": "j-a"},
+             "message": 'jobs.batch.volcano.sh "j-a" not found'}, 404)  # fmt: skip
+
+
+async def no_group(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=404, text="404 page not found\n")
+
+
+@pytest.mark.parametrize("answer", [NO_KIND, no_group])
+async def test_a_kind_that_is_not_served_says_nothing_of_its_objects(
+    answer: Answer, tmp_path: Path
+) -> None:
+    async with serving(Script(answer), tmp_path) as kube:
+        objects = JobObjects(kube, instance="test")
+        calls: list[Any] = [
+            objects.find_volcano_job("jobs", "j-a", "a"),
+            objects.remove_volcano_job("jobs", "j-a", "uid"),
+            objects.remove_volcano_job("jobs", "j-a", "uid", shown=False),
+            objects.withdraw_command("a", "jobs"),
+        ]
+        for call in calls:
+            with pytest.raises(NotServed):
+                await call
+
+
+async def test_an_object_that_is_not_there_is_gone(tmp_path: Path) -> None:
+    async with serving(Script(GONE), tmp_path) as kube:
+        objects = JobObjects(kube, instance="test")
+        assert await objects.find_volcano_job("jobs", "j-a", "a") is None
+        await objects.remove_volcano_job("jobs", "j-a", "uid")
