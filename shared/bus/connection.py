@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from redis.asyncio import (
@@ -36,10 +37,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
     AuthenticationError,
+    BusyLoadingError,
     ClusterDownError,
     MovedError,
     NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
+    ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -49,6 +54,17 @@ from shared.errors import BusUnavailable
 
 _ENDED = "Connection closed by server."
 """What redis says, of all that it calls a ConnectionError, where there was a connection."""
+_NOT_SAVED: Final = "MISCONF"
+"""In what a Redis says that could not save its data, and has stop-writes-on-bgsave-error."""
+_WORDS: Final[Mapping[type, str]] = MappingProxyType(
+    {
+        AuthenticationError: "it does not take this user with this password",
+        NoPermissionError: "this user may not do this there",
+        OutOfMemoryError: "it is out of memory",
+        ReadOnlyError: "it is a replica, and takes no writes",
+        BusyLoadingError: "it is still loading its data",
+    }
+)
 _NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """What redis raises where an answer is not in its protocol, or not one to what was asked."""
 
@@ -84,10 +100,10 @@ def reason_of(error: BaseException) -> str:
                 return f"its certificate is not trusted: {one.verify_message}"
             case ssl.SSLError():
                 return f"no TLS with it: {one.reason}"
-            case AuthenticationError():
-                return "it does not take this user with this password"
-            case NoPermissionError():
-                return "this user may not do this there"
+            case RedisError() if type(one) in _WORDS:
+                return _WORDS[type(one)]
+            case ResponseError() if _NOT_SAVED in str(one):
+                return "it takes no writes, as it cannot save to its disk"
             case ConnectionAbortedError() if one.strerror is None:
                 # asyncio's, and the only one without a number.
                 return "no TLS with it: nobody answered the handshake"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,11 +243,24 @@ async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
         assert head.seq == 1
         assert (await table_of(reader)).route(SID) is not None
         assert [decode_event(raw).seq for raw in (await reader.log_after(0)).events] == [1]
-        with pytest.raises(BusUnavailable, match="OutOfMemory"):
+        with pytest.raises(BusUnavailable, match="it is out of memory"):
             await reader.mark_used("t1", "open", kept_until=NOW + 60, now=NOW)
     finally:
         await redis.config_set("maxmemory", "0")
     assert (await reader.mark_used("t1", "open", kept_until=NOW + 60, now=NOW)).before is None
+
+
+async def test_a_redis_that_cannot_save_to_its_disk_says_so(tmp_path: Path) -> None:
+    (tmp_path / "dump.rdb").mkdir()  # in the place of what it would write
+    with RedisServer(redis_program(), tmp_path, keeps=True) as server:
+        client = connect(server.url)
+        await client.config_set("save", "3600 100000")
+        await client.bgsave()
+        while (await client.info("persistence"))["rdb_last_bgsave_status"] != "err":
+            await asyncio.sleep(0.02)
+        with pytest.raises(BusUnavailable, match="it cannot save to its disk"):
+            await Publisher(client, KEYS, term=1).rebuild({}, {}, epoch="e1", now=NOW)
+        await client.aclose()
 
 
 async def test_gateways_are_told_of_revocations_by_a_redis_that_is_out_of_memory(
