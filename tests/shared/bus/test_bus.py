@@ -251,8 +251,8 @@ async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
 
 
 async def test_a_redis_that_cannot_save_to_its_disk_says_so(tmp_path: Path) -> None:
-    (tmp_path / "dump.rdb").mkdir()  # in the place of what it would write
     with RedisServer(redis_program(), tmp_path, keeps=True) as server:
+        (tmp_path / "dump.rdb").mkdir()  # in the place of what it would write
         client = connect(server.url)
         await client.config_set("save", "3600 100000")
         await client.bgsave()
