@@ -177,7 +177,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in item.iter_markers("needs"):
             for tool in marker.args:
                 find, remedy = TOOLS[tool]
-                if not found.setdefault(tool, find()):
+                if tool not in found:
+                    found[tool] = find()
+                if not found[tool]:
                     item.add_marker(pytest.mark.skip(reason=f"needs {tool}: {remedy}"))
 
 

@@ -24,7 +24,7 @@ _PULL_SECONDS: Final = 120.0
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the cases the time that a real cluster needs."""
     for item in items:
-        if os.environ.get("KUBECONFIG") and "tests/conformance" in str(item.path):
+        if os.environ.get("KUBECONFIG") and "tests/conformance" in item.nodeid:
             item.add_marker(pytest.mark.timeout(1800))
 
 

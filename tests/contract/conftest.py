@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -20,9 +19,8 @@ Serve = Callable[..., Awaitable[App]]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run this folder's tests in one event loop, since they share a rig."""
-    here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and pytest_asyncio.is_async_test(item):
+        if item.nodeid.startswith("tests/contract/") and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

@@ -54,7 +54,7 @@ def _ended_in_order() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def system() -> AsyncIterator[LocalSystem]:
     """The whole system; it makes, and removes, what it needs in the cluster."""
     async with LocalSystem(
@@ -81,25 +81,25 @@ async def _try(system: LocalSystem, app: str) -> None:
         pytest.skip(f"{app} was tried once and cannot be used here: {' '.join(said).strip()}")
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def notebooks(system: LocalSystem) -> None:
     """Skip where no notebook runs that this machine reaches in the pods' network."""
     await _try(system, "jupyterlab")
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def shells(system: LocalSystem) -> None:
     """Skip where no container runs, or none can be entered."""
     await _try(system, "shell")
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def desktops(system: LocalSystem) -> None:
     """Skip where desktops do not run, as in every cluster but the embedded one."""
     await _try(system, "desktop")
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """A headless Chromium."""
     async with async_playwright() as playwright:
@@ -152,5 +152,5 @@ async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterat
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give a real cluster more time."""
     for item in items:
-        if "tests/e2e" in str(item.path) and KUBECONFIG:
+        if KUBECONFIG and "tests/e2e" in item.nodeid:
             item.add_marker(pytest.mark.timeout(1800), append=False)

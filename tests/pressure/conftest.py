@@ -20,9 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What attackers cost others is timed, and runs where nothing else does: `make test-long`.
     """
-    here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here):
+        if item.nodeid.startswith("tests/pressure/"):
             if pytest_asyncio.is_async_test(item):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
             if item.path.name.startswith("test_attacks_"):
@@ -52,9 +51,9 @@ class Grounds:
         return self._grounds[name]
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def grounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grounds]:
-    """The gateways."""
+    """The gateways: they end with this folder's tests, as their honest sessions never rest."""
     made = Grounds(tmp_path_factory.mktemp("grounds"))
     async with made.stack:
         yield made

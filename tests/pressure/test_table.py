@@ -324,7 +324,7 @@ class Table:
         return self._played[wire, batch]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def table(grounds: Grounds, request: pytest.FixtureRequest) -> Table:
     """What came of the table so far."""
     return Table(grounds, request.session.items)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -21,9 +20,8 @@ expect.set_options(timeout=20_000)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run a module's tests in one event loop, since they share a browser."""
-    here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and pytest_asyncio.is_async_test(item):
+        if item.nodeid.startswith("tests/gateway/pages/") and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
