@@ -180,6 +180,8 @@ class Gateway:
             loop=loop,
             most_of_session=limits.session_connections,
             most_of_user=limits.user_connections,
+            most_of_address=limits.address_connections,
+            trusted=settings.site.trusted_proxies,
             observers=(self.audit.attachments, self.activities),
         )
         self.checks = Checks(

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from gateway.core.access.access_right import AccessRight, Ending, judge
+from gateway.core.limits.addresses import is_within, limit_key
 from gateway.relay.ending.stalls import Swept
 from gateway.relay.wheel import Wheel
+from shared.networks import Network
 from shared.routes import RouteTable
 
 _BATCH: Final = 500
@@ -84,6 +86,9 @@ class Live:
         table: Returns the table in use; None before there is one.
         most_of_session: Connections of one session; 0 for without limit.
         most_of_user: Connections of one user, over all sessions.
+        most_of_address: Connections of one address (IPv6: one /64) by public links, of which nobody
+            is known.
+        trusted: Proxies, whose connections are many people's: they are not counted so.
     """
 
     def __init__(
@@ -94,6 +99,8 @@ class Live:
         loop: asyncio.AbstractEventLoop,
         most_of_session: int = 0,
         most_of_user: int = 0,
+        most_of_address: int = 0,
+        trusted: Sequence[Network] = (),
         observers: Sequence[Observer] = (),
     ) -> None:
         self._table = table
@@ -108,7 +115,10 @@ class Live:
         """Those that were ended and are not closed yet."""
         self._most_of_session = most_of_session
         self._most_of_user = most_of_user
+        self._most_of_address = most_of_address
+        self._trusted = trusted
         self._of_user: dict[str, int] = {}
+        """By user, and by address where nobody is known."""
         self.kinds: Counter[str] = Counter()
         """How many are open, by what they carry."""
 
@@ -125,8 +135,18 @@ class Live:
         session = self._sessions.get(access_right.sid)
         if session is not None and 0 < self._most_of_session <= len(session.members):
             return False
-        user = access_right.user
-        return user is None or not 0 < self._most_of_user <= self._of_user.get(user, 0)
+        user = self._whose(access_right)
+        most = self._most_of_address if access_right.user is None else self._most_of_user
+        return user is None or not 0 < most <= self._of_user.get(user, 0)
+
+    def _whose(self, access_right: AccessRight) -> str | None:
+        """Return whose a connection is; None where it is nobody's, or many people's."""
+        user, address = access_right.user, access_right.address
+        if user is not None or not address:
+            return user
+        if self._trusted and is_within(address, self._trusted):
+            return None
+        return f"\0{limit_key(address)}"  # no user's name holds a control character
 
     def add(self, member: Member) -> None:
         """Enter an open connection; adding it twice changes nothing."""
@@ -138,7 +158,7 @@ class Live:
             return
         session.members.add(member)
         self._count += 1
-        user = access_right.user
+        user = self._whose(access_right)
         if user is not None:
             self._of_user[user] = self._of_user.get(user, 0) + 1
         self.kinds[member.kind] += 1
@@ -170,7 +190,7 @@ class Live:
             return
         session.members.discard(member)
         self._count -= 1
-        user = access_right.user
+        user = self._whose(access_right)
         if user is not None:
             self._forget_one(user)
         self.kinds[member.kind] -= 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from ipaddress import ip_network
 from typing import Any
 
 import msgspec
@@ -199,6 +200,44 @@ async def test_a_session_and_a_user_have_so_many_places() -> None:
     for one in (mine[1], other):
         live.discard(one)
     assert len(live) == 0
+    live.close()
+
+
+async def test_an_address_has_so_many_places_where_nobody_is_known() -> None:
+    loop = asyncio.get_running_loop()
+    r = Registry()
+    live = Live(
+        table=lambda: r.table,
+        wall=time.time,
+        loop=loop,
+        most_of_user=1,
+        most_of_address=2,
+        trusted=[ip_network("192.0.2.0/24")],
+    )
+
+    def visitor(address: str) -> Connection:
+        assert r.table is not None
+        one = Connection(r.table)
+        one.access_right = AccessRight(
+            route=one.access_right.route, host="demo.example.org", grant=None
+        )
+        one.access_right.address = address
+        return one
+
+    mine = [visitor("2001:db8::1"), visitor("2001:db8::2")]
+    for one in mine:
+        assert live.has_room(one.access_right)
+        live.add(one)
+        live.add(one)
+    assert not live.has_room(visitor("2001:db8::3").access_right), "of one /64"
+    assert live.has_room(visitor("2001:db8:0:1::1").access_right)
+    assert live.has_room(Connection(r.table, sub="2001:db8::/64").access_right), "is no address"
+    for one in (visitor("192.0.2.1") for _ in range(3)):
+        assert live.has_room(one.access_right), "a proxy's are many people's"
+        live.add(one)
+    live.discard(mine[0])
+    live.discard(mine[0])
+    assert live.has_room(mine[0].access_right)
     live.close()
 
 

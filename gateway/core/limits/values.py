@@ -25,7 +25,8 @@ class Limits:
     """Of one user, over all sessions."""
 
     address_connections: int = 4096
-    """Without a good credential from one address (IPv6: one /64). Whole campuses share one."""
+    """Without a good credential from one address (IPv6: one /64), and as many more by public links.
+    Whole campuses share one."""
 
     address_opens_per_minute: int = 6000
     """Tries to open a session from one address: all of a campus may be behind it, and start its

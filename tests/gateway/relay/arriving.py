@@ -29,9 +29,9 @@ BEHIND = Site(scheme="http", base=BASE, port=PORT, trusted_proxies=(ip_network("
 QUICK = Limits(head_seconds=0.3, idle_seconds=0.6)
 
 
-async def asked(r: Rig, browser: Peer, *fields: str) -> bytes:
-    """Ask on a connection; return the head that the app got."""
-    browser.send(request("/", *fields))
+async def asked(r: Rig, browser: Peer, *fields: str, raw: bytes | None = None) -> bytes:
+    """Ask on a connection, *raw* where that is given; return the head that the app got."""
+    browser.send(raw or request("/", *fields))
     app = await r.app.connection()
     head = await app.head()
     app.send(answer(b"ok", "Connection: close"))

@@ -376,6 +376,7 @@ async def rig(
         loop=loop,
         most_of_session=most.session_connections,
         most_of_user=most.user_connections,
+        most_of_address=most.address_connections,
     )
     world.live = live
     async with app.running():

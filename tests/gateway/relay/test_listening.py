@@ -16,6 +16,9 @@ from gateway.relay.listening import Listener
 from shared.runtime.serving import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (
+    BASE,
+    PORT,
+    SID,
     Peer,
     answer,
     code_of,
@@ -151,6 +154,23 @@ async def test_connections_of_a_session_and_of_a_user_are_limited(limits: Limits
             while len(r.live) > 1:
                 await asyncio.sleep(0.005)
         await asked(r, await r.browser())
+
+
+async def test_connections_of_an_address_by_public_links_are_limited() -> None:
+    public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
+    get = request(host=f"demo.example.org:{PORT}", credential=None)
+    async with rig(limits=Limits(address_connections=2), route_changes=public) as r:
+        for _ in range(2):
+            browser = await r.browser("127.5.0.1")
+            for _ in range(3):
+                await asked(r, browser, raw=get)
+        late = await r.browser("127.5.0.1")
+        late.send(get)
+        head, body = await late.answer()
+        assert (status_of(head), code_of(body)) == (429, "too_many_connections")
+        await asked(r, await r.browser("127.5.0.2"), raw=get)
+        # Whoever has a credential does not stand back behind the visitors of the same address.
+        await asked(r, await r.browser("127.5.0.1"))
 
 
 # Descriptors
