@@ -98,6 +98,14 @@ class CarriesRequests(Abortable, Protocol):
         """Say whether it is closed, or about to be."""
         ...
 
+    def waits_since(self) -> float:
+        """Return since when it waits for a request, infinity where it does not: the loop's time."""
+        ...
+
+    def leave_place(self) -> None:
+        """Have it counted no more among those without a credential."""
+        ...
+
 
 class Context:
     """What connections share: limits, meters, deadlines, pools, and who else is there."""
@@ -125,6 +133,8 @@ class Context:
         )
         self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
+        self.strangers: dict[CarriesRequests, None] = {}
+        """Those without a credential, in about the order in which they came."""
         self.pages: set[Abortable] = set()
         """Those that a page of the gateway answers."""
         self.connection_quota = ConnectionQuota(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import DRAINING
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DataPath", "Parts"]
 
+WAITED_SECONDS: Final = 2.0
+"""Browsers open a connection ahead of its request: whoever does not send one soon can come again."""
+_ROOM_FOR_ONE: Final = 2
+"""Connections that are closed for a new one: so that it is not full for long."""
+_LOOKED_AT: Final = 16
 _SHED_AT_ONCE: Final = 1000
 _SWEEPS: Final = 4
 """In the time that a peer has to take something."""
@@ -80,6 +86,8 @@ class DataPath(Context):
 
     def welcome(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
+        if self.connection_quota.nearly_full:
+            self.make_room(_ROOM_FOR_ONE)
         connection = DownstreamConnection(self, self.admission, peer)
         if connection.take_place() is Verdict.DROPPED:
             self.meters.dropped += 1
@@ -128,6 +136,24 @@ class DataPath(Context):
         self.arriving.cancel()
         for connection in tuple(self.connections):
             connection.drain()
+
+    def make_room(self, most: int) -> None:
+        """Close up to *most* connections without a credential that have only waited for a while.
+
+        Nobody who merely holds connections keeps others out. A few are looked at; those that are
+        at something come last the next time.
+        """
+        before = self.parts.loop.time() - WAITED_SECONDS
+        for connection in tuple(islice(self.strangers, most * _LOOKED_AT)):
+            if connection.waits_since() > before:
+                del self.strangers[connection]
+                self.strangers[connection] = None
+                continue
+            connection.leave_place()
+            connection.drain()
+            most -= 1
+            if not most:
+                break
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
         """Close connections that wait for a request, unused ones, and those whose peer stalls.

@@ -159,6 +159,10 @@ class Listener:
         if now - self._logged_at >= _LOG_SECONDS:
             self._logged_at = now
             log.warning("accepting pauses: no descriptors are left")
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._path.make_room(self._at_once)
         self._timer = self._loop.call_later(PAUSE_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -173,7 +177,7 @@ class Listener:
             self._timer = None
             self._resume()
         else:
-            self._timer = self._loop.call_later(PAUSE_SECONDS, self._look)
+            self._look_later()
 
     # Accepting
 

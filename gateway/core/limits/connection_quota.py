@@ -47,6 +47,13 @@ class ConnectionQuota:
         """Whether no new connection has a place."""
         return bool(self.most) and self.unauthenticated + self.known() >= self.most
 
+    @property
+    def nearly_full(self) -> bool:
+        """Whether those that only wait are to make room for new ones."""
+        return (
+            bool(self.most) and self.unauthenticated + self.known() >= self.most - self.most // 16
+        )
+
     def judge(self, key: str) -> Verdict:
         """Say what becomes of a new connection from *key*; "" for an address that is not counted.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -12,7 +13,7 @@ from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.end_notice import make_notice_cookie
-from gateway.core.downstream.phases import NEXT, Event
+from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
@@ -129,13 +130,22 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     def _enter_place(self) -> None:
         if not self.placed:
             self.placed = True
+            self.context.strangers[self] = None
             self.context.connection_quota.enter(self.key)
 
     def leave_place(self) -> None:
         """It has a good credential now, or has gone."""
         if self.placed:
             self.placed = False
+            del self.context.strangers[self]
             self.context.connection_quota.leave(self.key)
+
+    def waits_since(self) -> float:
+        """Return since when a request's first byte is waited for; infinity where none is."""
+        waits = self.phase is Phase.HEAD and not (self.reader.partial or self.inbox)
+        if not waits or self.write_full or self.transport is None or not self.deadline:
+            return math.inf
+        return self.deadline - self.context.parts.limits.idle_seconds
 
     @property
     def access_right(self) -> AccessRight:

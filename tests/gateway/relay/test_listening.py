@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 import socket
 import ssl
@@ -20,6 +21,7 @@ from tests.gateway.relay.harness import (
     PORT,
     SID,
     Peer,
+    Rig,
     answer,
     code_of,
     request,
@@ -111,7 +113,8 @@ async def test_whose_right_has_ended_is_a_stranger_again() -> None:
         await settled(r, unauthenticated=0)
 
 
-async def test_a_full_gateway_says_so() -> None:
+async def test_a_full_gateway_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.relay.gateway.WAITED_SECONDS", 60.0)
     async with rig(limits=Limits(connections=2)) as r:
         first, second = await r.browser(), await r.browser()
         await settled(r, unauthenticated=2)
@@ -126,6 +129,65 @@ async def test_a_full_gateway_says_so() -> None:
         late.close()
         await settled(r, unauthenticated=0)
         await asked(r, await r.browser())
+
+
+async def begun(r: Rig) -> Peer:
+    """Return a connection on which the first line of a request has come."""
+    browser = await r.browser()
+    browser.send(b"GET / HTTP/1.1\r\n")
+    async with asyncio.timeout(5):
+        while all(one.waits_since() < math.inf for one in r.path.strangers):
+            await asyncio.sleep(0.005)
+    return browser
+
+
+async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.relay.gateway.WAITED_SECONDS", 0.0)
+    async with rig(limits=Limits(connections=3)) as r:
+        tunnel, _ = await r.tunnel()
+        sending, idle = await begun(r), await r.browser()
+        await settled(r, unauthenticated=2)
+        await asked(r, await r.browser())
+        assert await idle.gone() == b""
+        # Of the others each has a credential, or is at something.
+        late = await r.browser()
+        head, body = await late.answer()
+        assert (status_of(head), code_of(body)) == (503, "gateway_full")
+        sending.send(request().partition(b"\r\n")[2])
+        app = await r.app.connection()
+        await app.head()
+        app.send(answer())
+        assert status_of((await sending.answer())[0]) == 200
+        assert await tunnel.silent()
+
+
+async def test_who_is_at_something_does_not_keep_those_who_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("WAITED_SECONDS", 0.0), ("_ROOM_FOR_ONE", 1), ("_LOOKED_AT", 1)):
+        monkeypatch.setattr(f"gateway.relay.gateway.{name}", value)
+    async with rig(limits=Limits(connections=2)) as r:
+        await begun(r)
+        idle = await r.browser()
+        await settled(r, unauthenticated=2)
+        late = await r.browser()
+        assert status_of((await late.answer())[0]) == 503, "the first one alone was looked at"
+        late.close()
+        await settled(r, unauthenticated=2)
+        await asked(r, await r.browser())
+        assert await idle.gone() == b""
+
+
+async def test_whoever_came_just_now_is_waited_for() -> None:
+    async with rig(limits=Limits(connections=1)) as r:
+        r.path.wheel.close()  # no deadline comes
+        idle = await r.browser()
+        await settled(r, unauthenticated=1)
+        (one,) = r.path.strangers
+        assert 0 <= asyncio.get_running_loop().time() - one.waits_since() < 60
+        r.path.make_room(1)
+        assert idle.writer.is_closing() is False
+        assert list(r.path.strangers) == [one]
 
 
 async def test_far_beyond_its_limit_an_address_is_not_even_answered(
@@ -176,7 +238,11 @@ async def test_connections_of_an_address_by_public_links_are_limited() -> None:
 # Descriptors
 
 
-async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then() -> None:
+@pytest.mark.parametrize("waited", [60.0, 0.0])
+async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then(
+    waited: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.relay.gateway.WAITED_SECONDS", waited)
     used = socket.socket()
     ceiling = used.fileno() + 24
     used.close()
@@ -191,16 +257,20 @@ async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then() -
                 assert len(held) < 100
             waiting = await r.browser()
             waiting.send(request())
-            await asyncio.sleep(0.3)
-            assert r.app.count == 0
-            assert r.path.meters.accept_pauses == 1
+            if waited:
+                await asyncio.sleep(0.3)
+                assert r.app.count == 0
+                assert r.path.meters.accept_pauses == 1
+                for one in held:
+                    one.close()
+            # Else those that only wait have made room.
+            app = await r.app.connection()
+            await app.head()
+            app.send(answer(b"late"))
+            assert (await waiting.answer())[1] == b"late"
         finally:
             for one in held:
                 one.close()
-        app = await r.app.connection()
-        await app.head()
-        app.send(answer(b"late"))
-        assert (await waiting.answer())[1] == b"late"
 
 
 async def test_descriptors_that_are_gone_altogether_are_no_hot_loop() -> None:
