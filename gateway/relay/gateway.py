@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DataPath", "Parts"]
 
 WAITED_SECONDS: Final = 2.0
-"""Browsers open a connection ahead of its request: whoever does not send one soon can come again."""
+"""Browsers open connections ahead of requests: whoever does not send one soon can come again."""
 _ROOM_FOR_ONE: Final = 2
 """Connections that are closed for a new one: so that it is not full for long."""
 _LOOKED_AT: Final = 16

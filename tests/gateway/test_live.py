@@ -54,7 +54,7 @@ class Told:
 class Registry:
     """A Live and the table that it looks at."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.table: RouteTable | None = table_of(route(1), route(1, sid=OTHER_SID))
         loop = asyncio.get_running_loop()
         self.told = Told()
@@ -224,6 +224,7 @@ async def test_an_address_has_so_many_places_where_nobody_is_known() -> None:
         one.access_right.address = address
         return one
 
+    assert r.table is not None
     mine = [visitor("2001:db8::1"), visitor("2001:db8::2")]
     for one in mine:
         assert live.has_room(one.access_right)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_SECTIONS: Final = 512
 MOST_BYTES: Final = 4096
+MOST_FIELDS: Final = 64
 """Of each: with what was understood of them, all together take some 8 MiB at most."""
 
 _KEY_FIELD: Final = b"\r\nSec-WebSocket-Key: "
@@ -49,7 +50,9 @@ class KnownSections:
         fields = section.fields
         rest, key = _cut(section.raw)
         secret = fields.token is not None or fields.authorization is not None
-        if secret or fields.socket_key != key or not 0 < len(rest) <= MOST_BYTES:
+        if secret or fields.socket_key != key or len(section.names) > MOST_FIELDS:
+            return
+        if not 0 < len(rest) <= MOST_BYTES:
             return
         if rest not in self._known and len(self._known) >= MOST_SECTIONS:
             del self._known[next(iter(self._known))]
