@@ -126,6 +126,7 @@ class VolcanoJobSpec(TypedDict, total=False):
 
     maxRetry: Any
     policies: Any
+    queue: Any
     tasks: list[Policies] | None
 
 

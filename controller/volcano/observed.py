@@ -26,6 +26,7 @@ from controller.volcano.names import (
     RETRIES_USED_ANNOTATION,
     SPEC_ANNOTATION,
     TOOL_ANNOTATION,
+    volcano_job_name,
 )
 from shared.numbers import whole_number
 
@@ -65,6 +66,8 @@ _MOST_TOLD: Final = 4096
 """Bytes of a container's message: of a longer one a kubelet takes the end."""
 _LONGEST_WORD: Final = 64
 _LONGEST_IMAGE: Final = 512
+_LONGEST_NAME: Final = 253
+"""Of an object (Kubernetes, "Object Names and IDs")."""
 _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """What a kubelet says of a container that nothing keeps from starting."""
 CRASH_LOOP: Final = "CrashLoopBackOff"
@@ -96,6 +99,8 @@ class ObservedJob:
     """At which count Volcano gives it up instead; 0 where it does not say."""
     ran: bool = False
     """Whether it runs, or did until it began to end: what was in between may not have been seen."""
+    queue: str = ""
+    """Where it waits: a webhook of the cluster's may have chosen another queue than was asked."""
     timed: bool = False
     """Whether a policy of it has a timeout, so that Volcano itself carries that out."""
 
@@ -270,6 +275,7 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         retries=int(status.get("retryCount") or 0),
         max_retry=int((given.get("spec") or {}).get("maxRetry") or 0),
         ran=_ran(state, status),
+        queue=_shared(plain_text((given.get("spec") or {}).get("queue"), _LONGEST_NAME)),
         timed=_is_timed(given.get("spec") or {}),
     )
 
@@ -287,7 +293,7 @@ def _is_timed(spec: Mapping[str, Any]) -> bool:
 def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     """Return what *given* (a pod as JSON) says; fields that are missing are empty."""
     metadata = given.get("metadata") or {}
-    labels = metadata.get("labels") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     spec, status = given.get("spec") or {}, given.get("status") or {}
     container = _container(status)
     others = [(_shared(name), one) for name, one in _others(status)]
@@ -301,9 +307,10 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         instance=_shared(labels.get(INSTANCE_LABEL, "")),
-        job_id=labels.get(JOB_LABEL, ""),
+        job_id=labels.get(JOB_LABEL) or _job_of_owner(metadata),
         owner_uid=_controller_uid(metadata),
-        task=_shared(labels.get(TASK_LABEL, "")),
+        # Volcano gives it twice; a webhook of the cluster's may have taken the label away.
+        task=_shared(labels.get(TASK_LABEL) or annotations.get(TASK_LABEL) or ""),
         index=_index(metadata.get("name", "")),
         phase=_shared(status.get("phase") or ""),
         reason=_shared(plain_text(status.get("reason"), _LONGEST_WORD)),
@@ -330,9 +337,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         asked_to_end_at=_asked_to_end(metadata),
         had_time=_grace_seconds(metadata) > 0,
         created_at=read_time(metadata.get("creationTimestamp")),
-        retry=whole_number(
-            (metadata.get("annotations") or {}).get(_RETRY_ANNOTATION) or "", most=_MOST
-        ),
+        retry=whole_number(annotations.get(_RETRY_ANNOTATION) or "", most=_MOST),
     )
 
 
@@ -507,11 +512,21 @@ def _unscheduled(status: Mapping[str, Any]) -> tuple[str, bool]:
     return "", False
 
 
+def _controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    owners: Iterable[Mapping[str, Any]] = metadata.get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
 def _controller_uid(metadata: Mapping[str, Any]) -> str:
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller"):
-            return str(owner.get("uid") or "")
-    return ""
+    return str(_controller_of(metadata).get("uid") or "")
+
+
+def _job_of_owner(metadata: Mapping[str, Any]) -> str:
+    """Return whose a pod is that has lost its label: its VolcanoJob's name says so."""
+    owner = _controller_of(metadata)
+    name = str(owner.get("name") or "")
+    job_id = name.removeprefix(volcano_job_name(""))
+    return job_id if owner.get("kind") == "Job" and name == volcano_job_name(job_id) else ""
 
 
 def _index(name: str) -> int:

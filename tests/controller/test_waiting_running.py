@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
-from controller.kube.kinds import EVENTS, POD_GROUPS, QUEUES, RESOURCE_QUOTAS, VCJOBS
+from controller.kube.kinds import EVENTS, POD_GROUPS, QUEUES, RESOURCE_QUOTAS, VCJOBS, Kind
 from controller.volcano.names import volcano_job_name
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.lags import chosen_lags
@@ -28,6 +28,10 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)
 
 HUGE = {"cpu": 900, "memory": "64Mi"}
 QUEUE = "waits"
+WEBHOOKS = tuple(
+    Kind("admissionregistration.k8s.io/v1", f"{name.lower()}s", name, namespaced=False)
+    for name in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
@@ -171,3 +175,19 @@ async def test_a_queue_that_goes_is_why_it_waits(controller: Controller, admin: 
     await volcano_job(admin, "lone")
     await admin.delete(QUEUES, QUEUE)
     await says(controller, "lone", "queued", f"there is no queue {QUEUE}")
+
+
+async def test_a_volcano_that_is_away_is_why_it_waits(
+    controller: Controller, admin: Kube, cluster: EmbeddedCluster
+) -> None:
+    await cluster.kill_program("volcano")
+    try:
+        # Else its webhooks, which are away, keep the VolcanoJob from being made.
+        for kind in WEBHOOKS:
+            for one in await admin.list(kind):
+                await admin.delete(kind, one["metadata"]["name"])
+        await controller.submit("untaken")
+        await says(controller, "untaken", "queued", "Volcano has not taken it up yet")
+    finally:
+        await cluster.start_program("volcano")
+    await controller.until("untaken", "RUNNING")

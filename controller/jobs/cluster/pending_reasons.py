@@ -28,6 +28,7 @@ from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 from controller.volcano.reasons.waiting import (
     NO_NODE_FITS,
+    NOT_TAKEN_UP,
     QUEUED,
     Explanation,
     NodeRoom,
@@ -168,7 +169,7 @@ class PendingReasons:
         explained = record.explained or {}
         if found is not None and explained.get("message") != found.message:
             await self._keep(job, found)
-        elif found is None and explained and _has_passed(explained, mine, ranks=ranks):
+        elif found is None and explained and _has_passed(explained, job, mine, ranks=ranks):
             await self._keep(job, None)
 
     async def _ask(
@@ -186,11 +187,17 @@ class PendingReasons:
         # Whatever its group was told before: without a queue it will not be told anything else.
         if found := await self._of_queue(record) or await self._of_nodes(job):
             return found
+        if not job.phase and self._is_known_well(job) and await self._group(job) is None:
+            return NOT_TAKEN_UP
         # Of its pods, the scheduler says more than of their group.
         is_said = any(pod.unscheduled for pod in pods)
         found = None if is_said else await self._of_group(job)
         # What was refused before, and is kept perhaps, holds it no more.
         return found or (QUEUED if was_refused else None)
+
+    def _is_known_well(self, job: ObservedJob) -> bool:
+        """Say whether it has been asked about before: at first Volcano may only be busy."""
+        return self._waits[job.job_id].pause > 2 * FIRST_AGAIN_SECONDS
 
     async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
         """Say whether no node could take it, if it were empty; a second look costs no list."""
@@ -245,8 +252,12 @@ class PendingReasons:
         self._changed(job.job_id)
 
 
-def _has_passed(explained: Mapping[str, Any], pods: Sequence[ObservedPod], *, ranks: int) -> bool:
+def _has_passed(
+    explained: Mapping[str, Any], job: ObservedJob, pods: Sequence[ObservedPod], *, ranks: int
+) -> bool:
     """Say whether what is kept of a job holds it no more: its *pods* are made, or have a node."""
+    if (explained.get("details") or {}).get("cause") == NOT_TAKEN_UP.details["cause"]:
+        return bool(job.phase)
     if len(pods) < ranks:
         return False
     of_pods = explained.get("reason") in ("forbidden", "preparing")

@@ -15,7 +15,12 @@ from typing import Any, Final
 from controller.plain import plain_text
 from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
 from controller.volcano.reasons.causes import cause_of_missing, image_error, scheduling_details
-from controller.volcano.reasons.waiting import NO_NODE_FITS, QUEUED, Explanation
+from controller.volcano.reasons.waiting import (
+    NO_NODE_FITS,
+    NOT_TAKEN_UP,
+    QUEUED,
+    Explanation,
+)
 
 LONGEST: Final = 2000
 """Of a message, in characters."""
@@ -174,6 +179,8 @@ def _restarting(evidence: _Evidence) -> Explanation | None:
 def _kept(evidence: _Evidence) -> Explanation | None:
     """What its queue, its PodGroup or the nodes say, which were asked."""
     kept = evidence.kept
+    if kept == NOT_TAKEN_UP and evidence.job.phase:
+        return None
     return kept if kept is not None and kept.reason != "preparing" else None
 
 

@@ -322,6 +322,7 @@ def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults
         message="found in the cluster, not in the store",
         attempt=seen.attempt,
         uid=seen.uid,
+        queue=seen.queue or None,
         outcome=None,
         created_at=decimal_of(seen.annotations.get(CREATED_ANNOTATION)) or seen.created_at,
         started_at=past.started_at,

@@ -331,7 +331,7 @@ class SubmitActions:
     ) -> None:
         now = self._records.clock()
         found = explain_waiting(made, ())
-        values: dict[str, Any] = {"uid": made.uid, "queue": plan.volcano_job.queue}
+        values: dict[str, Any] = {"uid": made.uid, "queue": made.queue or plan.volcano_job.queue}
         values |= {"reason": found.reason, "message": found.message, "details": found.details}
         priority = await self._cluster.priority_value(plan.volcano_job.priority_class)
         values["priority_value"] = priority

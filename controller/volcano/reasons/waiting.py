@@ -71,6 +71,14 @@ QUEUED: Final = Explanation("queued", "waiting in the queue", {"cause": "queued"
 """Of a job on which nothing else is known."""
 
 
+NOT_TAKEN_UP: Final = Explanation(
+    "queued",
+    "Volcano has not taken it up yet: its controllers may be away",
+    {"cause": "not_taken_up"},
+)
+"""Of a VolcanoJob that has no status and no PodGroup though it has been there for a while."""
+
+
 def group_name(job: str, uid: str) -> str:
     """Return the name that Volcano gives the PodGroup of a VolcanoJob."""
     return f"{job}-{uid}"

@@ -65,6 +65,24 @@ def test_a_pod_whose_name_ends_in_no_index_is_no_replica(last: str) -> None:
     assert read_pod(given).index == -1
 
 
+def test_a_pod_whose_labels_a_webhook_took_away_is_known_by_its_owner_and_annotation() -> None:
+    given = pod(phase="Running")
+    given["metadata"]["labels"] = {"fumarole.dev/instance": "i"}
+    given["metadata"]["annotations"] = {"volcano.sh/task-spec": "job"}
+    given["metadata"]["ownerReferences"][1]["name"] = "j-a-1"
+    seen = read_pod(given)
+    assert (seen.job_id, seen.task, seen.index) == ("a-1", "job", 12)
+    for name, kind in (("a-1", "Job"), ("j-a-1", "ReplicaSet"), (None, "Job")):
+        given["metadata"]["ownerReferences"][1] |= {"name": name, "kind": kind}
+        assert read_pod(given).job_id == ""
+
+
+def test_the_queue_of_a_volcano_job_is_the_one_that_it_has() -> None:
+    given = {"metadata": {"name": "j-1", "namespace": "n", "uid": "u"}, "spec": {"queue": "team"}}
+    assert read_job(given).queue == "team"
+    assert read_job(given | {"spec": None}).queue == ""
+
+
 def test_containers_that_others_put_beside_the_jobs_are_told_apart() -> None:
     seen = read_pod(pod(containerStatuses=container(terminated={"exitCode": 0})))
     assert (seen.others_running, seen.other_failed) == (("other",), None)

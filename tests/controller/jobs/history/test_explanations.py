@@ -13,7 +13,7 @@ from controller.jobs.history.explanations import (
     same_but_for_numbers,
 )
 from controller.volcano.observed import ObservedPod, read_pod
-from controller.volcano.reasons.waiting import Explanation
+from controller.volcano.reasons.waiting import NOT_TAKEN_UP, QUEUED, Explanation
 from tests.controller.samples import UID, make_observed
 from tests.controller.volcano.reasons.test_causes import NOT_FOUND
 
@@ -149,3 +149,10 @@ def test_messages_of_which_only_numbers_changed_are_the_same(
     one: str | None, other: str | None, same: bool
 ) -> None:
     assert same_but_for_numbers(one, other) is same
+
+
+def test_a_volcano_job_that_has_a_phase_was_taken_up() -> None:
+    kept = {"uid": UID, "reason": NOT_TAKEN_UP.reason, "message": NOT_TAKEN_UP.message,
+            "details": dict(NOT_TAKEN_UP.details)}  # fmt: skip
+    assert explain_waiting(make_observed(""), (), kept) == NOT_TAKEN_UP
+    assert explain_waiting(make_observed("Pending"), (), kept) == QUEUED
