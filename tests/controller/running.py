@@ -45,7 +45,7 @@ async def eventually(
         waited = time.monotonic() - began
         assert waited < seconds, what or "it did not happen"
         # To look costs both sides; what takes long is not looked for that often.
-        await asyncio.sleep(0.05 if waited < 2 else 0.1)
+        await asyncio.sleep(min(max(waited / 20, 0.05), 0.2))
 
 
 class Controller:

@@ -17,7 +17,10 @@ from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
 
 _LOG: Final = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 256 * 1024
-_LOOK_SECONDS: Final = 0.05
+# The longer nothing has changed, the less often it is looked: what listens after two seconds is
+# reached a tenth of a second later.
+_LEAST_LOOK_SECONDS: Final = 0.05
+_MOST_LOOK_SECONDS: Final = 0.2
 
 
 class Relay:
@@ -34,10 +37,16 @@ class Relay:
         """Follow the Pod's listening sockets until cancelled; then nothing listens any more."""
         if not self._sandbox.isolated:
             return  # without a network of its own it listens at every loopback address itself
+        now = asyncio.get_running_loop().time
+        changed, before = now(), set[int]()
         try:
             while True:
-                await self._follow(self._sandbox.listening_ports(self._address))
-                await asyncio.sleep(_LOOK_SECONDS)
+                ports = self._sandbox.listening_ports(self._address)
+                if ports != before:
+                    changed, before = now(), ports
+                await self._follow(ports)
+                pause = max(_LEAST_LOOK_SECONDS, (now() - changed) / 20)
+                await asyncio.sleep(min(pause, _MOST_LOOK_SECONDS))
         finally:
             for listener in self._listeners.values():
                 listener.close()
