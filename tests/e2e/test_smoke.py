@@ -64,7 +64,15 @@ async def test_the_smoke_run_uses_all_three_apps_within_a_minute(own_folder: Pat
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        # Handled as SIGINT is.
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        signal.SIGKILL,
+    ],
+)
 async def test_nothing_is_left_when_the_demo_ends(number: signal.Signals, own_folder: Path) -> None:
     demo = await start_demo(own_folder)
     assert demo.stdout is not None

@@ -52,15 +52,15 @@ from tests.controller.running import eventually
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(480)]
 AT_ONCE = 6
 SAMPLES = {
-    "ends": 8,
-    "asked": 6,
-    "regretted": 6,
-    "expires": 4,
-    "suspended": 3,
-    "retried": 4,
-    "tools": 4,
-    "dropped": 4,
-    "chain": 4,
+    "ends": 4,
+    "asked": 3,
+    "regretted": 3,
+    "expires": 2,
+    "suspended": 2,
+    "retried": 2,
+    "tools": 2,
+    "dropped": 2,
+    "chain": 2,
 }
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 
