@@ -74,7 +74,8 @@ class JobDefaults:
     record. ``resync_per_second`` is how many jobs are looked at though nothing has changed, None
     for as many as a share of the time allows. ``fair_share`` is None where all owners share
     ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the ledger,
-    ``eviction_retries`` how often a job that was evicted is submitted again. With
+    ``eviction_retries`` how often a job that was evicted is submitted again,
+    ``sidecar_seconds`` how long containers of others may go on after a job's programs. With
     ``rank_services`` each rank that people reach has an address that is the job's own. ``images``
     None lets jobs use any.
     """
@@ -94,6 +95,7 @@ class JobDefaults:
     resync_per_second: int | None
     usage_period_seconds: float
     eviction_retries: int
+    sidecar_seconds: float
     gateway_namespace: str
     gateway_labels: tuple[tuple[str, str], ...]
     gateway_networks: tuple[Network, ...]
@@ -338,6 +340,7 @@ def _job_defaults(environment: Environment) -> JobDefaults:
             "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS", _period, float(15 * 60)
         ),
         eviction_retries=read("FUMAROLE_CONTROLLER_EVICTION_RETRIES", count(0, 1000), 3),
+        sidecar_seconds=read("FUMAROLE_CONTROLLER_SIDECAR_SECONDS", seconds, 60.0),
         gateway_namespace=read("FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE", _label, "fumarole-system"),
         gateway_labels=read(
             "FUMAROLE_CONTROLLER_GATEWAY_LABELS",

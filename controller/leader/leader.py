@@ -344,6 +344,7 @@ def _make_reconciler(
         leader.informer,
         core.pipeline,
         evictions_allowed=jobs.eviction_retries,
+        sidecar_seconds=jobs.sidecar_seconds,
         rank_services=jobs.rank_services,
         is_busy=calls.is_busy,
         hide_secrets=records.hide_secrets,

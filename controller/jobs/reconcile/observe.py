@@ -50,6 +50,7 @@ class Observer:
         store: What was asked for, and what was done.
         pipeline: Says when a hook is done.
         evictions_allowed: How often a job that was evicted is submitted again.
+        sidecar_seconds: How long containers of others may go on after a job's programs.
         rank_services: Whether ranks have Services, which the cache shows.
         is_busy: Says whether hooks of a job run now.
         hide_secrets: Returns a pod of the job without the job's secrets in what it says.
@@ -63,6 +64,7 @@ class Observer:
         pipeline: Pipeline,
         *,
         evictions_allowed: int = 0,
+        sidecar_seconds: float = 60.0,
         rank_services: bool = False,
         is_busy: Callable[[str], bool] = lambda _: False,
         hide_secrets: Callable[[JobRecord, ObservedPod], ObservedPod] = lambda _, pod: pod,
@@ -77,6 +79,7 @@ class Observer:
         self._informer = informer
         self._pipeline = pipeline
         self._evictions_allowed = evictions_allowed
+        self._sidecar_seconds = sidecar_seconds
         self._rank_services = rank_services
 
     async def observe(self, job_id: str) -> ObservedState | None:
@@ -134,6 +137,7 @@ class Observer:
             cleaned=self._is_done("cleanup", hooks),
             held=held,
             evictions_allowed=self._evictions_allowed,
+            sidecar_seconds=self._sidecar_seconds,
             blind=not self._informer.follows_pods,
             gone=gone,
             paused=paused,

@@ -28,7 +28,8 @@ class ObservedState:
     ``hooks`` are how plugins' hooks stand, where that matters;
     ``started``, ``completed`` and ``cleaned``, which have run to their end. ``held`` says
     why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
-    submitted again. ``blind`` says that pods cannot be followed now: what is seen of them is old.
+    submitted again, ``sidecar_seconds`` how long containers of others may go on after its programs.
+    ``blind`` says that pods cannot be followed now: what is seen of them is old.
     ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
     tried again later. ``again_in`` is after how many seconds something is to be done though nothing
     changes. ``gone`` are the uids of VolcanoJobs that are known to be gone, or on their way;
@@ -54,6 +55,7 @@ class ObservedState:
     hooks: Mapping[str, HookState] = field(default_factory=dict)
     held: str | None = None
     evictions_allowed: int = 0
+    sidecar_seconds: float = 60.0
     lost: bool = False
     blind: bool = False
     gone: frozenset[str] = frozenset()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.retries import policies_of, triggered
@@ -23,9 +22,6 @@ from controller.jobs.spec.model import Job
 from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
-
-LEFT_SECONDS: Final = 60.0
-"""How long such containers may go on: they may have to pass on what the program wrote last."""
 
 
 def left_running(seen: ObservedState, job: ObservedJob) -> list[ObservedPod]:
@@ -44,7 +40,8 @@ def after_the_programs(seen: ObservedState, job: ObservedJob) -> ConfirmPods | R
     left = left_running(seen, job)
     if not left or seen.blind:
         return None
-    due = {pod.uid: seen.runs[pod.uid].seen_at + LEFT_SECONDS for pod in left}
+    # They may have to pass on what the program wrote last.
+    due = {pod.uid: seen.runs[pod.uid].seen_at + seen.sidecar_seconds for pod in left}
     later = [at for at in due.values() if at > seen.now]
     if len(later) == len(due):
         return Rest(min(later))

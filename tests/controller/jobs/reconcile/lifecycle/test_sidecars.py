@@ -8,7 +8,6 @@ import pytest
 
 from controller.jobs.history.states import State
 from controller.jobs.reconcile.lifecycle.next_step import decide
-from controller.jobs.reconcile.lifecycle.sidecars import LEFT_SECONDS
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
     ConfirmPods,
@@ -24,6 +23,7 @@ from tests.controller.jobs.reconcile.lifecycle.records import KEPT
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
 
 SEEN_AT = 9.0
+LEFT_SECONDS = 20.0
 DUE_AT = SEEN_AT + LEFT_SECONDS
 SAID = "its containers istio-proxy went on after its program, and were ended"
 
@@ -42,7 +42,8 @@ def job(**fields: Any) -> JobRecord:
 
 
 def step_of(record: JobRecord, *pods: ObservedPod, now: float = DUE_AT) -> Step:
-    return decide(make_seen(record, make_observed(), *pods, now=now))
+    seen = make_seen(record, make_observed(), *pods, now=now, sidecar_seconds=LEFT_SECONDS)
+    return decide(seen)
 
 
 def test_a_job_whose_program_has_ended_is_over_after_a_while() -> None:
