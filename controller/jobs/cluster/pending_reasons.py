@@ -19,7 +19,7 @@ from controller.jobs.history.job_record import JobRecords
 from controller.jobs.spec.problems import JobRejected
 from controller.kube.capacity import NODES_READ
 from controller.kube.client import Kube, Object, Objects
-from controller.kube.errors import Forbidden, KubeError, NotFound
+from controller.kube.errors import Forbidden, KubeError, NotFound, NotServed
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
 from controller.plain import plain_text
 from controller.store.errors import StoreUnavailable
@@ -231,6 +231,8 @@ class PendingReasons:
             return None
         try:
             queue = await self._kube.get(QUEUES, record.queue)
+        except NotServed:
+            return None
         except NotFound:
             details = {"cause": "queue_missing", "queue": record.queue}
             return Explanation("queued", f"there is no queue {record.queue}", details)

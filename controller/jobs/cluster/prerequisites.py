@@ -20,7 +20,14 @@ from controller.jobs.cluster.job_objects import NameTaken
 from controller.jobs.cluster.verdicts import may_be_there, verdict_on
 from controller.jobs.pipeline.builder import SharedObject
 from controller.kube.client import Kube, Object
-from controller.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
+from controller.kube.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    NotServed,
+)
 from controller.kube.kinds import (
     NAMESPACES,
     NETWORK_POLICIES,
@@ -238,6 +245,8 @@ class Prerequisites:
             return f"the namespace {namespace} is being prepared"
         try:
             problem = problem or await self._queue(queue)
+        except NotServed:
+            return "the cluster does not serve Volcano's queues now"
         except NotFound:
             self._made_until.pop(made, None)
             return f"there is no queue {queue}"
