@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.mutants.mutations import Mutant
+from tests.mutants.mutations import Module, Mutant
 from tests.mutants.worker import Tried
 
 HERE: Final = Path(__file__).resolve().parent
@@ -35,6 +35,8 @@ of mutants that they notice. `make mutants` measures it and writes this page.
 - *Timed out* counts as noticed: the tests took more than three times as long, and 15 seconds.
 - Not mutated are docstrings, log lines, annotations, decorators, imports, and sentences in errors.
 - A survivor stays in the score, also where its reason says that nobody can see the difference.
+- *167 (190 now)*: the module has changed since it was measured, or was joined from several. Its
+  other figures are those of then.
 
 """
 
@@ -84,18 +86,26 @@ def stale(file: str, mutants: Iterable[Mutant]) -> list[str]:
 
 def write_page(files: Iterable[str]) -> None:
     """Write the page from what is known of *files*."""
-    found = known()
-    PAGE.write_text(render({file: found[file] for file in files if file in found}, reasons()))
+    measured = known()
+    found = {file: measured[file] for file in files if file in measured}
+    sources = {file: (ROOT / file).read_text() for file in found}
+    now = {file: len(Module(file, file, source).mutants()) for file, source in sources.items()}
+    PAGE.write_text(render(found, reasons(), now))
 
 
-def render(found: Mapping[str, Found], why: Mapping[tuple[str, ...], str]) -> str:
-    """Return the page: a table of scores, then each module's survivors."""
+def render(
+    found: Mapping[str, Found], why: Mapping[tuple[str, ...], str], now: Mapping[str, int]
+) -> str:
+    """Return the page: a table of scores, then each module's survivors.
+
+    *now* is how many mutants each module has today.
+    """
     rows = [
         "| Module | Mutants | Tried | Timed out | Survived | Score |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    rows += [_row(f"`{file}`", one) for file, one in found.items()]
-    rows.append(_row("All", _sum(found.values())))
+    rows += [_row(f"`{file}`", one, now[file]) for file, one in found.items()]
+    rows.append(_row("All", _sum(found.values()), sum(now.values())))
     parts = [_HEAD + "\n".join(rows) + "\n"]
     parts += [_survivors(file, one["survivors"], why) for file, one in found.items()]
     return "\n".join(part for part in parts if part)
@@ -108,10 +118,11 @@ def _sum(found: Iterable[Found]) -> Found:
     return together
 
 
-def _row(name: str, one: Found) -> str:
+def _row(name: str, one: Found, now: int) -> str:
     survived = len(one["survivors"])
+    mutants = f"{one['mutants']:,}" + (f" ({now:,} now)" if now != one["mutants"] else "")
     return (
-        f"| {name} | {one['mutants']:,} | {one['tried']:,} | {one['timed out']} | {survived} "
+        f"| {name} | {mutants} | {one['tried']:,} | {one['timed out']} | {survived} "
         f"| {score(one):.1f} % |"
     )
 

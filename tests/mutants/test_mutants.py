@@ -67,8 +67,10 @@ def test_every_module_and_its_tests_are_there() -> None:
 def test_the_page_says_why_a_mutant_survived() -> None:
     one, other = Module("a.py", "a.py", "x = 1\ny = 2\n").mutants()
     tried = [Tried(one, "passed", 3), Tried(other, "failed", 3)]
-    page = render({"a.py": summary(2, tried)}, {one.key: "Nobody reads it."})
+    found = {"a.py": summary(2, tried), "b.py": summary(2, [])}
+    page = render(found, {one.key: "Nobody reads it."}, {"a.py": 2, "b.py": 3})
     assert "| `a.py` | 2 | 2 | 0 | 1 | 50.0 % |" in page
+    assert "| `b.py` | 2 (3 now) | 0 | 0 | 0 | 0.0 % |" in page
     assert "| module | constant | `1 -> 2` | Nobody reads it. |" in page
 
 

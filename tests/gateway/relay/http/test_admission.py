@@ -391,3 +391,18 @@ async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
         assert await browser.gone() == b""
         assert not r.connections
     assert "a background task failed" in caplog.text
+
+
+async def test_another_method_with_the_same_fields_is_judged_anew() -> None:
+    elsewhere = (
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Mode: navigate",
+        "Sec-Fetch-Dest: document",
+    )
+    async with rig() as r:
+        browser, app, _ = await r.joined(request("/", *elsewhere))
+        app.send(answer())
+        await browser.answer()
+        browser.send(request("/", *elsewhere, method="DELETE"))
+        assert status_of((await browser.answer())[0]) == 403
+        assert await app.silent()
