@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -49,6 +50,7 @@ def test_a_group_is_measured_with_its_children() -> None:
     try:
         while cpu_seconds(child.pid) < 0.2:
             assert child.poll() is None
+            time.sleep(0.01)
         assert private_bytes(child.pid) > 1 << 20
         assert descriptors(child.pid) >= 6
     finally:

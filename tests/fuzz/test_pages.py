@@ -13,7 +13,7 @@ from tests.fuzz.pages import PAGE_TARGETS, Pages, page_targets
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(600)]
 
-COUNTS = dict(zip(PAGE_TARGETS, (30, 20, 10, 10), strict=True))
+COUNTS = dict(zip(PAGE_TARGETS, (15, 10, 5, 5), strict=True))
 """In `make test`; `make fuzz` goes on for as long as it is told to."""
 
 
