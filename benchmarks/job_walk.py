@@ -58,6 +58,7 @@ async def job_walks() -> dict[str, Walk]:
                 pipeline=make_pipeline(instance="walk"),
                 term=term,
                 instance="walk",
+                checked=False,
             )
             ready = Prerequisites(kube, instance="walk", clock=time.monotonic)
             await eventually(lambda: _is_ready(ready))

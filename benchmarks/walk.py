@@ -2,8 +2,9 @@
 
 One GET, and one WebSocket upgrade, go through the data path of :mod:`benchmarks.hot_path`. Counted
 are the files of the product that take part, and how often the walk changes from one to another,
-calls and returns alike. ``--files`` prints them in the order in which they are entered. ``--job``
-walks along a job's life in the controller instead (see :mod:`benchmarks.job_walk`).
+calls and returns alike. ``--files`` prints them in the order in which they are entered, ``--pairs``
+between which functions of which files it changes most. ``--job`` walks along a job's life in the
+controller instead (see :mod:`benchmarks.job_walk`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import uvloop
@@ -36,7 +38,9 @@ class Walk:
     changes: int = 0
     calls: int = 0
     queries: int = 0
-    _at: str = ""
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often the walk changes between two functions, each with its file."""
+    _at: CodeType | None = None
 
     @contextmanager
     def walking(self) -> Iterator[None]:
@@ -53,15 +57,25 @@ class Walk:
             frame = frame.f_back
         elif event != "call":
             return
-        name = frame.f_code.co_filename if frame is not None else ""
-        if name == self._at or not name.startswith(self._within):
+        if frame is None or not frame.f_code.co_filename.startswith(self._within):
             return
-        self.changes += self._at != ""
-        self._at = name
-        self.files[str(Path(name).relative_to(ROOT))] = None
+        before, self._at = self._at, frame.f_code
+        if before is None or before.co_filename != self._at.co_filename:
+            self.files[_file_of(self._at)] = None
+            self._note_change(before, self._at)
+
+    def _note_change(self, before: CodeType | None, now: CodeType) -> None:
+        if before is not None:
+            self.changes += 1
+            one, other = sorted(f"{_file_of(code)} {code.co_qualname}" for code in (before, now))
+            self.pairs[one, other] += 1
 
     def __post_init__(self) -> None:
         self._within = tuple(f"{ROOT / package}/" for package in self.product)
+
+
+def _file_of(code: CodeType) -> str:
+    return str(Path(code.co_filename).relative_to(ROOT))
 
 
 async def walk_of(work: Callable[[], Awaitable[None]]) -> Walk:
@@ -103,6 +117,7 @@ def main() -> int:
     """Walk, and print."""
     parser = argparse.ArgumentParser(prog="walk", description=__doc__)
     parser.add_argument("--files", action="store_true", help="print the files, too")
+    parser.add_argument("--pairs", type=int, default=0, metavar="N", help="print the N first pairs")
     parser.add_argument("--job", action="store_true", help="walk along a job's life")
     asked = parser.parse_args()
     for name, walk in uvloop.run(_walks_of_a_job() if asked.job else walks()).items():
@@ -111,6 +126,8 @@ def main() -> int:
         print(f" in {walk.calls} calls of reconcile" if walk.calls else "")
         for file in walk.files if asked.files else ():
             print(f"  {file}")
+        for (one, other), changes in walk.pairs.most_common(asked.pairs):
+            print(f"  {changes:5} {one} <-> {other}")
     return 0
 
 
