@@ -213,6 +213,9 @@ class Store:
         """Close all connections."""
         await self._engine.dispose()
 
+    def _connection(self) -> AsyncConnection:
+        return sqlite_driver.InLoopConnection(self._engine) if self._sqlite else self._engine.connect()
+
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
         """Give a transaction that sees one state of the store and must not write.
@@ -221,9 +224,12 @@ class Store:
             StoreUnavailable: If the database does not answer.
         """
         with _translated():
+            if self._sqlite:
+                async with sqlite_driver.reading(self._engine) as transaction:
+                    yield transaction
+                return
             async with self._engine.connect() as connection:
-                if not self._sqlite:
-                    await connection.execution_options(**_ONE_STATE)
+                await connection.execution_options(**_ONE_STATE)
                 async with connection.begin():
                     yield connection
 
@@ -236,7 +242,7 @@ class Store:
         """
         updates: list[bool] = []
         with self._noting_what_lacks(), _translated():
-            async with self._one_writer(), self._engine.connect() as connection:
+            async with self._one_writer(), self._connection() as connection:
                 await connection.execution_options(
                     fumarole_writes=True, fumarole_writer=self.name, fumarole_updates=updates
                 )
@@ -434,7 +440,7 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
         **options,
     )
     if parsed.get_backend_name() == "sqlite":
-        sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        sqlite_driver.begin_where_told(engine)
     else:
         sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
     return engine
@@ -456,12 +462,6 @@ def _read_json(text: str) -> Any:
         return json.loads(text)  # it takes more, and takes its time: NaN, half of a surrogate pair
     except (ValueError, RecursionError):
         return None
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("fumarole_writes", False)
-    raw: Any = connection.connection.dbapi_connection
-    raw.begin(writes=writes)
 
 
 async def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import sqlalchemy as sa
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, CursorResult
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, Pool
 from sqlalchemy.util import await_only
 
@@ -28,13 +31,6 @@ _PRIMARY_CODE: Final = 0xFF
 """Of SQLite's codes: the rest says why (https://sqlite.org/rescode.html)."""
 
 
-class Cursor(sqlite3.Cursor):
-    """A cursor as SQLAlchemy's asyncio extension wants it."""
-
-    async def _async_soft_close(self) -> None:
-        return  # rows are read from it as they are asked for
-
-
 class Connection(sqlite3.Connection):
     """A connection of SQLAlchemy's asyncio extension; all but waiting is done at once."""
 
@@ -42,12 +38,6 @@ class Connection(sqlite3.Connection):
     """Whose thread waits for locks and the disk."""
 
     _writes = False
-
-    def cursor(self, *_: Any) -> Any:
-        """Return a cursor, which each statement needs."""
-        # SQLAlchemy refuses a driver that never awaits: it takes it for one that blocks by mistake.
-        await_only(_nothing())
-        return super().cursor(Cursor)
 
     def begin(self, *, writes: bool) -> None:
         """Begin a transaction, as the only writer if it *writes*."""
@@ -85,6 +75,48 @@ class Connection(sqlite3.Connection):
         """Undo the transaction, if there is one."""
         self._writes = False
         super().rollback()
+
+
+class InLoopConnection(AsyncConnection):
+    """A connection whose statements are carried out at once: none of them waits for anything."""
+
+    async def execute(
+        self,
+        statement: Any,
+        parameters: Any = None,
+        *,
+        execution_options: Any = None,
+    ) -> CursorResult[Any]:
+        """Return what *statement* gives."""
+        return _begun(self).execute(statement, parameters, execution_options=execution_options)
+
+    async def __aexit__(self, *_: object) -> None:
+        # SQLAlchemy's own does it in a task, lest it be cancelled: here nothing waits meanwhile.
+        await self.close()
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Give a transaction that does not write."""
+    async with InLoopConnection(engine) as connection:
+        with _begun(connection).begin():
+            yield connection
+
+
+def _begun(connection: AsyncConnection) -> sa.Connection:
+    if connection.sync_connection is None:
+        raise sa.exc.InvalidRequestError("the connection is not open")
+    return connection.sync_connection
+
+
+def begin_where_told(engine: AsyncEngine) -> None:
+    """Have each transaction of *engine* begin as what it is: a reader's, or the only writer's."""
+    sa.event.listen(engine.sync_engine, "begin", _begin)
+
+
+def _begin(connection: sa.Connection) -> None:
+    raw: Any = connection.connection.dbapi_connection
+    raw.begin(writes=connection.get_execution_options().get("fumarole_writes", False))
 
 
 class InLoopDialect(SQLiteDialect_pysqlite):
@@ -132,10 +164,6 @@ def _prepare(connection: sqlite3.Connection) -> None:
         "foreign_keys=ON",
     ):
         connection.execute(f"PRAGMA {pragma}").close()
-
-
-async def _nothing() -> None:
-    return
 
 
 async def _in_thread(executor: Executor | None, call: Callable[[], object]) -> None:

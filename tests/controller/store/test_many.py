@@ -57,7 +57,9 @@ async def scans(transaction: Transaction, statements: list[tuple[str, Any]]) -> 
     """Return how SQLite would carry out the statements, of which each table whole."""
     plans: list[str] = []
     for statement, values in list(statements):
-        plan = await transaction.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        plan = await transaction.run_sync(
+            sa.Connection.exec_driver_sql, f"EXPLAIN QUERY PLAN {statement}", values
+        )
         plans += [row.detail for row in plan if row.detail.startswith("SCAN")]
     return plans
 

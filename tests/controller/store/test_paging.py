@@ -204,7 +204,9 @@ async def statements(store: Store) -> list[tuple[str, Any]]:
 async def plan_of(transaction: Transaction, statement: str, values: Any, *, index: str) -> str:
     """Return how the statement is carried out; PostgreSQL may only use *index*, and keys."""
     if transaction.dialect.name == "sqlite":
-        plan = await transaction.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        plan = await transaction.run_sync(
+            sa.Connection.exec_driver_sql, f"EXPLAIN QUERY PLAN {statement}", values
+        )
         return "\n".join(row.detail for row in plan)
     # Of a few rows it reads all, by whichever way: here it is seen that there is the right one.
     async with transaction.begin_nested() as tried:
