@@ -214,7 +214,9 @@ class Store:
         await self._engine.dispose()
 
     def _connection(self) -> AsyncConnection:
-        return sqlite_driver.InLoopConnection(self._engine) if self._sqlite else self._engine.connect()
+        return (
+            sqlite_driver.InLoopConnection(self._engine) if self._sqlite else self._engine.connect()
+        )
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
@@ -238,6 +238,21 @@ PODS_READ: Final = KindReader(PODS, fields.Pod, read_pod)
 SERVICES_READ: Final = KindReader(SERVICES, fields.Service, read_service)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectsOfJob:
+    """What the cluster shows of one job at one moment.
+
+    ``job`` is its VolcanoJob; what ``departed`` and ``left`` was seen to leave: pods, and
+    VolcanoJobs. ``blind`` says that pods cannot be followed now: these are old.
+    """
+
+    job: ObservedJob | None
+    pods: tuple[ObservedPod, ...]
+    departed: tuple[ObservedPod, ...]
+    left: tuple[ObservedJob, ...]
+    blind: bool
+
+
 class _Followed:
     """How a kind is followed: whether it was read whole once, and by which connection."""
 
@@ -329,6 +344,16 @@ class InformerCache:
         """Return the VolcanoJob of the job; one of another name that claims to be it is not."""
         found = self.jobs.get(namespace, volcano_job_name(job_id))
         return found if found is not None and found.job_id == job_id else None
+
+    def objects_of(self, namespace: str, job_id: str) -> ObjectsOfJob:
+        """Return what is shown of the job, all of the same moment."""
+        return ObjectsOfJob(
+            job=self.job(namespace, job_id),
+            pods=self.pods.of_job(job_id),
+            departed=self.pods.departed_of(job_id),
+            left=self.jobs.departed_of(job_id),
+            blind=not self.follows_pods,
+        )
 
     def may_have_job(self, job_id: str) -> bool:
         """Say whether there is a VolcanoJob of the job, or may be as far as is known."""

@@ -9,8 +9,8 @@ understood would be left out. The next version that can read it goes on with it.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError
@@ -124,22 +124,13 @@ class JobRecords:
         self._vault = vault
         self.clock = clock
 
-    @asynccontextmanager
-    async def lead(self) -> AsyncIterator[Transaction]:
-        """Give a writing transaction of the leader.
+    def lead(self) -> AbstractAsyncContextManager[Transaction]:
+        """Give a writing transaction of the leader, as :meth:`Store.lead` does."""
+        return self._store.lead(self._term)
 
-        Raises:
-            LeadershipLost: If another one leads; nothing was written.
-            StoreUnavailable: If the database does not answer; nothing was written.
-        """
-        async with self._store.lead(self._term) as transaction:
-            yield transaction
-
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[Transaction]:
+    def read(self) -> AbstractAsyncContextManager[Transaction]:
         """Give a reading transaction."""
-        async with self._store.read() as transaction:
-            yield transaction
+        return self._store.read()
 
     async def move(
         self, transaction: Transaction, record: JobRecord, **values: Any

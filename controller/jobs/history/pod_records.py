@@ -27,6 +27,13 @@ def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
     return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
 
 
+def own_pods(
+    pods: Iterable[ObservedPod], uid: str | None, runs: Collection[str]
+) -> list[ObservedPod]:
+    """Return those of *pods* that :func:`is_of` says are the VolcanoJob's."""
+    return [pod for pod in pods if is_of(pod, uid, runs)]
+
+
 def pod_at(
     rank: int, *, job: Job, record: JobRecord, pods: Iterable[ObservedPod]
 ) -> ObservedPod | None:

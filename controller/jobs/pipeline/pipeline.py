@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -41,6 +41,7 @@ from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.store.jobs.progress.attempts import Hook, record_hooks, set_due
 from controller.store.jobs.progress.hook_runs import (
     HookFailure,
+    HookState,
     drop_hook_failure,
     record_hook_failure,
 )
@@ -226,13 +227,23 @@ class Pipeline:
             },
         )
 
-    def is_done(self, hook: Hook, done: Iterable[str]) -> bool:
-        """Say whether a hook that these plugins have done, or given up, is done by all."""
-        return self._with[hook] <= frozenset(done)
+    def done_hooks(self, hooks: Mapping[str, HookState]) -> frozenset[Hook]:
+        """Return which hooks all of these plugins that have them have done, or given up."""
+        return frozenset(
+            hook
+            for hook, plugins in self._with.items()
+            if not plugins or (hook in hooks and plugins <= hooks[hook].settled)
+        )
 
-    def with_hook(self, hook: Hook) -> Collection[str]:
-        """Return the plugins that do something in that hook: most do nothing in most."""
-        return self._with[hook]
+    def next_calls(self, hooks: Mapping[str, HookState]) -> dict[Hook, float]:
+        """Return of the hooks that have failed when each is to be called next, in unix seconds."""
+        return {
+            hook: at
+            for hook, plugins in self._with.items()
+            if hook in hooks
+            and hooks[hook].failed
+            and (at := hooks[hook].next_at(plugins)) is not None
+        }
 
     async def run(
         self,

@@ -18,7 +18,7 @@ from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance
 from controller.store.jobs.between_jobs.connections import (
-    Predecessor,
+    NOBODY,
     basis_of,
     callers_of,
     predecessors_of,
@@ -28,6 +28,7 @@ from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     Hook,
     PodRecord,
+    all_settled,
     attempts_of,
     companions_of,
     pod_records_of,
@@ -39,7 +40,6 @@ from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.phases import Progress, progress_of
 
-_NOTHING: Final = HookState()
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 
 
@@ -97,53 +97,59 @@ class Observer:
                 self._readable.pop(job_id, None)
                 self._parked_jobs.discard(job_id)
                 return None
-            pods, departed = self._pods(job_id)
+            shown = self._informer.objects_of(record.namespace, job_id)
             # Only what can matter: most looks are at jobs that wait, or that are over.
-            acts = record.uid is not None and not record.is_final
+            is_final = record.is_final
+            waits = record.uid is None and not is_final
+            acts = record.uid is not None and not is_final
             undecided = acts and record.outcome is None
             companions = await companions_of(transaction, job_id) if undecided else []
-            runs = await self._runs(transaction, record, bool(acts or pods or departed))
+            runs = await self._runs(transaction, record, acts or shown.pods or shown.departed)
             has_basis = any(one.basis is not None for one in companions)
             callers = await callers_of(transaction, job_id) if has_basis else []
             timers = await timers_of(transaction, job_id) if acts and has_delayed(record) else {}
-            job = self._informer.job(record.namespace, job_id)
-            knows_hooks = _hooks_may_matter(record, job)
+            knows_hooks = not is_final and _hooks_may_matter(record, shown.job)
             hooks = await hooks_of(transaction, job_id, record.attempt) if knows_hooks else {}
-            held = await self._held(transaction, record)
-            gone = await self._gone(transaction, record, pods)
-            predecessors = await self._predecessors(transaction, record)
-            due_tools, ending_runs = await self._tools(transaction, record)
-            unwanted = await self._unwanted(transaction, record)
-        paused, again_in = self._paused(hooks, busy=busy)
-        parked = self._parked(record)
-        left = (record.expires_at or 0.0) - self._clock()
-        overdue = record.expires_at is not None and left <= 0
-        if parked is not None and record.expires_at is not None and not overdue:
+            held = (await read_maintenance(transaction)).why_held if waits else None
+            gone = await self._gone(transaction, record, shown.pods)
+            follows = waits and "after" in (record.spec or ())
+            predecessors = await predecessors_of(transaction, job_id) if follows else ()
+            due_tools, ending_runs = await self._tools(transaction, record, shown.pods)
+            may_be_unwanted = not is_final and record.tool is not None
+            unwanted = await self._unwanted(transaction, record) if may_be_unwanted else None
+        now, done = self._clock(), self._pipeline.done_hooks(hooks)
+        paused, again_in = self._paused(hooks, now, busy=busy)
+        parked, expires_at = self._parked(record, is_final=is_final), record.expires_at
+        overdue = expires_at is not None and expires_at <= now
+        if parked is not None and expires_at is not None and not overdue:
+            left = expires_at - now
             again_in = min(left, again_in if again_in is not None else left)
+        exposed = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
         return ObservedState(
             record=record,
-            job=job,
-            pods=self._to_be_told(record, pods),
-            departed=self._to_be_told(record, self._not_written_down(record, departed, runs)),
-            last=self._last(record),
+            job=shown.job,
+            pods=self._to_be_told(record, shown.pods),
+            departed=self._to_be_told(
+                record, self._not_written_down(record, shown.departed, runs, is_final=is_final)
+            ),
+            last=self._last(record, shown.left, matters=undecided),
             runs=runs,
-            exposed=all(one.is_settled(record.uid, basis_of(callers)) for one in companions)
-            and self._has_its_services(record, companions),
+            exposed=exposed and (not acts or self._has_its_services(record, companions)),
             lost=self._has_lost(record, companions),
             hooks=hooks,
             knows_hooks=knows_hooks,
-            started=self._is_done("start", hooks),
-            completed=self._is_done("complete", hooks),
-            cleaned=self._is_done("cleanup", hooks),
+            started="start" in done,
+            completed="complete" in done,
+            cleaned="cleanup" in done,
             held=held,
             evictions_allowed=self._evictions_allowed,
             sidecar_seconds=self._sidecar_seconds,
-            blind=not self._informer.follows_pods,
+            blind=shown.blind,
             gone=gone,
             paused=paused,
             again_in=again_in,
             timers=timers,
-            now=self._clock(),
+            now=now,
             parked=parked,
             overdue=overdue,
             predecessors=predecessors,
@@ -157,9 +163,9 @@ class Observer:
         """How many jobs that are not over this version cannot go on with."""
         return len(self._parked_jobs)
 
-    def _parked(self, record: JobRecord) -> str | None:
+    def _parked(self, record: JobRecord, *, is_final: bool) -> str | None:
         """Return why this version cannot go on with the job; what it says never changes."""
-        if record.is_final:
+        if is_final:
             self._readable.pop(record.id, None)
             self._parked_jobs.discard(record.id)
             return None
@@ -174,31 +180,20 @@ class Observer:
         return why
 
     def _paused(
-        self, hooks: Mapping[str, HookState], *, busy: bool
+        self, hooks: Mapping[str, HookState], now: float, *, busy: bool
     ) -> tuple[frozenset[Hook], float | None]:
         """Return which hooks are not to be called now, and in how many seconds one is."""
         if busy:
             return frozenset(_HOOKS), None
-        now = self._clock()
-        later = {
-            hook: at - now
-            for hook in _HOOKS
-            if hook in hooks
-            and (at := hooks[hook].next_at(self._pipeline.with_hook(hook))) is not None
-            and at > now
-        }
+        calls = self._pipeline.next_calls(hooks)
+        later = {hook: at - now for hook, at in calls.items() if at > now}
         return frozenset(later), min(later.values(), default=None)
-
-    def _is_done(self, hook: Hook, hooks: Mapping[str, HookState]) -> bool:
-        return self._pipeline.is_done(hook, hooks.get(hook, _NOTHING).settled)
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         """Say whether its ranks have Services exactly if they are to, as they do since it began.
 
         They do not where the setting was changed meanwhile, or the job was adopted.
         """
-        if record.uid is None or record.is_final:
-            return True
         made = {one.name for one in _rank_services(record, companions)}
         if not self._rank_services:
             return not made
@@ -219,21 +214,20 @@ class Observer:
     ) -> tuple[ObservedPod, ...]:
         return tuple(self._hide_secrets(record, pod) for pod in pods)
 
-    def _pods(self, job_id: str) -> tuple[tuple[ObservedPod, ...], tuple[ObservedPod, ...]]:
-        return self._informer.pods.of_job(job_id), self._informer.pods.departed_of(job_id)
-
-    def _last(self, record: JobRecord) -> ObservedJob | None:
+    def _last(
+        self, record: JobRecord, left: Sequence[ObservedJob], *, matters: bool
+    ) -> ObservedJob | None:
         """Return the job's VolcanoJob if it was seen to leave and matters still; else forget it."""
         last = None
-        for job in self._informer.jobs.departed_of(record.id):
-            if job.uid == record.uid and record.outcome is None and not record.is_final:
+        for job in left:
+            if job.uid == record.uid and matters:
                 last = job
             else:
                 self._informer.jobs.forget(job)
         return last
 
     async def _runs(
-        self, transaction: Transaction, record: JobRecord, matter: bool
+        self, transaction: Transaction, record: JobRecord, matter: object
     ) -> Mapping[str, PodRecord]:
         if not matter or record.uid is None:
             return {}
@@ -241,27 +235,15 @@ class Observer:
             run.pod_uid: run for run in await pod_records_of(transaction, record.id, record.attempt)
         }
 
-    async def _held(self, transaction: Transaction, record: JobRecord) -> str | None:
-        if record.uid is not None or record.is_final:
-            return None
-        return (await read_maintenance(transaction)).why_held
-
-    async def _predecessors(
-        self, transaction: Transaction, record: JobRecord
-    ) -> tuple[Predecessor, ...]:
-        if record.uid is not None or record.is_final or "after" not in (record.spec or ()):
-            return ()
-        return await predecessors_of(transaction, record.id)
-
     async def _tools(
-        self, transaction: Transaction, record: JobRecord
+        self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
     ) -> tuple[tuple[DueRun, ...], tuple[str, ...]]:
         """Return the job's tools that are to be run now, and which of their runs are to end."""
         if not record.tools:
             return (), ()
         tools = await tools_of(transaction, record.id)
         runs = await runs_of(transaction, tools)
-        pods, due, ending = self._informer.pods.of_job(record.id), list[DueRun](), list[str]()
+        due, ending = list[DueRun](), list[str]()
         job = read_known(record)
         for tool in tools:
             last = runs.get(tool.run or "")
@@ -274,7 +256,7 @@ class Observer:
 
     async def _unwanted(self, transaction: Transaction, record: JobRecord) -> RequestedEnd | None:
         """Return why the run of a tool, if it is one, is to end."""
-        if record.tool is None or record.is_final or record.desired == "ended":
+        if record.tool is None or record.desired == "ended":
             return None
         job_id, name, rank = (record.tool[field] for field in ("job", "name", "rank"))
         tool = await find_tool(transaction, (job_id, name, rank))
@@ -296,7 +278,12 @@ class Observer:
         return frozenset(gone)
 
     def _not_written_down(
-        self, record: JobRecord, departed: tuple[ObservedPod, ...], runs: Mapping[str, PodRecord]
+        self,
+        record: JobRecord,
+        departed: tuple[ObservedPod, ...],
+        runs: Mapping[str, PodRecord],
+        *,
+        is_final: bool,
     ) -> tuple[ObservedPod, ...]:
         """Return the departed pods whose end is not in the store yet; the others are forgotten."""
         kept = []
@@ -305,7 +292,7 @@ class Observer:
             mine = is_of(pod, record.uid, runs)
             if mine and (run is None or run.ended_at is None):
                 kept.append(pod)
-            elif record.uid is not None or record.is_final:
+            elif record.uid is not None or is_final:
                 # Else whose it is may turn out: a leader can die between making and recording.
                 self._informer.pods.forget(pod)
         return tuple(kept)
@@ -319,8 +306,6 @@ class Observer:
 
 def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:
     """Say whether a step that follows from what is seen may be to run a hook."""
-    if record.is_final:
-        return False
     waits = job is None or progress_of(job.phase) is Progress.WAITING
     return hooks_matter(record) or record.desired == "ended" or not waits
 

@@ -111,6 +111,8 @@ def late_pods(seen: ObservedState) -> tuple[ObservedPod, ...]:
 
     Those of the job's own VolcanoJob are dealt with where that is removed.
     """
+    if not seen.gone:
+        return ()
     gone = seen.gone if seen.record.is_final else seen.gone - {seen.record.uid}
     return tuple(pod for pod in seen.pods if pod.owner_uid in gone and not pod.deleting)
 
@@ -176,7 +178,7 @@ def _undecided(seen: ObservedState) -> Step:
 
 def _is_newer(job: ObservedJob, record: JobRecord) -> bool:
     # What somebody writes into the annotations of an attempt that is known makes it no other one.
-    return job.attempt > record.attempt and job.uid != record.uid
+    return job.uid != record.uid and job.attempt > record.attempt
 
 
 _ON_PURPOSE: Final[Mapping[str | None, Outcome]] = MappingProxyType(

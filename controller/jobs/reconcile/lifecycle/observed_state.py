@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.jobs.history.pod_records import is_of
+from controller.jobs.history.pod_records import own_pods
 from controller.jobs.history.states import State, next_state
 from controller.jobs.reconcile.lifecycle.steps import Note, Rest, RunHooks
 from controller.jobs.tools.runs import DueRun
@@ -89,7 +89,7 @@ class ObservedState:
 
     def own(self, pods: Sequence[ObservedPod]) -> list[ObservedPod]:
         """Return those of *pods* that belong to the present attempt."""
-        return [pod for pod in pods if is_of(pod, self.record.uid, self.runs)]
+        return own_pods(pods, self.record.uid, self.runs)
 
     def still_runs(self) -> bool:
         """Say whether a pod of the present attempt is not over."""

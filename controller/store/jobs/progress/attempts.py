@@ -5,7 +5,7 @@ Pods go with their VolcanoJob; what they did is asked for later, and paid for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -195,6 +195,11 @@ class CompanionRecord:
         """Say whether it is as it should be beside the VolcanoJob *uid*, with this *basis* now."""
         owned = self.owner_uid == uid or (self.lasting and bool(self.uid))
         return owned and self.basis in (None, basis)
+
+
+def all_settled(companions: Iterable[CompanionRecord], uid: str | None, basis: str) -> bool:
+    """Say whether each of *companions* is as it should be."""
+    return all(one.is_settled(uid, basis) for one in companions)
 
 
 _COMPANIONS: Final = sa.select(

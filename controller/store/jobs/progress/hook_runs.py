@@ -42,7 +42,7 @@ class HookState:
 
     def next_at(self, plugins: Collection[str]) -> float | None:
         """Return when the hook of one of *plugins* is to be called next; None: never more."""
-        left = [name for name in plugins if name not in self.settled]
+        left = frozenset(plugins) - self.settled
         return min(
             ((self.failed[name].next_at or 0.0) if name in self.failed else 0.0 for name in left),
             default=None,

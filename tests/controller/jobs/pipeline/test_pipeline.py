@@ -247,7 +247,7 @@ async def test_what_runs_at_once_is_recorded_in_one_transaction(
     # Of those that do nothing there is nothing to record.
     assert with_it
     assert len(with_it) < len(PLUGINS) / 2
-    assert pipeline.is_done("complete", recorder.written[0])
+    assert "complete" in pipeline.done_hooks(were_done("complete", *recorder.written[0]))
     await pipeline.run("complete", view(), done=recorder.written[0], recorder=recorder)
     assert len(recorder.written) == 1
 
@@ -259,7 +259,7 @@ async def test_plugins_that_do_nothing_at_some_point_write_nothing_then(
     pipeline = pipeline_of(Silent)
     await pipeline.run("complete", view(), done=(), recorder=recorder)
     assert recorder.written == []
-    assert pipeline.is_done("complete", ())
+    assert "complete" in pipeline.done_hooks({})
 
 
 async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
@@ -269,6 +269,10 @@ async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
     plugins = (Silent, Slow, Recording, Breaks, Second)
     await pipeline_of(*plugins).run("start", view(), done=(), recorder=recorder)
     assert recorder.written == [["slow"], ["recording"], ["second"]]
+
+
+def were_done(hook: str, *plugins: str) -> dict[str, HookState]:
+    return {hook: HookState(frozenset(plugins))}
 
 
 async def test_a_hook_that_was_recorded_does_not_run_again(
@@ -292,7 +296,8 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
         failure = state.failed["breaks"]
         if failure.next_at is None:
             break
-        assert not pipeline.is_done("start", state.settled)
+        assert "start" not in pipeline.done_hooks({"start": state})
+        assert pipeline.next_calls({"start": state}) == {"start": failure.next_at}
         pauses.append(failure.next_at - clock())
         # Not before its pause is over.
         await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
@@ -300,7 +305,8 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
         clock.now = failure.next_at
     assert pauses == [1.0, 2.0, 4.0, 8.0]
     assert (failure.tries, failure.error) == (5, "raised ZeroDivisionError")
-    assert pipeline.is_done("start", state.settled)
+    assert "start" in pipeline.done_hooks({"start": state})
+    assert pipeline.next_calls({"start": state}) == {}
     assert RAN == [("recording", "start"), ("second", "start")]
 
 
@@ -356,11 +362,13 @@ async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(
 async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
     pipeline = pipeline_of(Recording, Second)
     for hook in ("start", "complete", "cleanup"):
-        assert not pipeline.is_done(hook, {"recording"})
-        assert pipeline.is_done(hook, {"recording", "second", "one that was taken out"})
+        assert hook not in pipeline.done_hooks(were_done(hook, "recording"))
+        every = were_done(hook, "recording", "second", "one that was taken out")
+        assert hook in pipeline.done_hooks(every)
     # What does nothing there has nothing to do.
-    assert pipeline_of(Recording, Breaks).is_done("cleanup", {"recording"})
-    assert not pipeline_of(Recording, Breaks).is_done("start", {"recording"})
+    pipeline = pipeline_of(Recording, Breaks)
+    assert "cleanup" in pipeline.done_hooks(were_done("cleanup", "recording"))
+    assert "start" not in pipeline.done_hooks(were_done("start", "recording"))
 
 
 async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
