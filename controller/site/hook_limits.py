@@ -17,7 +17,3 @@ class HookSeconds:
 
     default: float = DEFAULT_SECONDS
     named: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-
-    def of(self, plugin: str) -> float:
-        """Return how long a hook of *plugin* may take."""
-        return self.named.get(plugin, self.default)

@@ -1,8 +1,9 @@
 """The border to plugins: every call of their code has a deadline, and its answer is checked.
 
-A plugin can be written by anybody. So each hook runs as a task of its own; whatever it raises,
-returns or fails to return within its time becomes one :class:`PluginFailed`, which names the
-plugin. A hook that ignores its cancellation is left behind, and counted: until it ends, no hook of
+A plugin can be written by anybody. So whatever a hook raises, returns or fails to return within its
+time becomes one :class:`PluginFailed`, which names the plugin. A hook of somebody else's runs as a
+task of its own; ours end when they are cancelled, and are awaited in place. A hook that ignores its
+cancellation is left behind, and counted: until it ends, no hook of
 that plugin is called for that job. A hook that blocks the event loop cannot be ended from within:
 see ``controller.leader.watchdog``, which finds out here whose it is.
 """
@@ -129,6 +130,7 @@ class PluginBorder:
         read: Callable[[object], T],
         *,
         secrets: Collection[str] = (),
+        in_place: bool = False,
     ) -> T:
         """Return what *read* makes of the hook's result.
 
@@ -137,6 +139,7 @@ class PluginBorder:
             work: Calls it.
             read: Checks what it returned; raises :class:`BadResult` if that is wrong.
             secrets: What must be in no log.
+            in_place: Whether the hook is ours, so that it needs no task of its own.
 
         Raises:
             PluginFailed: If it raises anything, is too slow, or returns what it must not.
@@ -145,7 +148,8 @@ class PluginBorder:
         result: Result = "done"
         try:
             self._refuse(call)
-            return read(await self._run(call, work))
+            run = self._run_in_place if in_place else self._run
+            return read(await run(call, work))
         except BadResult as bad:
             result = "bad_result"
             raise self._failed(call, str(bad), None, secrets) from bad
@@ -174,7 +178,7 @@ class PluginBorder:
             raise PluginFailed(call.plugin, call.hook, "its last call for this job does not end")
 
     async def _run(self, call: Call, work: Callable[[], Awaitable[object]]) -> object:
-        seconds = self._seconds.of(call.plugin)
+        seconds = self._seconds_of(call)
         task = asyncio.create_task(_contained(work), name=f"{call.plugin}.{call.hook}")
         self._running[task] = call
         task.add_done_callback(self._ended)
@@ -185,7 +189,7 @@ class PluginBorder:
             raise
         if not done:
             await self._cancel(task, call)
-            raise TimeoutError(f"took longer than {seconds:g} s")
+            raise _too_slow(seconds)
         if task.cancelled():
             raise _Escaped from asyncio.CancelledError()
         error = task.exception()
@@ -197,6 +201,29 @@ class PluginBorder:
         if error is not None:
             raise error
         return task.result()
+
+    async def _run_in_place(self, call: Call, work: Callable[[], Awaitable[object]]) -> object:
+        seconds, task = self._seconds_of(call), asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker: a coroutine runs in one
+        self._running[task] = call
+        try:
+            async with asyncio.timeout(seconds) as time:
+                return await _contained(work)
+        except TimeoutError as error:
+            if time.expired():
+                raise _too_slow(seconds) from error
+            raise _Escaped from error
+        except (PluginFailed, BadResult) as error:
+            raise _Escaped from error
+        except asyncio.CancelledError as error:
+            if task.cancelling():
+                raise
+            raise _Escaped from error  # nobody has cancelled us: it is the hook's own
+        finally:
+            del self._running[task]
+
+    def _seconds_of(self, call: Call) -> float:
+        return self._seconds.named.get(call.plugin, self._seconds.default)
 
     async def _cancel(self, task: asyncio.Task[object], call: Call) -> None:
         task.cancel()
@@ -229,6 +256,10 @@ class PluginBorder:
         )
         slow = isinstance(error, TimeoutError)
         return PluginFailed(call.plugin, call.hook, why[:LONGEST_TEXT], slow=slow)
+
+
+def _too_slow(seconds: float) -> TimeoutError:
+    return TimeoutError(f"took longer than {seconds:g} s")
 
 
 async def _contained(work: Callable[[], Awaitable[object]]) -> object:

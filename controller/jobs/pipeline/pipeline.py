@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from controller.jobs.pipeline.border import BadResult, Call, HookName, PluginBorder, PluginFailed
 from controller.jobs.pipeline.builder import (
@@ -301,7 +301,11 @@ class Pipeline:
         read = due_times([one.job.id for one in batch])
         given = [_picture(plugin, one) for one in batch]
         return await self.border.call(
-            call, lambda: plugin.on_job_monitoring(given), read, secrets=secrets
+            call,
+            lambda: plugin.on_job_monitoring(given),
+            read,
+            secrets=secrets,
+            in_place=_is_ours(plugin),
         )
 
     async def _create(
@@ -332,16 +336,19 @@ class Pipeline:
             return ()
 
         def read(result: object) -> list[Problem]:
-            if checked:
-                check_builder(builder)
-                if lost := tasks - tasks_of_job(builder):
-                    raise BadResult(f"left no program in the task {min(lost)}")
-                made = [one for one in builder.companions if id(one) not in before]
-                completed.update(check_kinds(made, plugin.companion_kinds))
+            check_builder(builder)
+            if lost := tasks - tasks_of_job(builder):
+                raise BadResult(f"left no program in the task {min(lost)}")
+            made = [one for one in builder.companions if id(one) not in before]
+            completed.update(check_kinds(made, plugin.companion_kinds))
             return checked_problems(result) if result else []
 
         call = Call(plugin.name, "on_create", job.id)
-        return await self.border.call(call, create, read, secrets=secrets)
+        if checked:
+            return await self.border.call(call, create, read, secrets=secrets)
+        as_it_is = cast("Callable[[object], list[Problem]]", list)
+        found = await self.border.call(call, create, as_it_is, secrets=secrets, in_place=True)
+        return checked_problems(found) if found else []
 
     async def _run(self, plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
         job, given = seen.job, _picture(plugin, seen)
@@ -352,7 +359,13 @@ class Pipeline:
         }
         read = due_time if hook == "start" else nothing
         call = Call(plugin.name, _HOOK_NAMES[hook], job.id)
-        return await self.border.call(call, work[hook], read, secrets=job.secrets().values())
+        return await self.border.call(
+            call,
+            work[hook],
+            read,
+            secrets=job.secrets().values(),
+            in_place=_is_ours(plugin),
+        )
 
 
 @dataclass(frozen=True, slots=True)

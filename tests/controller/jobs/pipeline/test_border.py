@@ -70,6 +70,7 @@ def not_even_a_coroutine() -> Any:
     return 7
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
     ("work", "why", "result"),
     [
@@ -100,12 +101,13 @@ async def test_whatever_a_hook_does_is_a_failure_with_a_name(
     work: Callable[[], Awaitable[object]],
     why: str,
     result: Result,
+    in_place: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     counts = Counts()
     border = PluginBorder(HookSeconds(0.05), metrics=counts)
     with pytest.raises(PluginFailed, match="odd failed in on_job_start") as caught:
-        await border.call(CALL, work, due_time, secrets=["secret value"])
+        await border.call(CALL, work, due_time, secrets=["secret value"], in_place=in_place)
     assert caught.value.why.startswith(why)
     assert counts.ended == [("odd", "on_job_start", result)]
     (record,) = caplog.records
@@ -113,10 +115,14 @@ async def test_whatever_a_hook_does_is_a_failure_with_a_name(
     assert len(str(vars(record))) < 10_000
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(("given", "read"), [(None, None), (5, 5.0), (2.5, 2.5)])
-async def test_a_hook_that_does_as_it_should_is_believed(given: Any, read: float | None) -> None:
-    assert await PluginBorder().call(CALL, lambda: returning(given), due_time) == read
-    await PluginBorder().call(CALL, lambda: returning(given), nothing)
+async def test_a_hook_that_does_as_it_should_is_believed(
+    given: Any, read: float | None, in_place: bool
+) -> None:
+    border, work = PluginBorder(), lambda: returning(given)
+    assert await border.call(CALL, work, due_time, in_place=in_place) == read
+    await border.call(CALL, work, nothing, in_place=in_place)
 
 
 class Lying(Mapping[str, Any]):
@@ -186,16 +192,19 @@ async def test_a_hook_that_ignores_its_cancellation_is_left_behind_and_not_calle
     await border.call(CALL, lambda: returning(None), nothing)
 
 
-async def test_who_waits_for_a_hook_can_be_cancelled() -> None:
+@pytest.mark.parametrize("in_place", [False, True])
+async def test_who_waits_for_a_hook_can_be_cancelled(in_place: bool) -> None:
     border = PluginBorder()
-    waiting = asyncio.create_task(border.call(CALL, hanging, nothing))
+    waiting = asyncio.create_task(border.call(CALL, hanging, nothing, in_place=in_place))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+    assert [border.call_in(task) for task in asyncio.all_tasks() if border.call_in(task)] == [CALL]
     waiting.cancel()
     with timed() as took, pytest.raises(asyncio.CancelledError):
         await waiting
     assert took.seconds < 0.5
     assert not border.stuck
+    assert border.call_in(waiting) is None
 
 
 async def test_a_plugin_is_not_called_for_a_job_for_which_it_is_switched_off() -> None:
