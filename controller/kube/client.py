@@ -391,13 +391,17 @@ class Kube:
         """Return the answer; to credentials that are refused, that to those read again."""
         generation = self._credentials.generation
         answer = await self._send(rest, call, timeout)
-        for _ in range(OLD_CONNECTIONS if self._credentials.has_certificate else 1):
-            if answer.status != 401:
-                break
+        renewals = 0
+        while answer.status == 401 and renewals < self._most_renewals:
             answer.close()
             await self._credentials.renew(generation)
             answer = await self._send(rest, call, timeout, last=True)
+            renewals += 1
         return answer
+
+    @property
+    def _most_renewals(self) -> int:
+        return OLD_CONNECTIONS if self._credentials.has_certificate else 1
 
     async def _send(
         self,

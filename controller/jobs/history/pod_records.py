@@ -65,6 +65,16 @@ def are_recorded(
     return all(run.ended_at is not None for uid, run in runs.items() if uid not in seen)
 
 
+def own_are_recorded(
+    runs: Mapping[str, PodRecord],
+    present: Iterable[ObservedPod],
+    departed: Iterable[ObservedPod],
+    uid: str | None,
+) -> bool:
+    """Say whether :func:`are_recorded` of those pods that are the VolcanoJob's."""
+    return are_recorded(runs, own_pods(present, uid, runs), own_pods(departed, uid, runs))
+
+
 def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> bool:
     if run is None:
         return False

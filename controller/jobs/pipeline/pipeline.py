@@ -264,7 +264,7 @@ class Pipeline:
         Raises:
             LeadershipLost, StoreUnavailable: If it cannot be recorded.
         """
-        ran = Ran(seen, hook, recorder)
+        ran, secrets = Ran(seen, hook, recorder), seen.job.secrets().values()
         for plugin in self._plugins:
             before = failed.get(plugin.name)
             if plugin.name in done or plugin.name not in self._with[hook]:
@@ -272,7 +272,7 @@ class Pipeline:
             if before is not None and not recorder.is_due(before):
                 continue
             try:
-                due = await self._run(plugin, hook, seen)
+                due = await self._run(plugin, hook, seen, secrets)
             except PluginFailed as failure:
                 await ran.record()
                 if _is_ours(plugin) and isinstance(failure.__cause__, StoreUnavailable):
@@ -350,7 +350,9 @@ class Pipeline:
         found = await self.border.call(call, create, as_it_is, secrets=secrets, in_place=True)
         return checked_problems(found) if found else []
 
-    async def _run(self, plugin: JobPlugin, hook: Hook, seen: JobFromServer) -> float | None:
+    async def _run(
+        self, plugin: JobPlugin, hook: Hook, seen: JobFromServer, secrets: Collection[str]
+    ) -> float | None:
         job, given = seen.job, _picture(plugin, seen)
         work: Mapping[Hook, Callable[[], Awaitable[object]]] = {
             "start": lambda: plugin.on_job_start(job.id, given),
@@ -363,7 +365,7 @@ class Pipeline:
             call,
             work[hook],
             read,
-            secrets=job.secrets().values(),
+            secrets=secrets,
             in_place=_is_ours(plugin),
         )
 

@@ -119,11 +119,10 @@ class Observer:
             unwanted = await self._unwanted(transaction, record) if may_be_unwanted else None
         now, done = self._clock(), self._pipeline.done_hooks(hooks)
         paused, again_in = self._paused(hooks, now, busy=busy)
-        parked, expires_at = self._parked(record, is_final=is_final), record.expires_at
-        overdue = expires_at is not None and expires_at <= now
-        if parked is not None and expires_at is not None and not overdue:
-            left = expires_at - now
-            again_in = min(left, again_in if again_in is not None else left)
+        parked, left = self._parked(record, is_final=is_final), None
+        if parked is not None and record.expires_at is not None:
+            left = record.expires_at - now
+            again_in = again_in if left <= 0 else min(left, again_in or left)
         exposed = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
         return ObservedState(
             record=record,
@@ -151,7 +150,7 @@ class Observer:
             timers=timers,
             now=now,
             parked=parked,
-            overdue=overdue,
+            overdue=left is not None and left <= 0,
             predecessors=predecessors,
             due_tools=due_tools,
             ending_runs=ending_runs,
@@ -185,6 +184,8 @@ class Observer:
         """Return which hooks are not to be called now, and in how many seconds one is."""
         if busy:
             return frozenset(_HOOKS), None
+        if not hooks:
+            return frozenset(), None
         calls = self._pipeline.next_calls(hooks)
         later = {hook: at - now for hook, at in calls.items() if at > now}
         return frozenset(later), min(later.values(), default=None)
@@ -306,8 +307,9 @@ class Observer:
 
 def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:
     """Say whether a step that follows from what is seen may be to run a hook."""
-    waits = job is None or progress_of(job.phase) is Progress.WAITING
-    return hooks_matter(record) or record.desired == "ended" or not waits
+    if record.desired == "ended" or hooks_matter(record):
+        return True
+    return job is not None and progress_of(job.phase) is not Progress.WAITING
 
 
 def _rank_services(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from controller.jobs.history.pod_records import are_recorded
+from controller.jobs.history.pod_records import own_are_recorded
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, Outcome, State
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.sidecars import left_running
@@ -145,7 +145,7 @@ def _late(record: JobRecord, job: ObservedJob) -> Remove | Rest | None:
 def decide(seen: ObservedState) -> Step:
     """Return the next step."""
     record = seen.record
-    if not are_recorded(seen.runs, seen.own(seen.pods), seen.own(seen.departed)):
+    if not own_are_recorded(seen.runs, seen.pods, seen.departed, record.uid):
         return RecordPods()
     if late := late_pods(seen):
         return RemovePods(late)

@@ -34,7 +34,8 @@ class ObservedState:
     tried again later. ``again_in`` is after how many seconds something is to be done though nothing
     changes. ``gone`` are the uids of VolcanoJobs that are known to be gone, or on their way;
     ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
-    ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over.
+    ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over,
+    where it is parked.
     ``logs_until`` is until when pods that have ended are to stay, since their logs are being read.
     ``predecessors`` are the jobs that it waits for, while it is not submitted.
     ``due_tools`` are tools of the job that are to be run now, ``ending_runs`` the identifiers of
