@@ -21,6 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from controller.kube.loop_turn import LoopTurn
 from controller.store import postgresql as postgresql_url
 from controller.store import sqlite as sqlite_driver
 from controller.store import tables
@@ -157,6 +158,7 @@ class Store:
         self._full: tuple[float, str] | None = None
         self.followers: list[Callable[[], None]] = []
         """Called when a transaction of this process has committed updates for orchestrators."""
+        self._turn = LoopTurn()
         # SQLite has one writer; waiting here is cheaper than on its file lock.
         self._writing = asyncio.Lock()
 
@@ -229,6 +231,8 @@ class Store:
             if self._sqlite:
                 async with sqlite_driver.reading(self._engine) as transaction:
                     yield transaction
+                # Nothing else of it waits: whoever reads again and again would keep all others.
+                await self._turn.rest()
                 return
             async with self._engine.connect() as connection:
                 await connection.execution_options(**_ONE_STATE)

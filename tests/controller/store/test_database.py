@@ -239,6 +239,23 @@ async def test_a_migration_may_take_longer_than_a_query(
         await store.close()
 
 
+async def test_whoever_reads_again_and_again_lets_others_go_on_meanwhile(store: Store) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    for _ in range(1000):
+        async with store.read() as transaction:
+            await transaction.scalar(sa.select(1))
+    beside.cancel()
+    assert turns > 3
+
+
 async def test_a_store_says_for_how_long_nothing_was_written(store: Store) -> None:
     await store.probe()
     assert store.silent_seconds < 5
