@@ -33,6 +33,7 @@ from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.origins import problems_with
 from controller.jobs.spec.problems import JobRejected, Problem
+from controller.kube.loop_turn import LoopTurn
 from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
@@ -113,6 +114,7 @@ class Pipeline:
         self._instance = instance
         self._namespace = namespace
         self.capabilities = Capabilities()
+        self._turn = LoopTurn()
         self._with: Mapping[Hook, frozenset[str]] = {
             hook: frozenset(plugin.name for plugin in plugins if _has(plugin, hook))
             for hook in _HOOK_NAMES
@@ -195,6 +197,7 @@ class Pipeline:
         secrets = job.secrets().values()
         for plugin in self._plugins:
             problems += await self._create(plugin, job, builder, completed, secrets)
+        await self._turn.rest()  # no hook of ours may have waited
         problems += checked_problems(builder.problems)
         if not problems:
             made = builder.volcano_job

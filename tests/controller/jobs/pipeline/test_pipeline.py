@@ -16,6 +16,7 @@ from controller.jobs.spec.model import CARRIED_TYPES, Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.plugins import PLUGINS
 from controller.plugins.accounting import AccountingPlugin
+from controller.plugins.task import TaskPlugin
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import raise_term, read_leadership
@@ -250,6 +251,23 @@ async def test_what_runs_at_once_is_recorded_in_one_transaction(
     assert "complete" in pipeline.done_hooks(were_done("complete", *recorder.written[0]))
     await pipeline.run("complete", view(), done=recorder.written[0], recorder=recorder)
     assert len(recorder.written) == 1
+
+
+async def test_plans_that_wait_for_nothing_let_others_go_on_meanwhile() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    pipeline = pipeline_of(TaskPlugin)
+    for _ in range(300):
+        await pipeline.plan(make_job())
+    beside.cancel()
+    assert turns > 3
 
 
 async def test_plugins_that_do_nothing_at_some_point_write_nothing_then(
