@@ -346,6 +346,15 @@ class JobObjects:
             KubeError: If it cannot be removed.
         """
         kind = _kind_of(companion.kind)
+        # A kind that a plugin declared may be gone for good, and keeps no job from its end: should
+        # it come back with objects, the cluster's collector removes what the VolcanoJob owned.
+        try:
+            await self._remove(kind, job_id, companion)
+        except NotServed:
+            if companion.kind in COMPANION_KINDS:
+                raise
+
+    async def _remove(self, kind: Kind, job_id: str, companion: CompanionRecord) -> None:
         async with self._while_there(companion.namespace):
             uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
             if uid is None:
