@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import termios
 from collections.abc import AsyncIterator
 
 import pytest
 from kubernetes_asyncio.client import Configuration
 
 from controller.kube.exec import (
+    RECEIVE_BUFFER_BYTES,
     ExecFailed,
+    ExecStream,
     ExecTarget,
     Exited,
     PodExec,
@@ -131,6 +135,35 @@ async def test_input_longer_than_a_frame_arrives_whole(executor: PodExec) -> Non
     output, _ = await until_ended(stream)
     assert b"100000" in output
     await stream.close()
+
+
+async def test_little_waits_in_the_kernel_behind_which_an_interrupt_would_have_effect(
+    executor: PodExec,
+) -> None:
+    stream = await executor.open(WHERE, ["head", "-c", str(40 << 20), "/dev/zero"])
+    assert isinstance(stream, ExecStream)
+    read = 0
+    async with asyncio.timeout(60):
+        while read < 16 << 20:  # fast: the kernel takes more and more by itself
+            received = await stream.receive()
+            assert isinstance(received, bytes)
+            read += len(received)
+        before, waiting = -1, 0
+        while waiting != before:  # until no more of it comes
+            await asyncio.sleep(0.3)
+            before, waiting = waiting, unread(stream)
+    assert 0 < waiting <= 2 * RECEIVE_BUFFER_BYTES
+    async with asyncio.timeout(60):
+        while not isinstance(received := await stream.receive(), Exited):
+            read += len(received)
+    assert (received, read) == (Exited(0), 40 << 20), "it goes on, and nothing is lost"
+    await stream.close()
+
+
+def unread(stream: ExecStream) -> int:
+    """Return how many bytes of *stream* the kernel holds."""
+    connection = stream._socket.get_extra_info("socket")
+    return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)), "little")
 
 
 async def test_closing_hangs_up_on_the_command(executor: PodExec) -> None:
