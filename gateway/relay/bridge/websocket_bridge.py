@@ -33,6 +33,7 @@ from websockets.typing import Subprotocol
 from gateway.core.access.access_right import Ending
 from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
 from gateway.core.frames import FrameTracker, take_messages
+from gateway.relay.background_tasks import Cancellable
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
 from gateway.relay.bridge.upstream_connections import BridgeUpstream
@@ -105,7 +106,7 @@ class WebSocketBridge(Bridge):
         """Whether the upgrade was."""
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: Cancellable | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
         self._taken = 0

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any, cast
 
 import pytest
 
-from gateway.relay.background_tasks import BackgroundTasks
+from gateway.relay.background_tasks import BackgroundTasks, Cancellable
 
 
 async def test_tasks_end_with_their_owner() -> None:
@@ -66,3 +67,73 @@ async def test_a_task_that_is_cancelled_is_told_of_as_well() -> None:
     background_tasks.cancel()
     await background_tasks.close()
     assert [type(one) for one in ended] == [asyncio.CancelledError]
+
+
+class Compiled:
+    """A coroutine as compiled code has them: it waits for these futures, one after the other."""
+
+    def __init__(self, *waits: asyncio.Future[str], raising: BaseException | None = None) -> None:
+        self._waits = iter(waits)
+        self._raising = raising
+        self._last: asyncio.Future[str] | None = None
+
+    def send(self, _value: object) -> asyncio.Future[str]:
+        if self._last is not None:
+            self._last.result()
+        self._last = next(self._waits, None)
+        if self._last is not None:
+            return self._last
+        raise self._raising or StopIteration
+
+    def throw(self, error: BaseException) -> None:
+        raise error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def begin(
+    background_tasks: BackgroundTasks, work: Compiled, ended: list[BaseException]
+) -> Cancellable:
+    return background_tasks.begin(cast(Any, work), failed=ended.append)
+
+
+async def test_a_compiled_coroutine_goes_on_with_what_it_waits_for() -> None:
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    background_tasks, ended = BackgroundTasks(), list[BaseException]()
+    begin(background_tasks, Compiled(first, second), ended)
+    assert len(background_tasks) == 1
+    first.set_result("")
+    await asyncio.sleep(0)
+    assert len(background_tasks) == 1
+    second.set_result("")
+    await asyncio.sleep(0)
+    assert len(background_tasks) == 0
+    assert ended == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_ends_it_without_a_result_is_told_later(waits: bool) -> None:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    background_tasks, ended, error = BackgroundTasks(), list[BaseException](), OSError("gone")
+    begin(background_tasks, Compiled(*[ready] * waits, raising=error), ended)
+    ready.set_result("")
+    assert ended == []
+    await asyncio.sleep(0)
+    assert ended == [error]
+    assert len(background_tasks) == 0
+
+
+async def test_it_is_cancelled_with_its_owner_or_alone() -> None:
+    background_tasks, ended = BackgroundTasks(), list[BaseException]()
+    loop = asyncio.get_running_loop()
+    under_way = [begin(background_tasks, Compiled(loop.create_future()), ended) for _ in range(3)]
+    under_way[0].cancel()
+    await asyncio.sleep(0)
+    assert len(background_tasks) == 2
+    await background_tasks.close()
+    assert [type(one) for one in ended] == [asyncio.CancelledError] * 3
+    assert len(background_tasks) == 0
+    under_way[1].cancel()
