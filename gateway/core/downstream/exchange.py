@@ -21,10 +21,9 @@ from gateway.core.http.response_heads import (
     BAD,
     VARY_SERVICE_WORKER,
     find_response_end,
-    is_proper_switch,
     response_body,
-    switch_fields,
 )
+from gateway.core.http.switches import expected_accept, read_switch
 
 if TYPE_CHECKING:
     from gateway.core.access.answers import Refusal
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.core.http.http_date import HttpDate
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseHead, ResponseReader
+    from gateway.core.http.switches import Switch
     from gateway.core.limits.values import Limits
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
@@ -356,6 +356,8 @@ class Exchange(ABC):
         upstream = self.upstream
         if upstream is None:
             raise HeadRefused(BAD)
+        if self.upgrade and not seen and self._is_known_switch(data):
+            return
         while True:
             head = upstream.head
             if head is None or not data.startswith(head.raw):
@@ -370,7 +372,7 @@ class Exchange(ABC):
                 self._final(head, data)
                 return
             if head.status == 101:
-                self._switch(head, data)
+                self._read_switch(head, data)
                 return
             self._interim(head)
 
@@ -412,16 +414,33 @@ class Exchange(ABC):
         if self.response is body and not body.stopped:
             self.move_response()
 
-    def _switch(self, head: ResponseHead, beyond: bytes) -> None:
+    def _is_known_switch(self, data: bytes) -> bool:
+        """Switch where *data* begins with a 101 that was read before, but for its proof."""
         fields = self.reader.fields
-        if not self.upgrade or fields is None or not is_proper_switch(head, fields):
+        if fields is None:
+            return False
+        accept = expected_accept(fields)
+        found = self.responses.switches.find(data, fields, accept)
+        if found is None:
+            return False
+        switch, end = found
+        self._switch(switch, accept, data[end:])
+        return True
+
+    def _read_switch(self, head: ResponseHead, beyond: bytes) -> None:
+        fields = self.reader.fields
+        if not self.upgrade or fields is None:
             raise HeadRefused(BAD)
+        accept = expected_accept(fields)
+        switch = read_switch(head, fields, accept)
+        if switch is None:
+            raise HeadRefused(BAD)
+        self.responses.switches.keep(head.raw, switch, accept)
+        self._switch(switch, accept, beyond)
+
+    def _switch(self, switch: Switch, accept: bytes, beyond: bytes) -> None:
         self.responded(101)
-        date = b"" if head.fields.dated else self.date.field()
-        self.write(
-            b"HTTP/1.1 101 Switching Protocols\r\n%b%b%b\r\n"
-            % (head.fields.crossing, date, switch_fields(head.fields))
-        )
+        self.write(switch.write(accept, self.date.field()))
         self.switch(beyond)
 
     def finish_response(self) -> None:

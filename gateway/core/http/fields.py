@@ -15,6 +15,7 @@ from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting, mentio
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
 from gateway.core.http.template import Template
+from gateway.core.http.upgrade import is_proper
 
 MAX_LENGTH_DIGITS: Final = 18
 
@@ -33,7 +34,7 @@ class Fields(msgspec.Struct, eq=False, gc=False):
     """What a field section says to the gateway, read once; immutable by convention.
 
     ``length`` is -1 without ``Content-Length``; ``service_worker``: a browser fetches the script of
-    a service worker.
+    a service worker; ``proper_upgrade``: a proper WebSocket upgrade has such fields.
     """
 
     host: str = ""
@@ -42,6 +43,7 @@ class Fields(msgspec.Struct, eq=False, gc=False):
     close: bool = False
     upgrade_nominated: bool = False
     websocket: bool = False
+    proper_upgrade: bool = False
     cookies: tuple[bytes, ...] = ()
     token: bytes | None = None
     authorization: bytes | None = None
@@ -90,6 +92,14 @@ class Section:
         self.varying: set[int] = set()
 
 
+def known_section(raw: bytes, fields: Fields, crossing: bytes) -> Section:
+    """Return a section of which is known what it says, and nothing of its lines."""
+    section = Section(raw, [], [])
+    section.fields, section.crossing = fields, crossing
+    section.template = Template(raw, crossing)
+    return section
+
+
 class FieldReader:
     """Reads field sections of requests.
 
@@ -121,7 +131,7 @@ class FieldReader:
         Raises:
             HeadRefused: If it must not be acted upon.
         """
-        section = None if last is None else self._read_as_last(raw, last)
+        section = self._read_as_last(raw, last) if last is not None and last.names else None
         if section is None:
             section = self._read_whole(raw)
         section.template = Template(raw, section.crossing)
@@ -262,6 +272,7 @@ def _take_upgrade(fields: Fields, held: dict[int, list[bytes]]) -> None:
     fields.socket_version = _first(held, _SOCKET_VERSION)
     fields.socket_extensions = _joined(held, _SOCKET_EXTENSIONS)
     fields.socket_protocols = _joined(held, _SOCKET_PROTOCOL)
+    fields.proper_upgrade = is_proper(fields)
 
 
 def _take_provenance(fields: Fields, held: dict[int, list[bytes]]) -> None:

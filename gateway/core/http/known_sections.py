@@ -8,7 +8,7 @@ a section is the same but for the value of ``Sec-WebSocket-Key``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 MOST_SECTIONS: Final = 512
 MOST_BYTES: Final = 4096
 MOST_FIELDS: Final = 64
-"""Of each: with what was understood of them, all together take some 8 MiB at most."""
+"""Of each: with what was understood of them, all together take some 6 MiB at most."""
 
 _KEY_FIELD: Final = b"\r\nSec-WebSocket-Key: "
 _KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==(?=\r\n)")
+
+
+KnownSection: TypeAlias = "tuple[Fields, bytes]"
+"""What a section says, and its end-to-end fields: see :class:`.fields.Section`."""
 
 
 class KnownSections:
@@ -30,20 +34,18 @@ class KnownSections:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Section] = {}
+        self._known: dict[bytes, KnownSection] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, raw: bytes) -> tuple[Section, Fields] | None:
-        """Return a section that differs from *raw* in the key at most, and what *raw* says."""
+    def find(self, raw: bytes) -> KnownSection | None:
+        """Return what *raw* says, if a section is known that differs from it in the key at most."""
         rest, key = _cut(raw)
-        section = self._known.get(rest)
-        if section is None:
-            return None
-        if key is None:
-            return section, section.fields
-        return section, msgspec.structs.replace(section.fields, socket_key=key)
+        known = self._known.get(rest)
+        if known is None or key is None:
+            return known
+        return msgspec.structs.replace(known[0], socket_key=key), known[1]
 
     def keep(self, section: Section) -> None:
         """Remember *section*, which was read whole, and by whose credential somebody was let in."""
@@ -56,7 +58,9 @@ class KnownSections:
             return
         if rest not in self._known and len(self._known) >= MOST_SECTIONS:
             del self._known[next(iter(self._known))]
-        self._known[rest] = section
+        if key is not None:
+            fields = msgspec.structs.replace(fields, socket_key=None)
+        self._known[rest] = (fields, section.crossing)
 
 
 def _cut(raw: bytes) -> tuple[bytes, bytes | None]:

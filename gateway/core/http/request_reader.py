@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.core.http.fields import FieldReader, Fields, Section, check_together
+from gateway.core.http.fields import (
+    FieldReader,
+    Fields,
+    Section,
+    check_together,
+    known_section,
+)
 from gateway.core.http.heads import (
     MAX_TARGET_BYTES,
     HeadRefused,
@@ -12,7 +18,7 @@ from gateway.core.http.heads import (
     find_end,
     read_start_line,
 )
-from gateway.core.http.known_sections import KnownSections
+from gateway.core.http.known_sections import KnownSection, KnownSections
 from gateway.core.http.oversize import Oversized, read_oversized
 from gateway.core.http.upgrade import is_proper_upgrade
 
@@ -114,18 +120,20 @@ class RequestReader:
     def _parse(self, head: bytes) -> None:
         self._head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
-        section, fields = self._read_section(head[self._begin :])
-        self._last = section
-        self._take(start, fields, section.crossing)
+        fields, crossing = self._read_section(head[self._begin :])
+        self._take(start, fields, crossing)
 
-    def _read_section(self, raw: bytes) -> tuple[Section, Fields]:
-        """Return a section that *raw* is like, and what it says; a known one for the first head."""
-        if self._last is None and self._known is not None:
+    def _read_section(self, raw: bytes) -> KnownSection:
+        """Return what *raw* says; for the first head it may be known."""
+        last = self._last
+        if last is None and self._known is not None:
             found = self._known.find(raw)
             if found is not None:
+                if not found[0].websocket:  # or this head is the connection's last one
+                    self._last = known_section(raw, *found)
                 return found
-        section = self._fields.read_section(raw, self._last)
-        return section, section.fields
+        self._last = section = self._fields.read_section(raw, last)
+        return section.fields, section.crossing
 
     def remember(self) -> None:
         """Have other connections know the section of a head by which somebody was let in."""

@@ -7,7 +7,7 @@ connection it came on is not used again.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -21,10 +21,7 @@ from gateway.core.http.heads import (
     tokens,
 )
 from gateway.core.http.names import HOP_BY_HOP, Meaning, response_names
-from gateway.core.http.upgrade import accept_of, deflate_only
-
-if TYPE_CHECKING:
-    from gateway.core.http.fields import Fields
+from gateway.core.http.switches import KnownSwitches
 
 BAD: Final = "app_bad_answer"
 STRICT_TRANSPORT: Final = "max-age=31536000"
@@ -35,13 +32,6 @@ browser's cache when it is registered as a worker with ``updateViaCache: "all"``
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
-_SWITCHING: Final = b"HTTP/1.1 101 "
-_PROOF: Final = re.compile(
-    rb"\r\nsec-websocket-accept: ([A-Za-z0-9+/]{27}=)(?=\r\n)", re.IGNORECASE
-)
-MOST_SWITCHES: Final = 256
-_SWITCH_BYTES: Final = 1024
-"""Heads of 101s that are remembered, and how long each may be."""
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
@@ -117,8 +107,7 @@ class ResponseReader:
     __slots__ = ("_added", "_first", "_names", "switches")
 
     def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
-        self.switches: dict[bytes, ResponseHead] = {}
-        """Heads of the last 101s without their proofs: apps say the same in each."""
+        self.switches = KnownSwitches()
         self._names = response_names()
         self._added = [(b"Content-Security-Policy", frame_ancestors.encode("ascii"))]
         transport = (b"Strict-Transport-Security", STRICT_TRANSPORT.encode("ascii"))
@@ -131,26 +120,6 @@ class ResponseReader:
         Raises:
             HeadRefused: ``app_bad_answer``.
         """
-        if not raw.startswith(_SWITCHING) or len(raw) > _SWITCH_BYTES:
-            return self._read_head(raw)
-        proof = _PROOF.search(raw)
-        return self._read_head(raw) if proof is None else self._read_switch(raw, proof)
-
-    def _read_switch(self, raw: bytes, proof: re.Match[bytes]) -> ResponseHead:
-        """Return what the head *raw* of a 101 says: often what another app's said, but for this."""
-        rest, accept = raw[: proof.start(1)] + raw[proof.end() :], proof[1]
-        known = self.switches.get(rest)
-        if known is not None:
-            fields = msgspec.structs.replace(known.fields, socket_accept=accept)
-            return msgspec.structs.replace(known, raw=raw, fields=fields)
-        head = self._read_head(raw)
-        if head.fields.socket_accept == accept:  # there is one alone, and this is its place
-            if len(self.switches) >= MOST_SWITCHES:
-                del self.switches[next(iter(self.switches))]
-            self.switches[rest] = head
-        return head
-
-    def _read_head(self, raw: bytes) -> ResponseHead:
         line_end = raw.find(b"\r\n")
         minor, status, reason = read_status_line(raw[:line_end])
         fields = self.read(raw[line_end + 2 :])
@@ -275,36 +244,3 @@ def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple
         framed = client_minor == 1
         return ChunkedBody(framed=framed), b"Transfer-Encoding: chunked\r\n" if framed else b""
     return (LengthBody(fields.length) if fields.length >= 0 else OpenBody()), head.length_field
-
-
-def is_proper_switch(head: ResponseHead, asked: Fields) -> bool:
-    """Say whether a 101 is the response to the upgrade that was *asked* for (RFC 6455, 4.1)."""
-    response = head.fields
-    return (
-        head.minor == 1
-        and response.websocket
-        and not response.chunked
-        and response.length <= 0
-        and response.socket_accept == accept_of(asked.socket_key or b"")
-        and deflate_only(response.socket_extensions, offered=asked.socket_extensions)
-        and _was_offered(response.socket_protocol, asked.socket_protocols)
-    )
-
-
-def _was_offered(chosen: bytes | None, offered: bytes | None) -> bool:
-    if chosen is None:
-        return True
-    return chosen in [protocol.strip(b" \t") for protocol in (offered or b"").split(b",")]
-
-
-def switch_fields(response: ResponseFields) -> bytes:
-    """Return the fields of a proper 101, in canonical form, besides those that cross."""
-    lines = [
-        b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
-        b"Sec-WebSocket-Accept: %b\r\n" % (response.socket_accept or b""),
-    ]
-    if response.socket_extensions is not None:
-        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % response.socket_extensions)
-    if response.socket_protocol is not None:
-        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % response.socket_protocol)
-    return b"".join(lines)

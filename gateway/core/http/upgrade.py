@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import re
 from typing import TYPE_CHECKING, Final
@@ -21,10 +21,13 @@ MAX_OFFERS: Final = 32
 
 def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
     """Say whether a request that asks for a WebSocket may have one."""
+    return fields.proper_upgrade and start.method == b"GET" and start.minor == 1
+
+
+def is_proper(fields: Fields) -> bool:
+    """Say whether *fields* are those of a proper upgrade: read framing and ``Connection`` first."""
     return (
-        start.method == b"GET"
-        and start.minor == 1
-        and not fields.chunked
+        not fields.chunked
         and fields.length <= 0
         and fields.upgrade_nominated
         and fields.socket_version == b"13"
@@ -36,7 +39,8 @@ def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
 
 def accept_of(key: bytes) -> bytes:
     """Return the ``Sec-WebSocket-Accept`` that proves that *key* was read."""
-    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+    digest = hashlib.sha1(key + _GUID, usedforsecurity=False).digest()
+    return binascii.b2a_base64(digest, newline=False)
 
 
 def only_deflate(extensions: bytes | None) -> bytes | None:

@@ -4,22 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gateway.core.http.fields import FieldReader
 from gateway.core.http.framing import ChunkedBody, LengthBody, NoBody, OpenBody
 from gateway.core.http.heads import MAX_HEAD_BYTES, HeadRefused
 from gateway.core.http.response_heads import (
-    MOST_SWITCHES,
     ResponseFields,
     ResponseHead,
     ResponseReader,
     find_response_end,
-    is_proper_switch,
     read_status_line,
     response_body,
-    switch_fields,
 )
 
 READER = ResponseReader("frame-ancestors 'self' https://embed.example")
@@ -155,43 +149,6 @@ def test_a_head_that_never_ends_is_refused() -> None:
         assert refused.value.code == "app_bad_answer"
 
 
-def asked(*lines: str) -> bytes:
-    told = ("Host: a", "Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
-    return "\r\n".join((*told, *lines, "", "")).encode()
-
-
-@pytest.mark.parametrize(
-    ("offered", "chosen", "good"),
-    [
-        ((), (), True),
-        (("Sec-WebSocket-Protocol: a, b",), ("Sec-WebSocket-Protocol: b",), True),
-        (("Sec-WebSocket-Protocol: a, b",), ("Sec-WebSocket-Protocol: c",), False),
-        (("Sec-WebSocket-Protocol: a, b",), ("Sec-WebSocket-Protocol: a, b",), False),
-        ((), ("Sec-WebSocket-Protocol: a",), False),
-        (
-            ("Sec-WebSocket-Extensions: permessage-deflate",),
-            ("Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover",),
-            True,
-        ),
-        (("Sec-WebSocket-Extensions: x",), ("Sec-WebSocket-Extensions: x",), False),
-        ((), ("Sec-WebSocket-Extensions: permessage-deflate",), False),
-        ((), ("Transfer-Encoding: chunked",), False),
-    ],
-)
-def test_a_switch_is_proper_when_it_answers_what_was_asked(
-    offered: tuple[str, ...], chosen: tuple[str, ...], good: bool
-) -> None:
-    lines = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Accept: {ACCEPT}")
-    answer = head(*lines, *chosen, status=101)
-    fields = FieldReader(b"fumarole").read(asked(*offered))
-    assert is_proper_switch(answer, fields) == good
-    assert not is_proper_switch(head(*lines, *chosen, minor=0, status=101), fields)
-    if good:
-        assert switch_fields(answer.fields).startswith(
-            b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
-        )
-
-
 def test_the_status_line_is_written_in_one_way() -> None:
     assert head(minor=0, status=404).status_line == b"HTTP/1.1 404 Said\r\n"
     assert READER.read_head(b"HTTP/1.1 204\r\n\r\n").status_line == b"HTTP/1.1 204 \r\n"
@@ -211,40 +168,3 @@ def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
     assert head.fields.crossing.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
     other = reader.read_head(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % lines)
     assert b"Upgrade:" not in other.fields.crossing
-
-
-OTHER_ACCEPT = "AAAAAAAAAAAAAAAAAAAAAAAAAAA="
-PROOFS = st.sampled_from([ACCEPT, OTHER_ACCEPT, "", "x", ACCEPT + " ", " " + ACCEPT, ACCEPT[:-1]])
-SWITCHES = st.lists(
-    st.tuples(
-        st.sampled_from(["Sec-WebSocket-Accept", "sec-websocket-accept", "X-Accept", "Connection"]),
-        PROOFS,
-    ),
-    max_size=3,
-)
-
-
-@given(st.lists(st.tuples(SWITCHES, st.sampled_from(["101 Switching", "101 ", "200 OK"]))))
-def test_the_head_of_a_101_says_the_same_whatever_others_have_said(
-    said: list[tuple[list[tuple[str, str]], str]],
-) -> None:
-    reader = ResponseReader("frame-ancestors 'self'")
-    for lines, status in said:
-        fields = ["Upgrade: websocket", "Connection: Upgrade", *map(": ".join, lines), "", ""]
-        raw = "\r\n".join((f"HTTP/1.1 {status}", *fields)).encode()
-        alone = ResponseReader("frame-ancestors 'self'").read_head(raw)
-        assert asdict(reader.read_head(raw)) == asdict(alone)
-
-
-def test_so_many_101s_are_remembered() -> None:
-    reader = ResponseReader("frame-ancestors 'self'")
-    lines = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-    raws = [
-        f"HTTP/1.1 101 {number}\r\n{lines}{ACCEPT}\r\n\r\n".encode()
-        for number in range(MOST_SWITCHES + 1)
-    ]
-    heads = [reader.read_head(raw) for raw in raws]
-    again = reader.read_head(raws[-1])
-    assert again.fields.crossing is heads[-1].fields.crossing, "it is known"
-    assert len(reader.switches) == MOST_SWITCHES
-    assert reader.read_head(raws[0]).fields.crossing is not heads[0].fields.crossing

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.heads import HeadRefused
+from gateway.core.http.response_heads import ResponseReader
+from gateway.core.http.switches import (
+    MOST_BYTES,
+    MOST_SWITCHES,
+    KnownSwitches,
+    expected_accept,
+    read_switch,
+)
+
+READER = ResponseReader("frame-ancestors 'self'")
+KEYS = ("dGhlIHNhbXBsZSBub25jZQ==", "AAAAAAAAAAAAAAAAAAAAAA==")
+PROOFS = (b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", b"ICX+Yqv66kxgM0FcWaLWlFLwTAI=")
+PROPER = (b"Connection: Upgrade", b"Upgrade: websocket")
+DATE = b"Date: Mon, 23 Nov 2026 20:00:00 GMT\r\n"
+
+
+def asked(*lines: str, key: str = KEYS[0]) -> Fields:
+    told = ("Host: a", "Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {key}")
+    return FieldReader(b"fumarole").read("\r\n".join((*told, *lines, "", "")).encode())
+
+
+def raw(*lines: bytes, minor: int = 1, reason: bytes = b"Switching") -> bytes:
+    return b"\r\n".join((b"HTTP/1.%d 101 %b" % (minor, reason), *lines, b"", b""))
+
+
+def alone(data: bytes, request: Fields) -> bytes | None:
+    """Return what the browser gets of a 101 that nobody knows; None where it is refused."""
+    try:
+        head = READER.read_head(data)
+    except HeadRefused:
+        return None
+    accept = expected_accept(request)
+    switch = read_switch(head, request, accept)
+    return None if switch is None else switch.write(accept, DATE)
+
+
+def remembering(known: KnownSwitches, data: bytes, request: Fields) -> bytes | None:
+    """Do the same as an exchange does it, which asks what is known first."""
+    accept = expected_accept(request)
+    found = known.find(data + b"beyond", request, accept)
+    if found is not None:
+        assert found[1] == len(data)
+        return found[0].write(accept, DATE)
+    said = alone(data, request)
+    if said is not None:
+        head = READER.read_head(data)
+        switch = read_switch(head, request, accept)
+        assert switch is not None
+        known.keep(data, switch, accept)
+    return said
+
+
+def test_the_keys_have_these_proofs() -> None:
+    assert tuple(expected_accept(asked(key=key)) for key in KEYS) == PROOFS
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen", "good"),
+    [
+        ((), (), True),
+        (("Sec-WebSocket-Protocol: a, b",), (b"Sec-WebSocket-Protocol: b",), True),
+        (("Sec-WebSocket-Protocol: a, b",), (b"Sec-WebSocket-Protocol: c",), False),
+        (("Sec-WebSocket-Protocol: a, b",), (b"Sec-WebSocket-Protocol: a, b",), False),
+        ((), (b"Sec-WebSocket-Protocol: a",), False),
+        (
+            ("Sec-WebSocket-Extensions: permessage-deflate",),
+            (b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover",),
+            True,
+        ),
+        (("Sec-WebSocket-Extensions: x",), (b"Sec-WebSocket-Extensions: x",), False),
+        ((), (b"Sec-WebSocket-Extensions: permessage-deflate",), False),
+        ((), (b"Transfer-Encoding: chunked",), False),
+    ],
+)
+def test_a_switch_is_proper_when_it_answers_what_was_asked(
+    offered: tuple[str, ...], chosen: tuple[bytes, ...], good: bool
+) -> None:
+    lines = (*PROPER, b"Sec-WebSocket-Accept: " + PROOFS[0], *chosen)
+    said = alone(raw(*lines), asked(*offered))
+    assert (said is not None) == good
+    assert alone(raw(*lines, minor=0), asked(*offered)) is None
+    if said is not None:
+        assert said.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+        assert DATE + b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in said
+        assert said.endswith(b"\r\n".join((PROOFS[0], *chosen, b"", b"")))
+        # What one may choose another has to have offered, too.
+        known = KnownSwitches()
+        assert remembering(known, raw(*lines), asked(*offered)) == said
+        assert remembering(known, raw(*lines), asked()) == (None if chosen else said)
+
+
+def test_a_date_is_written_once() -> None:
+    dated = (*PROPER, b"Sec-WebSocket-Accept: " + PROOFS[0], DATE.rstrip())
+    said = alone(raw(*dated), asked())
+    assert said is not None
+    assert said.count(b"Date: ") == 1
+
+
+NAMES = (b"Sec-WebSocket-Accept", b"sec-websocket-accept", b"X-Accept", b"Connection")
+VALUES = (*PROOFS, b"", b"x", PROOFS[0] + b" ", b" " + PROOFS[0], PROOFS[0][:-1], PROOFS[1] * 2)
+LINES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=3)
+
+
+@given(st.lists(st.tuples(LINES, st.sampled_from(KEYS), st.sampled_from([b"", *PROOFS]))))
+def test_a_101_says_the_same_whatever_others_have_said(
+    heads: list[tuple[list[tuple[bytes, bytes]], str, bytes]],
+) -> None:
+    known = KnownSwitches()
+    for lines, key, reason in heads:
+        data = raw(*PROPER, *map(b": ".join, lines), reason=reason)
+        request = asked(key=key)
+        assert remembering(known, data, request) == alone(data, request)
+
+
+def test_so_many_are_remembered_and_none_that_is_long() -> None:
+    known, proof = KnownSwitches(), b"Sec-WebSocket-Accept: " + PROOFS[0]
+    heads = [raw(*PROPER, proof, b"X: %d" % number) for number in range(MOST_SWITCHES + 1)]
+    for head in (*heads, raw(*PROPER, proof, b"X: " + b"x" * MOST_BYTES)):
+        assert remembering(known, head, asked()) is not None
+    assert len(known) == MOST_SWITCHES
+    assert known.find(heads[0], asked(), PROOFS[0]) is None
+    assert known.find(heads[1], asked(), PROOFS[0]) is not None
+    assert known.find(heads[1][:-1], asked(), PROOFS[0]) is None, "it is not complete"
