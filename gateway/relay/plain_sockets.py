@@ -17,6 +17,8 @@ _ACCEPT: Final[Any] = socket.SocketType._accept  # type: ignore[attr-defined]  #
 class PlainSocket(socket.socket):
     """A socket like any other, but for ``family`` and ``type``."""
 
+    __slots__ = ()
+
     family = _FAMILY
     type = _TYPE
 

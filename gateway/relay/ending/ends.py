@@ -221,9 +221,11 @@ class Ends:
         return self.stalls.watches(transport)
 
     def forget(self, transport: asyncio.Transport | None) -> None:
-        """Watch *transport* no more, for whatever it was watched."""
-        self.stalls.forget(transport)
-        self.hangups.forget(transport)
+        """Watch *transport* no more, for whatever it was watched: most never were."""
+        if transport in self.stalls.watched:
+            self.stalls.forget(transport)
+        if transport in self.hangups.left:
+            self.hangups.forget(transport)
 
     def shut_down(self) -> None:
         """Abort what was to be aborted later, and watch nothing any more."""

@@ -32,7 +32,8 @@ class Hangups:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._epoll: select.epoll | None = None
-        self._left: dict[asyncio.Transport, Callable[[], object]] = {}
+        self.left: dict[asyncio.Transport, Callable[[], object]] = {}
+        """What is called, by transport; looked into by whoever forgets it."""
         self._new: set[asyncio.Transport] = set()
         """Those that the kernel has still to be asked for."""
         self._watched: dict[int, asyncio.Transport] = {}
@@ -42,7 +43,7 @@ class Hangups:
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
-        return len(self._left)
+        return len(self.left)
 
     def watch(self, transport: asyncio.Transport | None, left: Callable[[], object]) -> None:
         """Call *left* when the peer of *transport* leaves, or has left already.
@@ -52,14 +53,14 @@ class Hangups:
         """
         if transport is None or self._closed or not self.possible or transport.is_closing():
             return
-        self._left[transport] = left
+        self.left[transport] = left
         self._new.add(transport)
         if self._timer is None:
             self._timer = self._loop.call_later(_SOON_SECONDS, self._ask)
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Watch *transport* no more."""
-        if transport is None or self._left.pop(transport, None) is None:
+        if transport is None or self.left.pop(transport, None) is None:
             return
         self._new.discard(transport)
         descriptor = self._descriptors.pop(transport, -1)
@@ -73,7 +74,7 @@ class Hangups:
     def close(self) -> None:
         """Watch nothing any more."""
         self._closed = True
-        for held in (self._left, self._new, self._watched, self._descriptors):
+        for held in (self.left, self._new, self._watched, self._descriptors):
             held.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -124,4 +125,4 @@ class Hangups:
             transport = self._watched.get(descriptor)
             if transport is not None:
                 self._new.discard(transport)
-                self._left[transport]()
+                self.left[transport]()

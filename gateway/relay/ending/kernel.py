@@ -12,11 +12,11 @@ the time that was set), and it would delay the end of idle connections.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import socket
 import struct
-import termios
 from collections.abc import Iterable
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Final
 
 from gateway.relay.transports import set_options
@@ -46,7 +46,8 @@ def unacknowledged(transport: asyncio.Transport) -> int:
     descriptor = -1 if sock is None else sock.fileno()
     if descriptor < 0:
         return -1
-    return int(_INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, _ZERO))[0])
+    held = ioctl(descriptor, TIOCOUTQ, _ZERO)
+    return 0 if held == _ZERO else int(_INT.unpack(held)[0])
 
 
 def waits(transport: asyncio.Transport) -> bool:

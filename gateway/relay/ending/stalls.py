@@ -38,7 +38,8 @@ class StallWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watched: dict[asyncio.Transport, _Watched] = {}
+        self.watched: dict[asyncio.Transport, _Watched] = {}
+        """By transport; looked into by whoever forgets it."""
         self.timer: asyncio.TimerHandle | None = None
         """Of the next look; None while nobody is watched."""
         self.found = 0
@@ -46,7 +47,7 @@ class StallWatch:
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
-        return len(self._watched)
+        return len(self.watched)
 
     def watch(
         self,
@@ -62,29 +63,29 @@ class StallWatch:
         or closed, is forgotten by itself. Watching it twice replaces what is called.
         """
         watched = _Watched(seconds, stalled, self._loop.time(), passing)
-        before = self._watched.get(transport)
+        before = self.watched.get(transport)
         if before is not None:
             watched.progress, watched.moved_at = before.progress, before.moved_at
-        self._watched[transport] = watched
+        self.watched[transport] = watched
         due = self._loop.time() + _pause(seconds)
         if self.timer is None or self.timer.when() > due:
             self._set_timer()
 
     def watches(self, transport: asyncio.Transport) -> bool:
         """Say whether *transport* is watched."""
-        return transport in self._watched
+        return transport in self.watched
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Watch *transport* no more."""
         if transport is not None:
-            self._watched.pop(transport, None)
+            self.watched.pop(transport, None)
 
     def give_up(self, seconds: float) -> int:
         """Call back now for peers that have taken nothing for *seconds*; return how many."""
         now = self._loop.time()
         stalled = [
             (transport, watched)
-            for transport, watched in self._watched.items()
+            for transport, watched in self.watched.items()
             if now - watched.moved_at >= seconds and progress(transport) == watched.progress
         ]
         for transport, watched in stalled:
@@ -95,7 +96,7 @@ class StallWatch:
 
     def close(self) -> None:
         """Watch nothing any more."""
-        self._watched.clear()
+        self.watched.clear()
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -103,13 +104,13 @@ class StallWatch:
     def _set_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        shortest = min(watched.seconds for watched in self._watched.values())
+        shortest = min(watched.seconds for watched in self.watched.values())
         self.timer = self._loop.call_later(_pause(shortest), self._look)
 
     def _look(self) -> None:
         self.timer = None
         now = self._loop.time()
-        for transport, watched in tuple(self._watched.items()):
+        for transport, watched in tuple(self.watched.items()):
             taken = progress(transport)
             if taken < 0 or (watched.passing and not waits(transport)):
                 self.forget(transport)
@@ -119,7 +120,7 @@ class StallWatch:
                 self.forget(transport)
                 self.found += 1
                 watched.stalled()
-        if self._watched and self.timer is None:
+        if self.watched and self.timer is None:
             self._set_timer()
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
+    from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
 
 log = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.decision: CachedDecision | None = None
         self.activity = UNCOUNTED
         """Where bytes are counted: its session's, while it has a decision."""
-        self.task: asyncio.Task[Any] | None = None
+        self.task: Cancellable | None = None
         """What is waited for: a proof, a repair, a connection to the app."""
         self.dialling: UpstreamConnection | None = None
         """The connection to the app that is waited for."""
@@ -178,10 +179,9 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     # What the transport calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    # uvloop's transports have the interface but not the base class.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a head, if there is a place for one more connection."""
-        # uvloop's transports have the interface but not the base class.
-        transport = cast(asyncio.Transport, transport)
         self.transport = transport
         context = self.context
         context.connections.add(self)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import judge
 from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
@@ -120,10 +120,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.head: ResponseHead | None = None
         """The last response's: often the next one's too."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    # uvloop's transports have the interface but not the base class.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the transport."""
-        # uvloop's transports have the interface but not the base class.
-        transport = cast(asyncio.Transport, transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=self.pool.limits.write_high_bytes)
         dialled, self.dialled = self.dialled, None

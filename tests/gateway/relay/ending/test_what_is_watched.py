@@ -45,7 +45,7 @@ def other() -> None:
 
 
 def watched(ends: Ends, transport: asyncio.Transport) -> tuple[float, bool, Any]:
-    one = ends.stalls._watched[transport]
+    one = ends.stalls.watched[transport]
     return one.seconds, one.passing, one.stalled
 
 
