@@ -150,21 +150,21 @@ class Live:
 
     def add(self, member: Member) -> None:
         """Enter an open connection; adding it twice changes nothing."""
-        access_right = member.access_right
-        session = self._sessions.get(access_right.sid)
+        access_right, kind = member.access_right, member.kind
+        sid, user = access_right.sid, self._whose(access_right)
+        session = self._sessions.get(sid)
         if session is None:
-            session = self._sessions[access_right.sid] = _Session(self, access_right.sid)
-        if member in session.members:
+            session = self._sessions[sid] = _Session(self, sid)
+        elif member in session.members:
             return
         session.members.add(member)
         self._count += 1
-        user = self._whose(access_right)
         if user is not None:
             self._of_user[user] = self._of_user.get(user, 0) + 1
-        self.kinds[member.kind] += 1
-        self._arm(session, access_right)
+        self.kinds[kind] += 1
+        self._arm(session, access_right.ends_at)
         for observer in self._observers:
-            observer.attached(member.kind, access_right)
+            observer.attached(kind, access_right)
 
     def replace(self, member: Member, successor: Member) -> None:
         """Enter *successor* in the place of *member*, by whose right it goes on.
@@ -179,33 +179,28 @@ class Live:
 
     def discard(self, member: Member) -> None:
         """Forget a connection that has closed."""
-        self.leaving.discard(member)
+        if self.leaving:
+            self.leaving.discard(member)
         self._discard(member, None)
 
     def _discard(self, member: Member, reason: str | None) -> None:
-        access_right = member.access_right
-        sid = access_right.sid
+        access_right, kind = member.access_right, member.kind
+        sid, user = access_right.sid, self._whose(access_right)
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return
         session.members.discard(member)
         self._count -= 1
-        user = self._whose(access_right)
         if user is not None:
-            self._forget_one(user)
-        self.kinds[member.kind] -= 1
+            left = self._of_user.pop(user) - 1
+            if left:
+                self._of_user[user] = left
+        self.kinds[kind] -= 1
         if not session.members:
             self._wheel.disarm(session)
             del self._sessions[sid]
         for observer in self._observers:
-            observer.detached(member.kind, access_right, reason)
-
-    def _forget_one(self, user: str) -> None:
-        left = self._of_user[user] - 1
-        if left:
-            self._of_user[user] = left
-        else:
-            del self._of_user[user]
+            observer.detached(kind, access_right, reason)
 
     def review(self, sids: Iterable[str] | None = None) -> None:
         """Judge the connections of *sids* (None: of all sessions) now, and end those to end.
@@ -227,7 +222,7 @@ class Live:
                     ended.append((member, ending))
                 elif session is not None:
                     # The route may have been given less time.
-                    self._arm(session, member.access_right)
+                    self._arm(session, member.access_right.ends_at)
         for reviewed in self._reviewed:
             reviewed.review(None if sids is None else wanted, table, now)
         self._leave(ended)
@@ -253,8 +248,7 @@ class Live:
         ends_at = min((m.access_right.ends_at for m in session.members), default=float("inf"))
         return now + self._until(ends_at) if ends_at != float("inf") else 0.0
 
-    def _arm(self, session: _Session, access_right: AccessRight) -> None:
-        ends_at = access_right.ends_at
+    def _arm(self, session: _Session, ends_at: float) -> None:
         if ends_at != float("inf"):
             self._wheel.arm(session, self._loop.time() + self._until(ends_at))
 

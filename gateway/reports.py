@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -58,7 +58,7 @@ class SessionActivity:
     up: int = 0
     down: int = 0
     input: bool = False
-    subs: Counter[str | None] = field(default_factory=Counter)
+    subs: dict[str | None, int] = field(default_factory=dict)
     """Users, by how many connections; None is somebody on a public link."""
     waits: bool = False
     """Whether it waits to be written."""
@@ -131,7 +131,8 @@ class Activities:
         if activity is None:
             activity = self._left.pop(sid, None) or SessionActivity(sid)
             self._sessions[sid] = activity
-        activity.subs[access_right.user] += 1
+        user = access_right.user
+        activity.subs[user] = activity.subs.get(user, 0) + 1
         access_right.activity = activity
 
     def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
@@ -140,9 +141,11 @@ class Activities:
         if kind == _PAGE or activity is None:
             return
         user = access_right.user
-        activity.subs[user] -= 1
-        if activity.subs[user] <= 0:
-            del activity.subs[user]
+        left = activity.subs.get(user, 0) - 1
+        if left > 0:
+            activity.subs[user] = left
+            return
+        activity.subs.pop(user, None)
         if not activity.subs:
             del self._sessions[activity.sid]
             self._leave(activity)

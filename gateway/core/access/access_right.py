@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from gateway.core.access.answers import (
     CLOSE_DRAINING,
@@ -60,7 +63,7 @@ DRAINING: Final = Ending(CLOSE_DRAINING, "gateway draining", "bus_lost")
 BUS_LOST: Final = Ending(CLOSE_TRY_AGAIN, "bus lost", "bus_lost")
 
 
-class AccessRight:
+class AccessRight(msgspec.Struct, kw_only=True, eq=False):
     """One connection's right to reach one route: by a grant, or None where the route is public.
 
     ``route`` is exchanged for newer revisions of the same target (:meth:`renew`), and ``ends_at``
@@ -70,37 +73,34 @@ class AccessRight:
     counted: its session's once the connection is registered (:mod:`gateway.reports`).
     """
 
-    __slots__ = (
-        "activity",
-        "address",
-        "attachment",
-        "ends_at",
-        "grant",
-        "host",
-        "route",
-        "sid",
-        "user",
-    )
+    route: Route
+    host: str
+    grant: Grant | None
+    sid: str = ""
+    """The same in every revision of the route."""
+    user: str | None = None
+    """Who asks; None where nobody was asked."""
+    ends_at: float = inf
+    address: str = ""
+    attachment: tuple[int, float] | None = None
+    activity: Activity = UNCOUNTED
 
-    def __init__(self, *, route: Route, host: str, grant: Grant | None) -> None:
+    def __post_init__(self) -> None:
+        """Take the rest from route and grant."""
+        route, host, grant = self.route, self.host, self.grant
         # The route's own string, which thousands of connections share.
         own = route.hosts[0]
         self.host = own if own == host else next((one for one in route.hosts if one == host), host)
-        self.grant = grant
         self.sid = route.sid
-        """The same in every revision of the route."""
-        self.user = None if grant is None else grant.sub
-        """Who asks; None where nobody was asked."""
+        if grant is not None:
+            self.user = grant.sub
         self.renew(route)
-        self.address = ""
-        self.attachment: tuple[int, float] | None = None
-        self.activity = UNCOUNTED
 
     def renew(self, route: Route) -> None:
         """Go on with another revision of the route to the same target."""
         self.route = route
         grant, expires = self.grant, route.expires_at
-        ends = float("inf") if grant is None else grant.ends_at
+        ends = inf if grant is None else grant.ends_at
         self.ends_at = ends if expires is None else min(ends, expires)
 
 

@@ -6,8 +6,9 @@ missing (a proof of a token, a repaired table) and decide again with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
@@ -41,24 +42,21 @@ class Ask:
         self.path = start.target.partition(b"?")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True):
     """Relay it to the route's target. *claims* are of a token to be marked as a bearer first."""
 
     access_right: AccessRight
     claims: SessionClaims | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(msgspec.Struct, frozen=True):
     """Make a bridge for it: it is the upgrade of a desktop or terminal."""
 
     access_right: AccessRight
     claims: SessionClaims | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
+class Hand(msgspec.Struct, frozen=True, kw_only=True):
     """Have a page of the gateway answer; see :mod:`gateway.relay.http.page_request`."""
 
     host: str
@@ -70,22 +68,19 @@ class Hand:
     claims: SessionClaims | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """Answer with *refusal*."""
 
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Prove:
+class Prove(msgspec.Struct, frozen=True):
     """Have *token* verified, and decide again with the claims or a refusal as proof."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(msgspec.Struct, frozen=True):
     """Repair the table once, and decide again."""
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gateway.core.access.decision import OWN_PREFIX
-from gateway.core.http.headers import AppHead
+from gateway.core.http.headers import NO_HEAD
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
@@ -74,7 +74,7 @@ class CachedDecision:
         self.method = b""
         self.by_person = False
         """Whether a person has caused the request, as far as can be seen."""
-        self.head = AppHead(b"", b"", b"")
+        self.head = NO_HEAD
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
         """Say whether it holds for another request, but for where that comes from."""

@@ -15,7 +15,7 @@ from gateway.core.access.decision import is_root
 from gateway.core.downstream.end_notice import is_document, unconditional
 from gateway.core.downstream.phases import NEXT, TAKES, Event, Phase, Takes, after
 from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
-from gateway.core.http.headers import AppHead
+from gateway.core.http.headers import NO_HEAD, AppHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import (
     BAD,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
 _NO_BODY: Final = NoBody()
-_NO_HEAD: Final = AppHead(b"", b"", b"")
 _AFTER_ADMITTED: Final = after(Event.ADMITTED)
 _AFTER_SENT: Final = after(Event.SENT)
 _AFTER_RESPONDED: Final = after(Event.RESPONDED)
@@ -114,7 +113,7 @@ class Exchange(ABC):
         self.request: Body = _NO_BODY
         self.response: Body | None = None
         """None until the head of the final response was read."""
-        self._begin(_NO_HEAD, upgrade=False)
+        self._begin(NO_HEAD, upgrade=False)
 
     def _begin(self, head: AppHead, *, upgrade: bool) -> None:
         self.head, self.upgrade = head, upgrade
@@ -229,9 +228,20 @@ class Exchange(ABC):
         first, self.first = self.first, b""
         if self.notice is not None:
             crossing = unconditional(crossing)
-        base, opening, ending = self.head
+        head = self.head
         upstream.write(
-            b"".join((start.method, b" ", base, start.target, opening, crossing, ending, first))
+            b"".join(
+                (
+                    start.method,
+                    b" ",
+                    head.base,
+                    start.target,
+                    head.opening,
+                    crossing,
+                    head.ending,
+                    first,
+                )
+            )
         )
         if self.request.done:
             self.phase = _AFTER_SENT[self.phase]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
+
+import msgspec
 
 from gateway.core.access.decision import own_bearer
 from gateway.core.http.upgrade import upgrade_fields
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
 
 
-class Facts(NamedTuple):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What the gateway itself says of a request. ``user`` is None on public hosts.
 
     ``assertion`` is the signed form of who asks, None where none is made.
@@ -46,7 +48,7 @@ def _quoted(user: str) -> str:
     return quote(user, safe="")
 
 
-class AppHead(NamedTuple):
+class AppHead(msgspec.Struct, frozen=True, gc=False):
     """A head to an app but for its start line's method and target, and the fields that cross.
 
     ``base`` stands before the target, ``opening`` and ``ending`` around the fields.
@@ -55,6 +57,9 @@ class AppHead(NamedTuple):
     base: bytes
     opening: bytes
     ending: bytes
+
+
+NO_HEAD: Final = AppHead(b"", b"", b"")
 
 
 def head_to_app(fields: Fields, forwarded: bytes, *, base: bytes, upgrade: bool) -> AppHead:

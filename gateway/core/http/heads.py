@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from gateway.core.http.names import TOKEN
 
 MAX_HEAD_BYTES: Final = 65536
@@ -62,16 +64,13 @@ class HeadRefused(Exception):
         self.code = code
 
 
-class StartLine:
+class StartLine(msgspec.Struct, eq=False, gc=False):
     """A start line in canonical parts: ``target`` is in origin-form."""
 
-    __slots__ = ("authority", "method", "minor", "target")
-
-    def __init__(self, method: bytes, target: bytes, minor: int, authority: bytes | None) -> None:
-        self.method = method
-        self.target = target
-        self.minor = minor
-        self.authority = authority
+    method: bytes
+    target: bytes
+    minor: int
+    authority: bytes | None
 
 
 def find_end(buffer: bytes, seen: int = 0) -> int:

@@ -18,7 +18,7 @@ from gateway.core.http.heads import (
     find_end,
     read_start_line,
 )
-from gateway.core.http.known_sections import KnownSection, KnownSections
+from gateway.core.http.known_sections import KnownSections
 from gateway.core.http.oversize import Oversized, read_oversized
 from gateway.core.http.upgrade import is_proper_upgrade
 
@@ -76,7 +76,7 @@ class RequestReader:
         seen = len(self.partial)
         if seen:
             data = self.partial + data
-        elif end := self._read_known(data):
+        elif end := self._read_first(data) if self._last is None else self._read_again(data):
             return data[end:]
         if data[:1] == b"\r":
             data, seen = self._skip_empty_lines(data), 0
@@ -103,7 +103,23 @@ class RequestReader:
             data = data[2:]
         return data
 
-    def _read_known(self, data: bytes) -> int:
+    def _read_first(self, data: bytes) -> int:
+        """Return where the connection's first head ends; 0 if nobody began with such a section."""
+        begin, end = data.find(b"\r\n") + 2, data.find(b"\r\n\r\n") + 4
+        if self._known is None or end < begin or begin > MAX_TARGET_BYTES:
+            return 0
+        raw = data[begin:end]
+        found = self._known.find(raw)
+        if found is None:
+            return 0
+        fields, crossing = found
+        if not fields.websocket:  # or this head is the connection's last one
+            self._last = known_section(raw, fields, crossing)
+        self._head, self._begin = data[:end], begin
+        self._take(read_start_line(data[: begin - 2]), fields, crossing)
+        return end
+
+    def _read_again(self, data: bytes) -> int:
         """Return where the head ends that *data* begins with; 0 if its section is a new one."""
         last = self._last
         if last is None:
@@ -120,20 +136,8 @@ class RequestReader:
     def _parse(self, head: bytes) -> None:
         self._head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
-        fields, crossing = self._read_section(head[self._begin :])
-        self._take(start, fields, crossing)
-
-    def _read_section(self, raw: bytes) -> KnownSection:
-        """Return what *raw* says; for the first head it may be known."""
-        last = self._last
-        if last is None and self._known is not None:
-            found = self._known.find(raw)
-            if found is not None:
-                if not found[0].websocket:  # or this head is the connection's last one
-                    self._last = known_section(raw, *found)
-                return found
-        self._last = section = self._fields.read_section(raw, last)
-        return section.fields, section.crossing
+        section = self._last = self._fields.read_section(head[self._begin :], self._last)
+        self._take(start, section.fields, section.crossing)
 
     def remember(self) -> None:
         """Have other connections know the section of a head by which somebody was let in."""

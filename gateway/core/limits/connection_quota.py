@@ -80,8 +80,6 @@ class ConnectionQuota:
         """Count one less: it has gone, or is authenticated now."""
         self.unauthenticated -= 1
         if key:
-            left = self._by_key[key] - 1
+            left = self._by_key.pop(key) - 1
             if left:
                 self._by_key[key] = left
-            else:
-                del self._by_key[key]

@@ -15,6 +15,7 @@ from gateway.core.access.access_right import AccessRight
 from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.decision import (
     OPEN_PATH,
+    OWN_PREFIX,
     Ask,
     Connect,
     Decision,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from shared.tokens import SessionClaims
 
 
+_REFUSING: Final = Step.REQUESTS
 _SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _OUTLIVING: Final = frozenset({SIGN_OUT_PATH, OPEN_PATH})
 """Pages whose responses outlive the right of the request: a sign-out ends it, and whoever opens a
@@ -73,8 +75,9 @@ class Admission:
 
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Send the request of *connection* on its way, or refuse it."""
-        world = self._parts.world
-        if self._parts.overload.step is Step.REQUESTS:
+        parts = self._parts
+        world = parts.world
+        if parts.overload.step is _REFUSING:
             connection.refuse("gateway_overloaded")
             return
         if world.stale:
@@ -88,7 +91,7 @@ class Admission:
                 connection.refuse("bus_lost")
             return
         kept = connection.decision
-        if kept is not None and kept.covers(start, fields, table, self._parts.wall()):
+        if kept is not None and kept.covers(start, fields, table, parts.wall()):
             if kept.fields is fields and kept.method == start.method:
                 if kept.by_person:
                     _note_input(kept.access_right, start)
@@ -99,9 +102,10 @@ class Admission:
             ):
                 self._relay(connection, start, fields, kept, upgrade=False)
                 return
-        connection.drop_decision()
+        if kept is not None:
+            connection.drop_decision()
         ask = Ask(start, fields, fields.websocket)
-        if self._serve_asset(connection, ask):
+        if ask.path.startswith(OWN_PREFIX) and self._serve_asset(connection, ask):
             return
         self._decide(connection, ask)
 
@@ -149,6 +153,11 @@ class Admission:
             connection.refuse("gateway_overloaded")
             return
         match decision:
+            case Forward() | Connect() | Hand():
+                if decision.claims is not None and not marked:
+                    self._run(connection, self._mark(connection, ask, decision.claims))
+                else:
+                    self._proceed(connection, ask, decision, table)
             case Refuse(refusal=refusal):
                 self._record(connection, ask, refusal, proof=proof)
                 connection.refuse(refusal)
@@ -160,11 +169,6 @@ class Admission:
                     self._run(connection, self._prove(connection, ask, token))
             case Repair():
                 self._run(connection, self._repair(connection, ask))
-            case Forward() | Connect() | Hand():
-                if decision.claims is not None and not marked:
-                    self._run(connection, self._mark(connection, ask, decision.claims))
-                else:
-                    self._proceed(connection, ask, decision, table)
             case _:
                 assert_never(decision)
 
@@ -223,11 +227,11 @@ class Admission:
         if access_right is not None:
             # One user's connections share it, as long as they are open.
             access_right.address = sys.intern(client)
-        if access_right is not None and not self._parts.live.has_room(access_right):
-            refusal = REFUSALS["too_many_connections"]
-            self._record(connection, ask, refusal, proof=decision.claims)
-            connection.refuse(refusal)
-            return
+            if not self._parts.live.has_room(access_right):
+                refusal = REFUSALS["too_many_connections"]
+                self._record(connection, ask, refusal, proof=decision.claims)
+                connection.refuse(refusal)
+                return
         match decision:
             case Forward(access_right=access_right, claims=claims):
                 kept = claims is None and not ask.upgrade
@@ -245,6 +249,8 @@ class Admission:
                 self._hand(connection, ask, decision, client)
 
     def _client(self, connection: DownstreamConnection, ask: Ask) -> str:
+        if not self._parts.site.trusted_proxies:
+            return connection.peer
         return self._address(connection, ask.fields)
 
     def _address(self, connection: DownstreamConnection, fields: Fields | None) -> str:
