@@ -28,6 +28,7 @@ _ROOM_FOR_ONE: Final = 2
 """Connections that are closed for a new one: so that it is not full for long."""
 _LOOKED_AT: Final = 16
 _SHED_AT_ONCE: Final = 1000
+_DROPPED: Final = Verdict.DROPPED
 _SWEEPS: Final = 4
 """In the time that a peer has to take something."""
 
@@ -89,7 +90,7 @@ class DataPath(Context):
         if self.connection_quota.nearly_full:
             self.make_room(_ROOM_FOR_ONE)
         connection = DownstreamConnection(self, self.admission, peer)
-        if connection.take_place() is Verdict.DROPPED:
+        if connection.take_place() is _DROPPED:
             self.meters.dropped += 1
             return None
         return connection

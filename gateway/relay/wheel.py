@@ -8,9 +8,12 @@ and says when it wants to be asked next.
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Final, Protocol
 
 TICK_SECONDS: Final = 0.1
+_NOTED: Final = -1
+"""The tick of what is in no bucket yet."""
 
 
 class Waiting(Protocol):
@@ -24,38 +27,42 @@ class Waiting(Protocol):
 
 
 class Wheel:
-    """Asks whatever waits in it not before its time and at most one tick after."""
+    """Asks whatever waits in it not before its time and at most one tick after.
 
-    __slots__ = ("_buckets", "_loop", "_timer")
+    What is new is noted, and enters its bucket with the next tick: most connections that are opened
+    and closed at once never do.
+    """
+
+    __slots__ = ("_buckets", "_loop", "_noted", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, set[Waiting]] = {}
+        self._noted: dict[Waiting, float] = {}
+        """When those are to be asked that are in no bucket yet."""
         self._timer: asyncio.TimerHandle | None = None
 
     def arm(self, waiting: Waiting, at: float) -> None:
         """Have *waiting* asked at *at*; when it is asked before that anyway, change nothing."""
-        tick = int(at / TICK_SECONDS) + 1
-        if waiting.tick:
-            if waiting.tick <= tick:
+        if waiting.tick > 0:
+            if waiting.tick <= int(at / TICK_SECONDS) + 1:
                 return
             self.disarm(waiting)
-        waiting.tick = tick
-        bucket = self._buckets.get(tick)
-        if bucket is None:
-            self._buckets[tick] = {waiting}
-        else:
-            bucket.add(waiting)
+        if at < self._noted.get(waiting, inf):
+            waiting.tick = _NOTED
+            self._noted[waiting] = at
         if self._timer is None:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
 
     def disarm(self, waiting: Waiting) -> None:
         """Forget *waiting*."""
-        if waiting.tick and (bucket := self._buckets.get(waiting.tick)):
+        tick, waiting.tick = waiting.tick, 0
+        if tick == _NOTED:
+            self._noted.pop(waiting, None)
+        elif bucket := self._buckets.get(tick):
             bucket.discard(waiting)
             if not bucket:
-                del self._buckets[waiting.tick]
-        waiting.tick = 0
+                del self._buckets[tick]
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -63,16 +70,24 @@ class Wheel:
             self._timer.cancel()
             self._timer = None
         self._buckets.clear()
+        self._noted.clear()
 
     def _turn(self) -> None:
         self._timer = None
         now = self._loop.time()
         tick = int(now / TICK_SECONDS)
+        self._enter_noted()
         for passed in sorted(t for t in self._buckets if t <= tick):
             for waiting in self._buckets.pop(passed):
                 self._ask(waiting, passed, now)
-        if self._buckets and self._timer is None:
+        if (self._buckets or self._noted) and self._timer is None:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
+
+    def _enter_noted(self) -> None:
+        noted, self._noted = self._noted, {}
+        for waiting, at in noted.items():
+            tick = waiting.tick = max(int(at / TICK_SECONDS) + 1, 1)
+            self._buckets.setdefault(tick, set()).add(waiting)
 
     def _ask(self, waiting: Waiting, tick: int, now: float) -> None:
         if waiting.tick != tick:

@@ -93,6 +93,7 @@ def _refuse(code: str) -> Refuse:
 
 
 _NOT_FOUND: Final = _refuse("not_found")
+_SERVED: Final = Standing.SERVED
 
 
 class Access:
@@ -130,15 +131,16 @@ class Access:
         if host is None:
             return _NOT_FOUND
         found = table.find(host)
+        route = found.route
+        if found.standing is _SERVED and route is not None:
+            if not found.private:
+                return _public(ask, route, host, now)
+            return self._private(ask, route, host, table, now, proof)
         if found.standing is Standing.ABSENT:
             return self._absent(ask, host, table, now, repaired)
         if found.standing is Standing.UNREADABLE:
             return _refuse("session_unreadable")
-        if found.standing is Standing.AMBIGUOUS or found.route is None:
-            return _NOT_FOUND
-        if not found.private:
-            return _public(ask, found.route, host, now)
-        return self._private(ask, found.route, host, table, now, proof)
+        return _NOT_FOUND
 
     def asset(self, ask: Ask) -> Hand | None:
         """Return what is to be done with *ask* if it is for what is the same for everybody.

@@ -69,7 +69,7 @@ def _cut(raw: bytes) -> tuple[bytes, bytes | None]:
     What is kept has one key at most, and so one field with no value where it was cut out. Only a
     section with its key at the same place is the same without it.
     """
-    at = raw.find(_KEY_FIELD) + len(_KEY_FIELD)
+    at = raw.rfind(_KEY_FIELD) + len(_KEY_FIELD)  # which stands near the end
     if at < len(_KEY_FIELD):
         return raw, None
     key = _KEY.match(raw, at)

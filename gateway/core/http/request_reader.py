@@ -105,7 +105,9 @@ class RequestReader:
 
     def _read_first(self, data: bytes) -> int:
         """Return where the connection's first head ends; 0 if nobody began with such a section."""
-        begin, end = data.find(b"\r\n") + 2, data.find(b"\r\n\r\n") + 4
+        begin = data.find(b"\r\n") + 2
+        # Most send nothing else before it is answered; a section that is known ends but once.
+        end = len(data) if data.endswith(b"\r\n\r\n") else data.find(b"\r\n\r\n") + 4
         if self._known is None or end < begin or begin > MAX_TARGET_BYTES:
             return 0
         raw = data[begin:end]

@@ -27,6 +27,11 @@ class Verdict(Enum):
     DROPPED = "dropped"
 
 
+WELCOME: Final = Verdict.WELCOME
+_REFUSING: Final = Step.REQUESTS
+"""A member of an enumeration costs more to look up than the rest of a verdict."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionQuota:
     """Counts connections."""
@@ -59,14 +64,14 @@ class ConnectionQuota:
 
         Whoever is not dropped has to :meth:`enter`.
         """
-        if self.overload is not None and self.overload.step is Step.REQUESTS:
+        if self.overload is not None and self.overload.step is _REFUSING:
             return Verdict.OVERLOADED if self.unauthenticated < REFUSED_MORE else Verdict.DROPPED
-        if self.full:
+        if self.most and self.full:
             beyond = self.unauthenticated + self.known() - self.most
             return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED
         here = self._by_key.get(key, 0) if key and self.most_unauthenticated else 0
         if here < (self.most_unauthenticated or 1):
-            return Verdict.WELCOME
+            return WELCOME
         beyond = here - self.most_unauthenticated
         return Verdict.CROWDED if beyond < REFUSED_MORE else Verdict.DROPPED
 

@@ -87,8 +87,7 @@ class Admission:
             return
         table = world.table
         if table is None or not world.serving:
-            if not self._serve_asset(connection, Ask(start, fields, fields.websocket)):
-                connection.refuse("bus_lost")
+            self._admit_without_table(connection, start, fields)
             return
         kept = connection.decision
         if kept is not None and kept.covers(start, fields, table, parts.wall()):
@@ -108,6 +107,12 @@ class Admission:
         if ask.path.startswith(OWN_PREFIX) and self._serve_asset(connection, ask):
             return
         self._decide(connection, ask)
+
+    def _admit_without_table(
+        self, connection: DownstreamConnection, start: StartLine, fields: Fields
+    ) -> None:
+        if not self._serve_asset(connection, Ask(start, fields, fields.websocket)):
+            connection.refuse("bus_lost")
 
     def _serve_asset(self, connection: DownstreamConnection, ask: Ask) -> bool:
         hand = self._access.asset(ask)

@@ -7,17 +7,17 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.end_notice import make_notice_cookie
-from gateway.core.downstream.phases import NEXT, Event, Phase
+from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
-from gateway.core.limits.connection_quota import Verdict
+from gateway.core.limits.connection_quota import WELCOME, Verdict
 from gateway.relay.dial import DialFailed, failed_by
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from gateway.relay.context import Context
 
 log = logging.getLogger(__name__)
+
+_AFTER_SWITCHED: Final = after(Event.SWITCHED)
 
 
 class Admits(Protocol):
@@ -109,7 +111,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.key = ""
         """By what it is counted; "" for a proxy's, which is many people's."""
         self.placed = False
-        self.verdict = Verdict.WELCOME
+        self.verdict = WELCOME
         self.was_admitted = False
         """Whether a request of its was ever let in."""
         self.began = 0.0
@@ -124,7 +126,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         if not (trusted and is_within(self.peer, trusted)):
             self.key = limit_key(self.peer)
         self.verdict = self.context.connection_quota.judge(self.key)
-        if self.verdict is not Verdict.DROPPED:
+        if self.verdict is WELCOME or self.verdict is not Verdict.DROPPED:
             self._enter_place()
         return self.verdict
 
@@ -189,7 +191,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
         context.meters.connections += 1
         context.ends.begin(transport, self.hung_up)
-        if self.verdict is Verdict.WELCOME:
+        if self.verdict is WELCOME:
             self.set_deadline(context.parts.limits.idle_seconds)
         else:
             self.refuse(self.verdict.value, bare=True)
@@ -361,7 +363,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         """Hand out the transport for good; None when it is closing already."""
         transport, self.transport = self.transport, None
         self.context.ends.forget(transport)
-        self.phase = NEXT[self.phase, Event.SWITCHED]
+        self.phase = _AFTER_SWITCHED[self.phase]
         self._forget()
         return None if transport is None or transport.is_closing() else transport
 

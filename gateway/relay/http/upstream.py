@@ -68,7 +68,8 @@ NEXT: Final[Mapping[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = Mappi
 )
 """A state changes by this only; an event that a state does not list is a bug of ours, and raises
 KeyError."""
-_TAKEN, _RETURNED = E.TAKEN, E.RETURNED
+_TAKEN, _RETURNED, _SWITCHED = E.TAKEN, E.RETURNED, E.SWITCHED
+_BUSY = S.BUSY
 """With every request: a member costs more to look up than all the rest of a transition."""
 
 
@@ -103,7 +104,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.sid = sid
         self.user = user
         self.target = target
-        self.state = UpstreamState.BUSY
+        self.state = _BUSY
         self.exchange: Connection | None = None
         self.dialled: Callable[[UpstreamConnection], None] | None = None
         """Called with the connection once it is there."""
@@ -234,7 +235,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def spliced(self) -> None:
         """A tunnel has taken the transport, and is told itself when the app stalls."""
-        self.state = NEXT[self.state, UpstreamEvent.SWITCHED]
+        self.state = NEXT[self.state, _SWITCHED]
         self.pool.ends.forget(self.transport)
         self.transport = None
 
