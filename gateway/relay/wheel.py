@@ -8,12 +8,9 @@ and says when it wants to be asked next.
 from __future__ import annotations
 
 import asyncio
-from math import inf
 from typing import Final, Protocol
 
 TICK_SECONDS: Final = 0.1
-_NOTED: Final = -1
-"""The tick of what is in no bucket yet."""
 
 
 class Waiting(Protocol):
@@ -38,27 +35,27 @@ class Wheel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, set[Waiting]] = {}
-        self._noted: dict[Waiting, float] = {}
-        """When those are to be asked that are in no bucket yet."""
+        self._noted: set[Waiting] = set()
+        """Those that are in no bucket yet; the tick of each is that of its bucket, negative."""
         self._timer: asyncio.TimerHandle | None = None
 
     def arm(self, waiting: Waiting, at: float) -> None:
         """Have *waiting* asked at *at*; when it is asked before that anyway, change nothing."""
-        if waiting.tick > 0:
-            if waiting.tick <= int(at / TICK_SECONDS) + 1:
-                return
+        tick, known = int(at / TICK_SECONDS) + 1, waiting.tick
+        if known and abs(known) <= tick:
+            return
+        if known > 0:
             self.disarm(waiting)
-        if at < self._noted.get(waiting, inf):
-            waiting.tick = _NOTED
-            self._noted[waiting] = at
+        waiting.tick = -tick
+        self._noted.add(waiting)
         if self._timer is None:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
 
     def disarm(self, waiting: Waiting) -> None:
         """Forget *waiting*."""
         tick, waiting.tick = waiting.tick, 0
-        if tick == _NOTED:
-            self._noted.pop(waiting, None)
+        if tick < 0:
+            self._noted.discard(waiting)
         elif bucket := self._buckets.get(tick):
             bucket.discard(waiting)
             if not bucket:
@@ -84,9 +81,9 @@ class Wheel:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
 
     def _enter_noted(self) -> None:
-        noted, self._noted = self._noted, {}
-        for waiting, at in noted.items():
-            tick = waiting.tick = max(int(at / TICK_SECONDS) + 1, 1)
+        noted, self._noted = self._noted, set()
+        for waiting in noted:
+            tick = waiting.tick = -waiting.tick
             self._buckets.setdefault(tick, set()).add(waiting)
 
     def _ask(self, waiting: Waiting, tick: int, now: float) -> None:

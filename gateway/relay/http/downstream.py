@@ -285,7 +285,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             self.deadline = 0.0
             return
         self.deadline = self.loop.time() + seconds
-        if not 0 < self.tick * TICK_SECONDS <= self.deadline:
+        if not 0 < abs(self.tick) * TICK_SECONDS <= self.deadline:
             self.context.wheel.arm(self, self.deadline)
 
     def limited(self, refusal: Refusal) -> Refusal:
