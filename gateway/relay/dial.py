@@ -28,6 +28,7 @@ ATTEMPT_SECONDS: Final = 0.25
 MOST_ADDRESSES: Final = 8
 """Of one name: whoever answers for it does not decide how many sockets a dial costs."""
 
+_SECURED: Final = ("https", "wss")
 _LITERALS: Final = 4096
 """Addresses of which it is remembered what they are, and whether they may be dialled."""
 
@@ -115,7 +116,9 @@ class Dialler:
             return self._dial(target, factory)
         if not self._allowed(literal):
             raise DialFailed("target_forbidden")
-        return self._connect(target, factory, host=literal, port=target.port)
+        if target.scheme in _SECURED:
+            return self._connect(target, factory, host=literal, port=target.port)
+        return self._loop.create_connection(factory, literal, target.port)
 
     async def _dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         addresses = await self._addresses(target)
@@ -155,7 +158,7 @@ class Dialler:
     def _connect(
         self, target: Target, factory: Callable[[], P], **where: Any
     ) -> Coroutine[Any, Any, tuple[asyncio.Transport, P]]:
-        if target.scheme not in ("https", "wss"):
+        if target.scheme not in _SECURED:
             return self._loop.create_connection(factory, **where)
         return secure(
             factory(),

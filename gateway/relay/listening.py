@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import logging
 import os
 import socket
@@ -28,11 +27,7 @@ from gateway.core.limits.proxy_header import (
     source_address,
 )
 from gateway.relay.ending.ends import SHUTDOWN_SECONDS
-from gateway.relay.ending.kernel import (
-    PROBED_AFTER_SECONDS,
-    keep_accepted_alive,
-    probe_after,
-)
+from gateway.relay.ending.kernel import keep_accepted_alive, probed_after
 from gateway.relay.plain_sockets import accept
 from gateway.relay.tls_records import secure
 from gateway.relay.transports import ceiling
@@ -90,12 +85,12 @@ class Listener:
         self._at_once = at_once
         self._over = over
         self._ceiling = ceiling(descriptors)
-        self._probed_after = itertools.cycle(PROBED_AFTER_SECONDS)
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
         self._closed = False
-        self._stall_seconds = path.parts.limits.write_stall_seconds
-        keep_accepted_alive(self.sockets, stall_seconds=self._stall_seconds)
+        stall_seconds = path.parts.limits.write_stall_seconds
+        self._probed_after = probed_after(stall_seconds=stall_seconds)
+        keep_accepted_alive(self.sockets, stall_seconds=stall_seconds)
         for listening in self.sockets:
             listening.setblocking(False)
         if not held:
@@ -208,7 +203,7 @@ class Listener:
     def _begin(self, sock: socket.socket, peer: str) -> None:
         """Hand the connection to its protocol, at once where it is known whose it is."""
         try:
-            probe_after(sock, next(self._probed_after), stall_seconds=self._stall_seconds)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, next(self._probed_after))
         except OSError as error:
             self._came_to_nothing(sock, peer, None, error)
             return

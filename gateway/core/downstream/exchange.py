@@ -23,7 +23,8 @@ from gateway.core.http.response_heads import (
     find_response_end,
     response_body,
 )
-from gateway.core.http.switches import expected_accept, read_switch
+from gateway.core.http.switches import read_switch
+from gateway.core.http.upgrade import accept_of
 
 if TYPE_CHECKING:
     from gateway.core.access.answers import Refusal
@@ -195,7 +196,10 @@ class Exchange(ABC):
         """Relay the request that was read, with *head* around it."""
         fields = self.reader.fields
         assert fields is not None  # noqa: S101  # admission is asked about a head that was read
-        self._begin(head, upgrade=upgrade)
+        if self.head is NO_HEAD:  # the connection's first request: nothing has changed since
+            self.head, self.upgrade = head, upgrade
+        else:
+            self._begin(head, upgrade=upgrade)
         self.request = request_body(fields)
         if self.inbox and not self.request.done:
             try:
@@ -429,7 +433,7 @@ class Exchange(ABC):
         fields = self.reader.fields
         if fields is None:
             return False
-        accept = expected_accept(fields)
+        accept = accept_of(fields.socket_key or b"")
         found = self.responses.switches.find(data, fields, accept)
         if found is None:
             return False
@@ -441,7 +445,7 @@ class Exchange(ABC):
         fields = self.reader.fields
         if not self.upgrade or fields is None:
             raise HeadRefused(BAD)
-        accept = expected_accept(fields)
+        accept = accept_of(fields.socket_key or b"")
         switch = read_switch(head, fields, accept)
         if switch is None:
             raise HeadRefused(BAD)

@@ -68,7 +68,7 @@ def head_to_app(fields: Fields, forwarded: bytes, *, base: bytes, upgrade: bool)
     It depends on nothing but its arguments, so that it can be kept for the next request with the
     same *fields*. ``Host`` crosses as it came, with its port.
     """
-    opening = b" HTTP/1.1\r\nHost: %b\r\n" % fields.host.encode("ascii")
+    opening = b" HTTP/1.1\r\nHost: " + fields.host.encode("ascii") + b"\r\n"
     ending = forwarded + (upgrade_fields(fields) if upgrade else framing_of(fields)) + b"\r\n"
     authorization = fields.authorization
     if authorization is not None and own_bearer(authorization) is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gateway.core.http.upgrade import accept_of, deflate_only
+from gateway.core.http.upgrade import deflate_only
 
 if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
@@ -106,11 +106,6 @@ class KnownSwitches:
             del self._known[next(iter(self._known))]
         switch.at = raw.find(accept)
         self._known[raw.replace(accept, b"")] = switch
-
-
-def expected_accept(asked: Fields) -> bytes:
-    """Return the proof that answers the upgrade that was *asked* for."""
-    return accept_of(asked.socket_key or b"")
 
 
 def _was_offered(switch: Switch, asked: Fields) -> bool:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
 """Sixteen bytes in base64 (RFC 6455, section 4.1)."""
+_TO_KEY: Final = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+)
 _PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
 MAX_OFFERS: Final = 32
 """Extensions, or subprotocols, of one upgrade: each is looked at, and nobody has so many."""
@@ -70,13 +73,10 @@ def _name(offer: bytes) -> bool:
 
 def upgrade_fields(fields: Fields) -> bytes:
     """Return the fields of a proper upgrade that ask an app for a WebSocket, in canonical form."""
-    lines = [
-        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
-        b"Sec-WebSocket-Key: %b\r\n" % (fields.socket_key or b""),
-    ]
+    lines = _TO_KEY + (fields.socket_key or b"") + b"\r\n"
     deflate = only_deflate(fields.socket_extensions)
     if deflate is not None:
-        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % deflate)
+        lines += b"Sec-WebSocket-Extensions: %b\r\n" % deflate
     if fields.socket_protocols is not None:
-        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % fields.socket_protocols)
-    return b"".join(lines)
+        lines += b"Sec-WebSocket-Protocol: %b\r\n" % fields.socket_protocols
+    return lines

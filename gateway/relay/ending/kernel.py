@@ -12,12 +12,15 @@ the time that was set), and it would delay the end of idle connections.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Final
+
+from uvloop.loop import TCPTransport  # type: ignore[attr-defined]  # its stub is not complete
 
 from gateway.relay.transports import set_options
 
@@ -36,8 +39,10 @@ def descriptor_of(transport: asyncio.Transport) -> int:
 
 
 def is_secured(transport: asyncio.Transport) -> bool:
-    """Say whether *transport* speaks TLS."""
-    return transport.get_extra_info("sslcontext") is not None
+    """Say whether *transport* speaks TLS: uvloop's own never do, and are not asked."""
+    return (
+        type(transport) is not TCPTransport and transport.get_extra_info("sslcontext") is not None
+    )
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:
@@ -105,10 +110,10 @@ def keep_alive(transport: asyncio.Transport, *, stall_seconds: float) -> None:
     set_options(transport, _options(after, stall_seconds))
 
 
-def probe_after(sock: socket.socket, seconds: int, *, stall_seconds: float) -> None:
-    """Have the kernel probe this connection once it has been idle for so long."""
-    seconds = max(1, min(seconds, int(stall_seconds)))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+def probed_after(*, stall_seconds: float) -> Iterator[int]:
+    """Return after how many idle seconds each of the connections is probed that are accepted."""
+    most = max(1, int(stall_seconds))
+    return itertools.cycle([min(seconds, most) for seconds in PROBED_AFTER_SECONDS])
 
 
 def bound_orphan(transport: asyncio.Transport, *, stall_seconds: float) -> None:

@@ -369,7 +369,8 @@ class DownstreamConnection(Connection, asyncio.Protocol):
 
     def _forget(self) -> None:
         """Forget the connection: it is closed, or somebody else's."""
-        self.drop_decision()
+        if self.decision is not None:
+            self.drop_decision()
         self.context.connections.discard(self)
         self.leave_place()
         self.context.wheel.disarm(self)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.kernel import probe_after
 from gateway.relay.listening import Listener
 from shared.runtime.serving import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
@@ -30,19 +29,12 @@ from tests.gateway.relay.harness import (
 )
 
 
-async def test_connections_that_come_together_are_not_probed_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seconds: list[int] = []
-
-    def noted(sock: socket.socket, after: int, *, stall_seconds: float) -> None:
-        probe_after(sock, after, stall_seconds=stall_seconds)
-        seconds.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
-
-    monkeypatch.setattr("gateway.relay.listening.probe_after", noted)
+async def test_connections_that_come_together_are_not_probed_together() -> None:
     async with rig() as r:
         for _ in range(5):
             await asked(r, await r.browser())
+        accepted = [one.transport.get_extra_info("socket") for one in r.connections]
+        seconds = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) for one in accepted]
     assert len(set(seconds)) == 5
     assert all(40 <= one <= 80 for one in seconds)
 

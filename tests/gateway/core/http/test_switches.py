@@ -11,9 +11,9 @@ from gateway.core.http.switches import (
     MOST_BYTES,
     MOST_SWITCHES,
     KnownSwitches,
-    expected_accept,
     read_switch,
 )
+from gateway.core.http.upgrade import accept_of
 
 READER = ResponseReader("frame-ancestors 'self'")
 KEYS = ("dGhlIHNhbXBsZSBub25jZQ==", "AAAAAAAAAAAAAAAAAAAAAA==")
@@ -29,6 +29,10 @@ def asked(*lines: str, key: str = KEYS[0]) -> Fields:
 
 def raw(*lines: bytes, minor: int = 1, reason: bytes = b"Switching") -> bytes:
     return b"\r\n".join((b"HTTP/1.%d 101 %b" % (minor, reason), *lines, b"", b""))
+
+
+def expected_accept(request: Fields) -> bytes:
+    return accept_of(request.socket_key or b"")
 
 
 def alone(data: bytes, request: Fields) -> bytes | None:
