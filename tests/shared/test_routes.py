@@ -227,6 +227,27 @@ def test_a_session_is_found_by_its_own_host_and_by_its_links() -> None:
     assert table.find("other.apps.example.com").standing is Standing.ABSENT
 
 
+def test_a_revision_with_the_same_hosts_is_found_as_any_other() -> None:
+    first, second = (
+        make_route(rev=rev, hosts=[f"{SID}.apps.example.com", "link.example.com"], state=state)
+        for rev, state in ((1, "ready"), (2, "closing"))
+    )
+    table = make_table({SID: encode(first)})
+    key, changes = next(iter(table)), table.changes
+    assert table.apply(upserted(second, 1)) is Outcome.APPLIED
+    fresh = make_table({SID: encode(second)}, seq=1)
+    assert contents(table) == contents(fresh)
+    assert (table.hash, +table.states) == (fresh.hash, +fresh.states)
+    assert table.changes > changes
+    route = table.route(SID)
+    assert route is not None
+    assert route.sid is key is next(iter(table)), "one string is enough"
+    for host in first["hosts"]:
+        assert table.find(host).route is route
+    assert table.apply(upserted(make_route(rev=3), 2)) is Outcome.APPLIED
+    assert table.find("link.example.com").standing is Standing.ABSENT
+
+
 def test_a_host_that_two_routes_name_is_served_by_neither_until_one_lets_go() -> None:
     one, two = make_sid(1), make_sid(2)
     link = "demo.apps.example.com"
