@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.spec.model import Job
 from controller.plugins.shared_memory import SharedMemoryPlugin
 from controller.store.database import Transaction
@@ -166,7 +167,7 @@ async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thou
         await asyncio.Event().wait()
 
     monkeypatch.setattr(SharedMemoryPlugin, "on_create", hangs)
-    monkeypatch.setattr("controller.site.hook_limits.HookSeconds.of", lambda _self, _plugin: 0.05)
+    monkeypatch.setattr(PluginBorder, "_seconds_of", lambda _self, _call: 0.05)
     jobs = [make_job(f"j{number}") for number in range(20)]
     _, answer = await submit(api, *jobs, mode="best_effort")
     assert [one["result"] for one in answer["items"]] == ["rejected"] * 20
