@@ -103,7 +103,7 @@ async def test_metrics_have_no_label_that_grows_with_use(rig: Rig, serve: Serve)
     for number in range(5):
         await rig.get(session, f"/path-{number}", own)
     metrics = (await rig.process.ops_answer("/metrics")).body.decode()
-    for value in (session.sid, session.sub, session.route["job"], "/path-1", "127."):
+    for value in (session.sid, session.sub, session.route["job"], "/path-1", "127.0."):
         assert value not in metrics, value
 
 

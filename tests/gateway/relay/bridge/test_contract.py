@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from websockets.server import ServerProtocol
 
 from gateway.core.access.access_right import Ending
 from gateway.core.frames import close_frame
 from gateway.relay.bridge import Bridge, UpgradeRequest
+from gateway.relay.http.downstream import DownstreamConnection
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     HOST,
@@ -54,6 +56,7 @@ class Echo(Bridge):
 
 
 DESKTOP = {"kind": "vnc", "target": {"scheme": "tcp"}}
+TOKEN = "Fumarole-Token: good"
 MASKED = bytes.fromhex("8283 00000000 616263")
 
 
@@ -129,13 +132,43 @@ async def test_a_bridge_gets_all_frames_that_came_while_its_token_was_proven() -
 
         r.gate.verify = slow  # type: ignore[method-assign]  # only slower
         browser = await r.browser()
-        raw = upgrade("/.fumarole/connect", credential="Fumarole-Token: good", origin=None)
+        raw = upgrade("/.fumarole/connect", credential=TOKEN, origin=None)
         # More than is kept: the connection is not read any more.
         browser.send(raw + MASKED * 20_000)
         await asyncio.sleep(0.05)
         proven.set()
         assert status_of(await browser.head()) == 101
         assert await browser.exactly(5 * 20_000) == b"\x82\x03abc" * 20_000
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_a_bridge_is_told_that_its_browser_has_still_to_read(full: bool) -> None:
+    told: list[str] = []
+
+    class Told(Echo):
+        def pause_writing(self) -> None:
+            told.append("pause")
+
+    async with rig(bridges={"vnc": Told}, route_changes=DESKTOP) as r:
+        r.gate.tokens["good"] = claims(kind="vnc")
+        asked, proven, verify = asyncio.Event(), asyncio.Event(), r.gate.verify
+
+        async def slow(token: str, *, address: str) -> SessionClaims:
+            asked.set()
+            await proven.wait()
+            return await verify(token, address=address)
+
+        r.gate.verify = slow  # type: ignore[method-assign]  # only slower
+        browser = await r.browser()
+        browser.send(upgrade("/.fumarole/connect", credential=TOKEN, origin=None))
+        await asked.wait()
+        (front,) = r.path.connections
+        assert isinstance(front, DownstreamConnection)
+        if full:  # what was written before is still on its way, as the loop says after its turn
+            front.pause_writing()
+        proven.set()
+        assert status_of(await browser.head()) == 101
+        assert told == ["pause"] * full
 
 
 async def test_no_bridge_is_made_for_a_request_that_is_not_allowed() -> None:

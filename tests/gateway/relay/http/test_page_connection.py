@@ -360,6 +360,19 @@ async def test_a_browser_that_leaves_ends_its_page() -> None:
         assert len(r.live) == 0
 
 
+async def test_a_browser_that_was_not_read_and_leaves_ends_its_page() -> None:
+    async with with_pages() as (r, _):
+        browser, app, _ = await r.joined(request("/1") + request("/.fumarole/slow"))
+        browser.send(b"x" * (100 << 10))  # More than is kept: the connection is not read any more.
+        await asyncio.sleep(0.05)
+        app.send(answer(b"one"))
+        await browser.until(b"begun")
+        browser.reset()
+        async with asyncio.timeout(10):
+            while r.path.pages:
+                await asyncio.sleep(0.01)
+
+
 async def test_requests_pipelined_before_a_page_are_answered_first() -> None:
     async with with_pages() as (r, _):
         browser, app, _ = await r.joined(request("/1") + request("/.fumarole/page"))
