@@ -35,6 +35,7 @@ LOG_REACH: Final = 4096
 _SIGNED_PART: Final = 64
 """Some ten milliseconds of signatures."""
 _LOOKED_UP_AT_ONCE: Final = 5000
+_FREED_AT_ONCE: Final = 1000
 _LONGEST_PAUSE_SECONDS: Final = 16.0
 
 
@@ -155,6 +156,15 @@ class Repairer:
                     holder.policy.note_ended(sid)
                 if number % _LOOKED_UP_AT_ONCE == 0:
                     await asyncio.sleep(0)
+        if old is not None and old is not holder.table:
+            await _free(old)
+
+
+async def _free(table: RouteTable) -> None:
+    has_more = True
+    while has_more:
+        has_more = table.let_go(_FREED_AT_ONCE)
+        await asyncio.sleep(0)
 
 
 # Loading a whole table while the process goes on serving

@@ -80,6 +80,18 @@ async def test_another_table_brings_no_grant_back(redis: Redis) -> None:
         assert "jti:t1" in table.revocations
 
 
+async def test_a_table_that_is_replaced_lets_its_routes_go(redis: Redis) -> None:
+    publisher = await published(redis, make_route(ONE))
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        old = seen.follower.table
+        assert old is not None
+        assert len(old) > 0
+        await publisher.rebuild({TWO: encode(make_route(TWO))}, {}, epoch="e2", now=time.time())
+        await until(lambda: len(old) == 0)
+        assert held(seen.follower.table) == {TWO}
+
+
 async def test_another_epoch_replaces_the_table(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:

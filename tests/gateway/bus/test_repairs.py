@@ -401,7 +401,7 @@ async def test_the_loop_turns_while_many_sessions_are_found_to_have_ended(
         monkeypatch.setattr(repairer, "asyncio", Turns(happened))
         one.reader.leader = await Leader(KEY, epoch="e2", term=2).begin(TWO)
         await one.repaired()
-    assert "".join(one[0] for one in happened).lstrip("t") == "eeteete"
+    assert "".join(one[0] for one in happened).strip("t") == "eeteete"
 
 
 async def test_what_nobody_signed_says_of_no_session_that_it_has_ended() -> None:
