@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import DRAINING
 from gateway.core.access.decision import Access
-from gateway.core.limits.connection_quota import Verdict
+from gateway.core.limits.connection_quota import DROPPED
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Context, Parts
 from gateway.relay.ending.stalls import Sweep
@@ -28,7 +28,6 @@ _ROOM_FOR_ONE: Final = 2
 """Connections that are closed for a new one: so that it is not full for long."""
 _LOOKED_AT: Final = 16
 _SHED_AT_ONCE: Final = 1000
-_DROPPED: Final = Verdict.DROPPED
 _SWEEPS: Final = 4
 """In the time that a peer has to take something."""
 
@@ -90,7 +89,7 @@ class DataPath(Context):
         if self.connection_quota.nearly_full:
             self.make_room(_ROOM_FOR_ONE)
         connection = DownstreamConnection(self, self.admission, peer)
-        if connection.take_place() is _DROPPED:
+        if connection.take_place() is DROPPED:
             self.meters.dropped += 1
             return None
         return connection

@@ -240,7 +240,7 @@ SERVICES_READ: Final = KindReader(SERVICES, fields.Service, read_service)
 
 @dataclass(frozen=True, slots=True)
 class ObjectsOfJob:
-    """What the cluster shows of one job at one moment.
+    """The objects of one job in the cluster, all as they were at one moment.
 
     ``job`` is its VolcanoJob; what ``departed`` and ``left`` was seen to leave: pods, and
     VolcanoJobs. ``blind`` says that pods cannot be followed now: these are old.

@@ -21,7 +21,7 @@ _WHITE: Final = b" \t"
 _OURS: Final = re.compile(
     rb";?[ \t]*+(%b)[ \t]*+=([^;]*)" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
 )
-"""What stands from one semicolon to the next, where it is a cookie of one of our names."""
+"""A cookie of one of our names, from one semicolon to the next."""
 _MOST_READ: Final = 256
 """Values of one name: what a browser sends of it is far less, and two are too many."""
 MOST_MENTIONS: Final = 1024

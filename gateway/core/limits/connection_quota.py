@@ -28,6 +28,7 @@ class Verdict(Enum):
 
 
 WELCOME: Final = Verdict.WELCOME
+DROPPED: Final = Verdict.DROPPED
 _REFUSING: Final = Step.REQUESTS
 """A member of an enumeration costs more to look up than the rest of a verdict."""
 

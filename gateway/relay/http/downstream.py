@@ -17,7 +17,7 @@ from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
-from gateway.core.limits.connection_quota import WELCOME, Verdict
+from gateway.core.limits.connection_quota import DROPPED, WELCOME, Verdict
 from gateway.relay.dial import DialFailed, failed_by
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
@@ -126,7 +126,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         if not (trusted and is_within(self.peer, trusted)):
             self.key = limit_key(self.peer)
         self.verdict = self.context.connection_quota.judge(self.key)
-        if self.verdict is WELCOME or self.verdict is not Verdict.DROPPED:
+        if self.verdict is not DROPPED:
             self._enter_place()
         return self.verdict
 

@@ -1,4 +1,4 @@
-"""What follows where programs of a job have ended, and other containers keep their pods running.
+"""Steps of a job whose programs have ended while other containers keep their pods running.
 
 A mesh or a vault puts containers into pods. One that is an init container with ``restartPolicy:
 Always`` is ended by its kubelet once the pod's program has (Kubernetes, "Sidecar Containers"). One
