@@ -1,27 +1,21 @@
-"""A browser's connection: the machine of :mod:`gateway.core.http` on a transport."""
+"""A browser's connection: the machine of :mod:`gateway.core.downstream` on a transport."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.access_right import UNCOUNTED
-from gateway.core.access.answers import CLOSE_DRAINING, REFUSALS, subject_of, write_answer
-from gateway.core.downstream.connection import Connection
+from gateway.core.access.answers import CLOSE_DRAINING, write_answer
 from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
-from gateway.core.http.request_reader import RequestReader
 from gateway.core.limits.addresses import is_within, limit_key
 from gateway.core.limits.connection_quota import DROPPED, WELCOME, Verdict
-from gateway.relay.dial import DialFailed, failed_by
 from gateway.relay.ending.lingering import Lingering
-from gateway.relay.http.large_bodies import Download, Upload, make_download, make_upload
-from gateway.relay.http.upstream import UpstreamConnection
+from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
@@ -34,10 +28,7 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
-    from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
-
-log = logging.getLogger(__name__)
 
 _AFTER_SWITCHED: Final = after(Event.SWITCHED)
 
@@ -54,7 +45,7 @@ class Admits(Protocol):
         ...
 
 
-class DownstreamConnection(Connection, asyncio.Protocol):
+class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     """A connection from *peer*, until something else takes the transport.
 
     It has a place among the unauthenticated ones while ``placed``: until a credential of its is
@@ -64,57 +55,30 @@ class DownstreamConnection(Connection, asyncio.Protocol):
     kind = "http"
 
     __slots__ = (
-        "activity",
         "admission",
-        "began",
-        "context",
         "deadline",
-        "decision",
-        "dialling",
-        "download",
         "key",
-        "loop",
         "peer",
         "placed",
-        "task",
         "tick",
         "traffic",
-        "transport",
         "turns",
-        "upload",
         "verdict",
         "was_admitted",
     )
 
     def __init__(self, context: Context, admission: Admits, peer: str) -> None:
-        parts = context.parts
-        reader = RequestReader(context.fields, context.known)
-        super().__init__(reader, context.responses, parts.date, parts.limits)
-        self.context = context
+        super().__init__(context)
         self.turns = context.turns
         self.traffic = context.meters.http
-        self.loop = parts.loop
         self.admission = admission
         self.peer = peer
-        self.transport: asyncio.Transport | None = None
-        self.upstream: UpstreamConnection | None = None
-        self.upload: Upload | None = None
-        self.download: Download | None = None
-        """Each while the kernel moves that body's bytes."""
-        self.decision: CachedDecision | None = None
-        self.activity = UNCOUNTED
-        """Where bytes are counted: its session's, while it has a decision."""
-        self.task: Cancellable | None = None
-        """What is waited for: a proof, a repair, a connection to the app."""
-        self.dialling: UpstreamConnection | None = None
-        """The connection to the app that is waited for."""
         self.key = ""
         """By what it is counted; "" for a proxy's, which is many people's."""
         self.placed = False
         self.verdict = WELCOME
         self.was_admitted = False
         """Whether a request of its was ever let in."""
-        self.began = 0.0
         self.deadline = 0.0
         self.tick = 0
 
@@ -255,7 +219,7 @@ class DownstreamConnection(Connection, asyncio.Protocol):
             self.deadline_passed()
         return self.deadline
 
-    # What the machine has done: the browser's side
+    # What the machine has done
 
     def write(self, data: bytes) -> None:
         """Write to the browser."""
@@ -287,6 +251,10 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.deadline = self.loop.time() + seconds
         if not 0 < abs(self.tick) * TICK_SECONDS <= self.deadline:
             self.context.wheel.arm(self, self.deadline)
+
+    def decide(self, start: StartLine, fields: Fields) -> None:
+        """Have the request judged."""
+        self.admission.admit(self, start, fields)
 
     def limited(self, refusal: Refusal) -> Refusal:
         """Return *refusal*, or another where the client has drawn too many."""
@@ -376,129 +344,6 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         self.context.wheel.disarm(self)
         self.reader.forget()
 
-    def abandon(self) -> None:
-        """Free the app's connection, and stop waiting for a decision."""
-        if self.task is not None:
-            self.task.cancel()
-            self.task = None
-        self.dialling = None
-        self.stop_moving()
-        upstream, self.upstream = self.upstream, None
-        if upstream is not None:
-            upstream.close()
-
-    # What the machine has done: the app's side
-
-    def decide(self, start: StartLine, fields: Fields) -> None:
-        """Have the request judged."""
-        self.admission.admit(self, start, fields)
-
-    def connect(self) -> None:
-        """Take a pooled connection to the app, or make one."""
-        context, decision = self.context, self.decision
-        if decision is None:  # its right has ended
-            return
-        self.began = self.loop.time()
-        pooled = None
-        if not self.upgrade and not self.reused:
-            pooled = context.pool.take(
-                sid=decision.access_right.route.sid,
-                user=decision.user,
-                target=decision.target,
-                safe=self.is_repeatable(),
-            )
-        if pooled is not None:
-            context.meters.reused += 1
-            self._attach(pooled, decision, reused=True)
-        elif context.parts.world.dialling:
-            context.meters.dials += 1
-            self._dial(decision)
-            if self.inbox or not (self.reading and self.request.done):
-                self.regulate()
-        else:
-            self.refuse("controller_silent")
-
-    def _dial(self, decision: CachedDecision) -> None:
-        """Dial the app; the deadline is the connection's own."""
-        context = self.context
-        dialler, right = context.parts.dialler, decision.access_right
-        upstream = self.dialling = UpstreamConnection(
-            context.pool, sid=right.sid, user=decision.user, target=decision.target
-        )
-        upstream.dialled = self._dialled
-        failed = partial(self._dial_failed, upstream)
-        self.set_deadline(dialler.dial_seconds)
-        try:
-            work = dialler.begin(decision.target, lambda: upstream)
-        except DialFailed as error:
-            failed(error)
-        else:
-            self.task = context.parts.background_tasks.begin(work, failed=failed)
-
-    def _dialled(self, upstream: UpstreamConnection) -> None:
-        decision = self.decision
-        if self.dialling is not upstream or decision is None:
-            upstream.close()  # nobody waits for it any more
-            return
-        self.dialling = self.task = None
-        self._attach(upstream, decision, reused=False)
-
-    def _dial_failed(self, upstream: UpstreamConnection, error: BaseException) -> None:
-        upstream.dialled = None
-        upstream.close()  # it may have connected at this very moment
-        if self.dialling is not upstream:
-            return
-        self.dialling = self.task = None
-        if isinstance(error, asyncio.CancelledError):
-            return
-        if not isinstance(error, DialFailed | OSError | ValueError):
-            log.error("a dial failed", exc_info=error)
-            self.abort()
-            return
-        code, decision = failed_by(error).code, self.decision
-        self.context.meters.upstream_failures[code] += 1
-        self.refuse(code if decision is None else _about(code, decision))
-
-    def _attach(
-        self, upstream: UpstreamConnection, decision: CachedDecision, *, reused: bool
-    ) -> None:
-        upstream.exchange = self
-        upstream.access_right = decision.access_right
-        self.connected(upstream, reused=reused)
-
-    def release(self, *, reusable: bool) -> None:
-        """Give the app's connection back to its pool, or close it."""
-        upstream, self.upstream = self.upstream, None
-        if upstream is None:
-            return
-        upstream.exchange = None
-        transport = upstream.transport
-        if reusable and upstream.writable and transport is not None and not transport.is_closing():
-            if not upstream.reading:
-                upstream.resume_reading()
-            self.context.pool.put(upstream)
-        else:
-            upstream.close()
-
-    def responded(self, status: int) -> None:
-        """Count a response whose head is there."""
-        meters = self.context.meters
-        meters.answers[status // 100] += 1
-        if status != 101:
-            meters.first_byte(self.loop.time() - self.began)
-
-    def broken(self) -> None:
-        """Count an app whose response cannot be relayed."""
-        self.context.meters.upstream_failures["app_bad_answer"] += 1
-        super().broken()
-
-    def app_timed_out(self) -> str | Refusal:
-        """Count an app that is too slow; return what is said of it."""
-        self.context.meters.upstream_failures["app_timeout"] += 1
-        if self.dialling is None or self.decision is None:
-            return "app_timeout"
-        return _about("app_timeout", self.decision)
-
     def switch(self, beyond: bytes) -> None:
         """Make a tunnel of both transports."""
         browser, upstream, decision = self.transport, self.upstream, self.decision
@@ -525,78 +370,3 @@ class DownstreamConnection(Connection, asyncio.Protocol):
         tunnel.begin(from_browser=early, from_app=beyond)
         if full:
             tunnel.pause_writing()
-
-    # Large bodies, moved by the kernel
-
-    def regulate(self) -> None:
-        """Read from the browser, or not; nothing of a body that the kernel moves."""
-        if self.upload is None:
-            super().regulate()
-        elif self.upstream is not None and self.upstream.writable:
-            self.upload.emptied()
-
-    def set_write_full(self, full: bool) -> None:
-        """Note whether more waits for the browser than may; the kernel waits until none does."""
-        super().set_write_full(full)
-        if not full and self.download is not None:
-            self.download.emptied()
-
-    def resume_response(self) -> None:
-        """Read from the app again, unless the kernel does."""
-        if self.download is None:
-            super().resume_response()
-
-    def app_reads(self) -> bool:
-        """Say whether it is the browser that a request's body waits for, and not the app."""
-        return super().app_reads() and not (self.upload is not None and self.upload.blocked)
-
-    def move_request(self) -> None:
-        """Have the kernel move the rest of a large body, if it can."""
-        self.upload = make_upload(self)
-        if self.upload is not None:
-            # What the kernel reads is not asked for here; its end is.
-            self.reading = False
-            self.context.ends.hangups.watch(self.transport, self.hung_up)
-            self.upload.begin()
-
-    def upload_over(self) -> None:
-        """The transport reads on: the body has passed, or the kernel has handed it back."""
-        self.upload = None
-        if self.request.done:
-            self.request_moved()
-        else:
-            self.regulate()
-
-    def move_response(self) -> None:
-        """Have the kernel move the rest of a large body, if it can."""
-        self.download = make_download(self)
-        if self.download is not None:
-            if self.upstream is not None:
-                self.upstream.reading = False
-            self.download.begin()
-
-    def download_over(self) -> None:
-        """The transport reads on: the body has passed, or the kernel has handed it back."""
-        self.download = None
-        if self.response is not None and self.response.done:
-            self.finish_response()
-        elif not self.write_full:
-            self.resume_response()
-
-    def stop_moving(self) -> None:
-        """Have the kernel move nothing more."""
-        upload, self.upload = self.upload, None
-        if upload is not None:
-            upload.stop()
-        download, self.download = self.download, None
-        if download is not None:
-            download.stop()
-
-    def is_moving(self) -> bool:
-        """Say whether the kernel moves the response's body, and reads it."""
-        return self.download is not None
-
-
-def _about(code: str, decision: CachedDecision) -> Refusal:
-    right = decision.access_right
-    return REFUSALS[code].about(subject_of(right.route, public=right.grant is None))

@@ -1,4 +1,4 @@
-"""Large bodies of an exchange that the kernel moves: towards the app, and towards the browser."""
+"""Large bodies that the kernel moves: towards the app, and towards the browser."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import fcntl
 import struct
 import termios
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from gateway.core.downstream.connection import Connection
 from gateway.core.http.framing import Body, LengthBody
 from gateway.relay.ending.kernel import descriptor_of, is_secured
 from gateway.relay.http.pipes import Pipes
@@ -20,72 +21,127 @@ if TYPE_CHECKING:
     from gateway.relay.http.upstream import UpstreamConnection
 
 
-class Exchange(Protocol):
-    """Whose bodies are moved: :class:`gateway.relay.http.downstream.DownstreamConnection`."""
+class SplicingConnection(Connection):
+    """A downstream connection whose large bodies the kernel moves.
+
+    ``upload`` and ``download`` are there each while the kernel moves that body's bytes;
+    ``activity`` is where they are counted.
+    """
+
+    __slots__ = ("activity", "context", "download", "transport", "upload")
 
     activity: Activity
     context: Context
+    download: Download | None
     transport: asyncio.Transport | None
-    upstream: UpstreamConnection | None
-    upstream_closes: bool
-    uploaded: int
     upload: Upload | None
-    request: Body
-    response: Body | None
+    upstream: UpstreamConnection | None
+
+    def regulate(self) -> None:
+        """Read from the browser, or not; nothing of a body that the kernel moves."""
+        if self.upload is None:
+            super().regulate()
+        elif self.upstream is not None and self.upstream.writable:
+            self.upload.emptied()
+
+    def set_write_full(self, full: bool) -> None:
+        """Note whether more waits for the browser than may; the kernel waits until none does."""
+        super().set_write_full(full)
+        if not full and self.download is not None:
+            self.download.emptied()
+
+    def resume_response(self) -> None:
+        """Read from the app again, unless the kernel does."""
+        if self.download is None:
+            super().resume_response()
+
+    def app_reads(self) -> bool:
+        """Say whether it is the browser that a request's body waits for, and not the app."""
+        return super().app_reads() and not (self.upload is not None and self.upload.blocked)
+
+    def move_request(self) -> None:
+        """Have the kernel move the rest of a large body, if it can."""
+        self.upload = make_upload(self)
+        if self.upload is not None:
+            # What the kernel reads is not asked for here; its end is.
+            self.reading = False
+            self.context.ends.hangups.watch(self.transport, self.hung_up)
+            self.upload.begin()
 
     def upload_over(self) -> None:
-        """The request's body has passed, or is handed back."""
-        ...
+        """The transport reads on: the body has passed, or the kernel has handed it back."""
+        self.upload = None
+        if self.request.done:
+            self.request_moved()
+        else:
+            self.regulate()
+
+    def move_response(self) -> None:
+        """Have the kernel move the rest of a large body, if it can."""
+        self.download = make_download(self)
+        if self.download is not None:
+            if self.upstream is not None:
+                self.upstream.reading = False
+            self.download.begin()
 
     def download_over(self) -> None:
-        """The response's body has passed, or is handed back."""
-        ...
+        """The transport reads on: the body has passed, or the kernel has handed it back."""
+        self.download = None
+        if self.response is not None and self.response.done:
+            self.finish_response()
+        elif not self.write_full:
+            self.resume_response()
+
+    def stop_moving(self) -> None:
+        """Have the kernel move nothing more."""
+        upload, self.upload = self.upload, None
+        if upload is not None:
+            upload.stop()
+        download, self.download = self.download, None
+        if download is not None:
+            download.stop()
 
     def is_moving(self) -> bool:
-        """Say whether the kernel moves the response's body."""
-        ...
-
-    def app_stalled(self) -> None:
-        """The app has taken nothing for as long as it may."""
-        ...
+        """Say whether the kernel moves the response's body, and reads it."""
+        return self.download is not None
 
 
-def make_upload(exchange: Exchange) -> Upload | None:
+def make_upload(connection: SplicingConnection) -> Upload | None:
     """Return what moves the rest of a request's body; None when that is not for the kernel."""
-    large = _large(exchange, exchange.request)
+    large = _large(connection, connection.request)
     if large is None:
         return None
     body, browser, app = large
-    return Upload(exchange, body, browser, app)
+    return Upload(connection, body, browser, app)
 
 
-def make_download(exchange: Exchange) -> Download | None:
+def make_download(connection: SplicingConnection) -> Download | None:
     """Return what moves the rest of a response's body; None when that is not for the kernel.
 
     Not while the request's body is written by a transport: when that fails, the app's connection
     is closed with what it still holds.
     """
-    if not exchange.request.done and exchange.upload is None:
+    if not connection.request.done and connection.upload is None:
         return None
-    large = _large(exchange, exchange.response)
+    large = _large(connection, connection.response)
     if large is None:
         return None
     body, browser, app = large
-    return Download(exchange, body, app, browser)
+    return Download(connection, body, app, browser)
 
 
 def _large(
-    exchange: Exchange, body: Body | None
+    connection: SplicingConnection, body: Body | None
 ) -> tuple[LengthBody, asyncio.Transport, asyncio.Transport] | None:
     """Return *body*, the browser's transport and the app's, if it is worth it.
 
     That is: its rest passes unchanged and is long enough, and both are plain sockets.
     """
-    least = exchange.context.parts.limits.splice_bytes
+    least = connection.context.parts.limits.splice_bytes
     if not isinstance(body, LengthBody) or not body.left >= least > 0:
         return None
-    upstream = exchange.upstream
-    browser, app = exchange.transport, upstream.transport if upstream is not None else None
+    upstream = connection.upstream
+    browser, app = connection.transport, upstream.transport if upstream is not None else None
     if browser is None or app is None or not (Pipes.possible and Readiness.possible):
         return None
     return (body, browser, app) if _is_plain(browser) and _is_plain(app) else None
@@ -96,19 +152,19 @@ def _is_plain(transport: asyncio.Transport) -> bool:
 
 
 class _Body(Splice):
-    """A body of *exchange*."""
+    """A body of *connection*."""
 
-    __slots__ = ("_exchange",)
+    __slots__ = ("_connection",)
 
     def __init__(
         self,
-        exchange: Exchange,
+        connection: SplicingConnection,
         body: LengthBody,
         source: asyncio.Transport,
         sink: asyncio.Transport,
     ) -> None:
-        super().__init__(exchange.context, body, source, sink)
-        self._exchange = exchange
+        super().__init__(connection.context, body, source, sink)
+        self._connection = connection
 
 
 class Upload(_Body):
@@ -118,25 +174,25 @@ class Upload(_Body):
 
     def came(self, size: int) -> None:
         """Count it."""
-        self._exchange.uploaded += size
+        self._connection.uploaded += size
         self._context.meters.http.up += size
-        self._exchange.activity.up += size
+        self._connection.activity.up += size
 
     def went(self, size: int) -> None:
         """The app's side is not counted."""
 
     def waits(self) -> None:
         """An app that takes nothing for long is given up."""
-        self._context.ends.app_writes_wait(self._sink, self._exchange.app_stalled)
+        self._context.ends.app_writes_wait(self._sink, self._connection.app_stalled)
 
     def over(self) -> None:
         """Read from the browser again: the rest of the body, or its next request."""
-        self._exchange.upload_over()
+        self._connection.upload_over()
 
     def sink_lost(self, error: OSError) -> None:
         """The app may have responded before it closed: what the kernel holds of that goes on."""
-        upstream = self._exchange.upstream
-        if upstream is not None and not self._exchange.is_moving():
+        upstream = self._connection.upstream
+        if upstream is not None and not self._connection.is_moving():
             upstream.fail(error)
 
 
@@ -151,7 +207,7 @@ class Download(_Body):
     def went(self, size: int) -> None:
         """Count it."""
         self._context.meters.http.down += size
-        self._exchange.activity.down += size
+        self._connection.activity.down += size
 
     def waits(self) -> None:
         """A browser that takes nothing for long is reset."""
@@ -160,13 +216,13 @@ class Download(_Body):
     def over(self) -> None:
         """Read from the app again, or complete; one that has sent more is not asked again."""
         if self.body.done and has_unread(self._from):
-            self._exchange.upstream_closes = True
-        self._exchange.download_over()
+            self._connection.upstream_closes = True
+        self._connection.download_over()
 
     def sink_lost(self, error: OSError) -> None:
         """The browser has gone; its transport finds nothing wrong by itself."""
-        if self._exchange.transport is not None:
-            self._exchange.transport.abort()
+        if self._connection.transport is not None:
+            self._connection.transport.abort()
 
 
 def has_unread(descriptor: int) -> bool:

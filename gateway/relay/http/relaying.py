@@ -1,0 +1,177 @@
+"""The app's side of a downstream connection: a pooled connection to the app, or a dialled one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.core.access.access_right import UNCOUNTED
+from gateway.core.access.answers import REFUSALS, subject_of
+from gateway.core.http.request_reader import RequestReader
+from gateway.relay.dial import DialFailed, failed_by
+from gateway.relay.http.large_bodies import SplicingConnection
+from gateway.relay.http.upstream import UpstreamConnection
+
+if TYPE_CHECKING:
+    from gateway.core.access.answers import Refusal
+    from gateway.core.downstream.cached_decision import CachedDecision
+    from gateway.relay.background_tasks import Cancellable
+    from gateway.relay.context import Context
+    from gateway.relay.http.large_bodies import Download, Upload
+
+log = logging.getLogger(__name__)
+
+
+class RelayingConnection(SplicingConnection):
+    """A downstream connection that has an app's for each request, and counts what apps do."""
+
+    __slots__ = ("began", "decision", "dialling", "loop", "task")
+
+    def __init__(self, context: Context) -> None:
+        parts = context.parts
+        reader = RequestReader(context.fields, context.known)
+        super().__init__(reader, context.responses, parts.date, parts.limits)
+        self.context = context
+        self.loop = parts.loop
+        self.transport: asyncio.Transport | None = None
+        self.upstream: UpstreamConnection | None = None
+        self.upload: Upload | None = None
+        self.download: Download | None = None
+        self.decision: CachedDecision | None = None
+        self.activity = UNCOUNTED
+        """Where bytes are counted: its session's, while it has a decision."""
+        self.task: Cancellable | None = None
+        """What is waited for: a proof, a repair, a connection to the app."""
+        self.dialling: UpstreamConnection | None = None
+        """The connection to the app that is waited for."""
+        self.began = 0.0
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Reset the connection."""
+
+    def connect(self) -> None:
+        """Take a pooled connection to the app, or make one."""
+        context, decision = self.context, self.decision
+        if decision is None:  # its right has ended
+            return
+        self.began = self.loop.time()
+        pooled = None
+        if not self.upgrade and not self.reused:
+            pooled = context.pool.take(
+                sid=decision.access_right.route.sid,
+                user=decision.user,
+                target=decision.target,
+                safe=self.is_repeatable(),
+            )
+        if pooled is not None:
+            context.meters.reused += 1
+            self._attach(pooled, decision, reused=True)
+        elif context.parts.world.dialling:
+            context.meters.dials += 1
+            self._dial(decision)
+            if self.inbox or not (self.reading and self.request.done):
+                self.regulate()
+        else:
+            self.refuse("controller_silent")
+
+    def _dial(self, decision: CachedDecision) -> None:
+        """Dial the app; the deadline is the connection's own."""
+        context = self.context
+        dialler, right = context.parts.dialler, decision.access_right
+        upstream = self.dialling = UpstreamConnection(
+            context.pool, sid=right.sid, user=decision.user, target=decision.target
+        )
+        upstream.dialled = self._dialled
+        failed = partial(self._dial_failed, upstream)
+        self.set_deadline(dialler.dial_seconds)
+        try:
+            work = dialler.begin(decision.target, lambda: upstream)
+        except DialFailed as error:
+            failed(error)
+        else:
+            self.task = context.parts.background_tasks.begin(work, failed=failed)
+
+    def _dialled(self, upstream: UpstreamConnection) -> None:
+        decision = self.decision
+        if self.dialling is not upstream or decision is None:
+            upstream.close()  # nobody waits for it any more
+            return
+        self.dialling = self.task = None
+        self._attach(upstream, decision, reused=False)
+
+    def _dial_failed(self, upstream: UpstreamConnection, error: BaseException) -> None:
+        upstream.dialled = None
+        upstream.close()  # it may have connected at this very moment
+        if self.dialling is not upstream:
+            return
+        self.dialling = self.task = None
+        if isinstance(error, asyncio.CancelledError):
+            return
+        if not isinstance(error, DialFailed | OSError | ValueError):
+            log.error("a dial failed", exc_info=error)
+            self.abort()
+            return
+        code, decision = failed_by(error).code, self.decision
+        self.context.meters.upstream_failures[code] += 1
+        self.refuse(code if decision is None else _about(code, decision))
+
+    def _attach(
+        self, upstream: UpstreamConnection, decision: CachedDecision, *, reused: bool
+    ) -> None:
+        upstream.exchange = self
+        upstream.access_right = decision.access_right
+        self.connected(upstream, reused=reused)
+
+    def release(self, *, reusable: bool) -> None:
+        """Give the app's connection back to its pool, or close it."""
+        upstream, self.upstream = self.upstream, None
+        if upstream is None:
+            return
+        upstream.exchange = None
+        transport = upstream.transport
+        if reusable and upstream.writable and transport is not None and not transport.is_closing():
+            if not upstream.reading:
+                upstream.resume_reading()
+            self.context.pool.put(upstream)
+        else:
+            upstream.close()
+
+    def responded(self, status: int) -> None:
+        """Count a response whose head is there."""
+        meters = self.context.meters
+        meters.answers[status // 100] += 1
+        if status != 101:
+            meters.first_byte(self.loop.time() - self.began)
+
+    def broken(self) -> None:
+        """Count an app whose response cannot be relayed."""
+        self.context.meters.upstream_failures["app_bad_answer"] += 1
+        super().broken()
+
+    def app_timed_out(self) -> str | Refusal:
+        """Count an app that is too slow; return what is said of it."""
+        self.context.meters.upstream_failures["app_timeout"] += 1
+        if self.dialling is None or self.decision is None:
+            return "app_timeout"
+        return _about("app_timeout", self.decision)
+
+    def abandon(self) -> None:
+        """Free the app's connection, and stop waiting for a decision."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        self.dialling = None
+        if self.upload is not None or self.download is not None:
+            self.stop_moving()
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.close()
+
+
+def _about(code: str, decision: CachedDecision) -> Refusal:
+    right = decision.access_right
+    return REFUSALS[code].about(subject_of(right.route, public=right.grant is None))
