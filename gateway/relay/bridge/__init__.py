@@ -5,7 +5,9 @@ origin, route) is not relayed. A factory makes a bridge for the route's kind, an
 the transport for good::
 
     contract               what the rest of the relay knows of a bridge
-    websocket_bridge       the downstream connection: opening, frames, pings, the end
+    websocket_bridge       the downstream connection: opening, flow control, the end
+    downstream_frames      its frames, by the sans-I/O protocol of ``websockets``
+    keepalive              its pings
     upstream_connections   the upstream connection: plain TCP, or a server that speaks WebSocket
     intake                 what came and is not understood yet: some of it in each turn; and
                            Pongs and Closes of the library's own, while they can be written

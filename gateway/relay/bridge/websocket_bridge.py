@@ -1,7 +1,7 @@
 """The browser's side of desktops and terminals: a WebSocket whose frames are ours.
 
-The sans-I/O protocol of ``websockets`` parses and makes frames; what is here moves their bytes.
-The job's side stands in :mod:`gateway.relay.bridge.upstream_connections`.
+What is here moves bytes, and knows when: :mod:`.downstream_frames` parses them, :mod:`.keepalive`
+pings. The job's side stands in :mod:`gateway.relay.bridge.upstream_connections`.
 
 States of a bridge::
 
@@ -18,44 +18,30 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterable
 from enum import Enum
 from functools import partial
-from struct import Struct
 from typing import ClassVar, Final
 
-from websockets.frames import Frame, Opcode
-from websockets.http11 import Request
-from websockets.protocol import State as SocketState
-from websockets.server import ServerProtocol
-from websockets.typing import Subprotocol
+from websockets.frames import Frame
 
 from gateway.core.access.access_right import Ending
 from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
-from gateway.core.frames import FrameTracker, take_messages
+from gateway.core.frames import take_messages
 from gateway.relay.background_tasks import Cancellable
-from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest, quiet_logger
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
+from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest
+from gateway.relay.bridge.downstream_frames import DownstreamFrames, binary_header
+from gateway.relay.bridge.intake import Intake
+from gateway.relay.bridge.keepalive import Keepalive
 from gateway.relay.bridge.upstream_connections import BridgeUpstream
 from gateway.relay.dial import DialFailed
-from gateway.relay.ending.kernel import progress, unacknowledged
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
-MAX_MESSAGE_BYTES: Final = 1 << 20
-"""What a browser may send in one message: terminals' protocol says so, desktops need less."""
 ANSWER_SECONDS: Final = 1.0
 """For what is behind to be there, or to refuse: what comes later is told by a Close."""
 ANSWER_SOON: Final = b"answer=soon"
 """By which a client of ``/.fumarole/connect`` asks for that; the hub is not told."""
-PING_SECONDS: Final = 20.0
-"""Shorter than the idle timeouts of what may stand between (60 s is usual). A browser that has not
-sent anything from one ping until the next is gone, unless it is still taking what
-was sent before."""
-
-
-_DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class BridgeState(Enum):
@@ -89,28 +75,15 @@ class WebSocketBridge(Bridge):
         self.upstream: BridgeUpstream | None = None
         """What is behind, once there is something."""
         self.writable = True
-        self._socket = ServerProtocol(
-            subprotocols=[Subprotocol(self.subprotocol)],
-            max_size=MAX_MESSAGE_BYTES,
-            logger=quiet_logger,
-        )
+        self._frames = DownstreamFrames(self, subprotocol=self.subprotocol)
         self._intake = Intake(self, request.turns)
-        self._replies = Replies(self._socket)
-        self._tracker = FrameTracker()
-        self._fragmented = False
-        self._is_text = False
-        """Whether the message under way, or the last one, is a text."""
-        self._whole = True
-        """Whether the library has seen nothing of the next message yet."""
+        self._keepalive = Keepalive(self._ping)
         self._answered = False
         """Whether the upgrade was."""
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
         self._task: Cancellable | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._heard = True
-        self._taken = 0
-        """What the browser had acknowledged at the last ping."""
+        self._answer_timer: asyncio.TimerHandle | None = None
         self._upstream_full = False
         self.has_more = False
         """Whether :meth:`received_bytes`, called without bytes, would lead further."""
@@ -166,7 +139,7 @@ class WebSocketBridge(Bridge):
             )
             if _wants_answer_soon(self.request.head):
                 loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(ANSWER_SECONDS, self._answer)
+                self._answer_timer = loop.call_later(ANSWER_SECONDS, self._answer)
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
@@ -182,7 +155,7 @@ class WebSocketBridge(Bridge):
         """Take what the browser sent, in its turn."""
         self.traffic.up += len(data)
         self._activity.up += len(data)
-        self._heard = True
+        self._keepalive.heard = True
         if self.state is _DIALLING:
             self._keep(data)
         else:
@@ -195,45 +168,29 @@ class WebSocketBridge(Bridge):
         if self.has_more:
             self.received_bytes(b"")
             return 0
-        if self._whole:
+        if self._frames.between_messages:
             # What people do (keys, pointers, requests for updates) comes as small messages, many
             # at once: one call and one write for all of them.
             messages, end = take_messages(data)
             if messages:
                 self.received_bytes(messages[0] if len(messages) == 1 else b"".join(messages))
                 return end
-        return self._parse(data)
+        taken = self._frames.parse(data)
+        if not self._frames.is_open and self.state is _OPEN:
+            self._linger()
+        return taken
 
     def _discard(self, data: bytes) -> int:
         if self.transport is None:
             return len(data)
-        taken = self._tracker.feed(data, FRAMES_AT_ONCE)
-        if self._socket.close_sent is not None and not self._close_has_come():
-            self._socket.receive_data(data[:taken])
-            self._socket.events_received()
-            # Pongs, say, which are not sent any more.
-            self._socket.data_to_send()
-            self._close_if_answered()
+        taken = self._frames.discard(data)
+        self._close_if_answered()
         return taken
-
-    def _close_has_come(self) -> bool:
-        return self._socket.close_rcvd is not None
 
     def _close_if_answered(self) -> None:
         """Close once the browser's Close has come: under TLS it waits for us to do so."""
-        if self._close_has_come():
+        if self._frames.close_has_come:
             self.request.ends.close(self.transport)
-
-    def _parse(self, data: bytes) -> int:
-        taken = self._tracker.feed(data, FRAMES_AT_ONCE)
-        self._socket.receive_data(data if taken == len(data) else data[:taken])
-        self._replies.flush(self.transport)
-        frames = [event for event in self._socket.events_received() if isinstance(event, Frame)]
-        self._take_all(frame for frame in frames if frame.opcode in _DATA)
-        self._whole = self._tracker.at_boundary and not self._fragmented
-        if self._socket.state is not SocketState.OPEN:
-            self._closed_by_browser()
-        return taken
 
     # When the browser is read. While it is not for longer than a turn, it is watched for leaving.
 
@@ -286,7 +243,7 @@ class WebSocketBridge(Bridge):
     def pause_writing(self) -> None:
         """Stop reading from the job's side; a browser that takes nothing for long is reset."""
         self.writable = False
-        self._replies.held = True
+        self._frames.replies.held = True
         if self.state is BridgeState.OPEN:
             self.request.ends.writes_wait(self.transport)
         if self.upstream is not None:
@@ -296,7 +253,7 @@ class WebSocketBridge(Bridge):
         """Read from the job's side again."""
         self.writable = True
         if self.state is BridgeState.OPEN:
-            self._replies.release(self.transport)
+            self._frames.replies.release(self.transport)
         if self.upstream is not None:
             self.upstream.sync_reading()
 
@@ -326,27 +283,6 @@ class WebSocketBridge(Bridge):
             # Nobody may send before the upgrade was answered.
             self.transport.abort()
 
-    def _take_all(self, frames: Iterable[Frame]) -> None:
-        """Pass on what data *frames* hold: of those that follow each other, in one piece."""
-        pieces: list[bytes] = []
-        for frame in frames:
-            if frame.opcode is not Opcode.CONT:
-                self._is_text = frame.opcode is Opcode.TEXT
-            self._fragmented = not frame.fin
-            if not self._is_text:
-                pieces.append(bytes(frame.data))
-                continue
-            self._pass_bytes(pieces)
-            pieces = []
-            if self.is_open:
-                self.received_text(frame)
-        self._pass_bytes(pieces)
-
-    def _pass_bytes(self, pieces: list[bytes]) -> None:
-        data = b"".join(pieces)
-        if data and self.is_open:
-            self.received_bytes(data)
-
     # Opening
 
     async def _dial(self) -> None:
@@ -367,23 +303,19 @@ class WebSocketBridge(Bridge):
         """Answer the upgrade, once."""
         if self._answered or self.state is not BridgeState.DIALLING:
             return
-        self._socket.receive_data(self.request.head)
-        request = next(iter(self._socket.events_received()), None)
-        if not isinstance(request, Request):
+        if self._frames.accept(self.request.head):
+            self._answered = True
+        else:
             # The front has checked the head; if we disagree, nobody gets in.
             self.refuse("bad_upgrade")
-            return
-        self._answered = True
-        self._socket.send_response(self._socket.accept(request))
-        self._replies.flush(self.transport)
 
     def _open(self) -> None:
         self._answer()
-        if self.state is not BridgeState.DIALLING:
+        if self.state is not BridgeState.DIALLING or self.transport is None:
             return
         self.state = BridgeState.OPEN
-        self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
+        self._stop_timers()
+        self._keepalive.begin(self.transport)
         early, self._early = self._early, b""
         self.opened()
         if self._closed_early is not None:
@@ -421,7 +353,7 @@ class WebSocketBridge(Bridge):
             size = len(data)
             self.traffic.down += size
             self._activity.down += size
-            self.transport.writelines((_binary_header(size), data))
+            self.transport.writelines((binary_header(size), data))
 
     def note_input(self) -> None:
         """A person has done something: for display only."""
@@ -461,9 +393,7 @@ class WebSocketBridge(Bridge):
     def _close(self, code: int, reason: str, *, at_once: bool = False) -> None:
         if self.state is BridgeState.CLOSING:
             return
-        if self._socket.state is SocketState.OPEN:
-            self._socket.send_close(code, reason)
-        self._replies.flush(self.transport)
+        self._frames.send_close(code, reason)
         self._linger(at_once=at_once)
 
     def lost(self) -> None:
@@ -473,10 +403,6 @@ class WebSocketBridge(Bridge):
         else:
             self.close(CLOSE_TRY_AGAIN, "connection to the job lost")
 
-    def _closed_by_browser(self) -> None:
-        if self.state is BridgeState.OPEN:
-            self._linger()
-
     def _linger(self, *, at_once: bool = False) -> None:
         """Pass nothing on any more; close when the browser does, or soon (:class:`Lingering`).
 
@@ -485,7 +411,7 @@ class WebSocketBridge(Bridge):
         """
         self.state = BridgeState.CLOSING
         self._drop_upstream()
-        self._stop_timer()
+        self._stop_timers()
         self._upstream_full = self._watches = self.has_more = False
         if self.transport is not None:
             self.request.ends.forget(self.transport)
@@ -511,48 +437,22 @@ class WebSocketBridge(Bridge):
     def _leave(self) -> None:
         self.state = BridgeState.CLOSING
         self.has_more = False
-        self._stop_timer()
+        self._stop_timers()
         self._drop_upstream()
 
     # Keeping alive
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_timers(self) -> None:
+        self._keepalive.stop()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
 
     def _ping(self) -> None:
-        transport = self.transport
-        if self.state is not BridgeState.OPEN or transport is None:
-            return
-        if not self._heard and not self._takes(transport):
-            reset(transport)
-            return
-        self._heard = False
-        self._taken = progress(transport)
         if self.writable:
-            self._socket.send_ping(b"")
-            self._replies.flush(transport)
+            self._frames.send_ping()
         if self.upstream is not None:
             self.upstream.ping()
-        self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
-
-    def _takes(self, transport: asyncio.Transport) -> bool:
-        """Say whether the browser is still at what was sent before the ping that it owes us."""
-        waits = transport.get_write_buffer_size() or unacknowledged(transport) > 0
-        return bool(waits) and progress(transport) != self._taken
-
-
-_SHORT_HEADER: Final = Struct("!BBH").pack
-_LONG_HEADER: Final = Struct("!BBQ").pack
-
-
-def _binary_header(length: int) -> bytes:
-    if length < 126:
-        return bytes((0x82, length))
-    if length < 65536:
-        return _SHORT_HEADER(0x82, 126, length)
-    return _LONG_HEADER(0x82, 127, length)
 
 
 def query_parts(head: bytes) -> list[bytes]:

@@ -208,7 +208,7 @@ async def test_a_browser_that_leaves_behind_a_flood_is_let_go_before_that_is_und
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.relay.bridge.intake.WORK_SECONDS", 0.0)
-    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.FRAMES_AT_ONCE", 1)
+    monkeypatch.setattr("gateway.relay.bridge.downstream_frames.FRAMES_AT_ONCE", 1)
     async with desktops() as r:
         browser, _ = await joined(r)
         # Less than what kernels hold, so that a FIN arrives behind it.

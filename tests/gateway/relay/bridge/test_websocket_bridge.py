@@ -17,7 +17,7 @@ PONG = b"\x8a\x80mask"
 async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.PING_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
         for _ in range(4):
@@ -28,7 +28,7 @@ async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
 
 
 async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.PING_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
         assert await browser.gone() == PING
@@ -92,7 +92,7 @@ async def test_a_slow_reader_that_owes_a_pong_may_stay_as_long_as_it_takes_somet
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The Ping stands behind megabytes that it has not come to yet."""
-    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.PING_SECONDS", 1.0)
+    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 1.0)
     async with desktops() as r:
         loop = asyncio.get_running_loop()
         with await narrow_socket(r) as browser:

@@ -1,0 +1,161 @@
+"""The frames of a browser's WebSocket, as the sans-I/O protocol of ``websockets`` sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, Protocol
+
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State as SocketState
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from gateway.core.frames import FrameTracker
+from gateway.relay.bridge.contract import quiet_logger
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Replies
+
+MAX_MESSAGE_BYTES: Final = 1 << 20
+"""What a browser may send in one message: terminals' protocol says so, desktops need less."""
+
+_DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+_SHORT_HEADER: Final = Struct("!BBH").pack
+_LONG_HEADER: Final = Struct("!BBQ").pack
+
+
+class MessageReceiver(Protocol):
+    """Whose browser it is: :class:`gateway.relay.bridge.websocket_bridge.WebSocketBridge`."""
+
+    transport: asyncio.Transport | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages are still wanted."""
+        ...
+
+    def received_text(self, frame: Frame) -> None:
+        """Take a frame of a text message."""
+        ...
+
+    def received_bytes(self, data: bytes) -> None:
+        """Take the bytes of binary messages, several put together."""
+        ...
+
+
+class DownstreamFrames:
+    """Parses what a browser sends, gives *receiver* its messages, and makes control frames.
+
+    Attributes:
+        between_messages: Whether the library has seen nothing of the next message yet.
+        replies: Writes what the library has to say.
+    """
+
+    __slots__ = (
+        "_fragmented",
+        "_is_text",
+        "_receiver",
+        "_socket",
+        "_tracker",
+        "between_messages",
+        "replies",
+    )
+
+    def __init__(self, receiver: MessageReceiver, *, subprotocol: str) -> None:
+        self._receiver = receiver
+        self._socket = ServerProtocol(
+            subprotocols=[Subprotocol(subprotocol)],
+            max_size=MAX_MESSAGE_BYTES,
+            logger=quiet_logger,
+        )
+        self._tracker = FrameTracker()
+        self._fragmented = False
+        self._is_text = False
+        """Whether the message under way, or the last one, is a text."""
+        self.between_messages = True
+        self.replies = Replies(self._socket)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no Close was sent or received, and the browser kept to the protocol."""
+        return self._socket.state is SocketState.OPEN
+
+    @property
+    def close_has_come(self) -> bool:
+        """Whether the browser has sent its Close."""
+        return self._socket.close_rcvd is not None
+
+    def accept(self, head: bytes) -> bool:
+        """Answer the upgrade whose *head* that is; False if the library would refuse it."""
+        self._socket.receive_data(head)
+        request = next(iter(self._socket.events_received()), None)
+        if not isinstance(request, Request):
+            return False
+        self._socket.send_response(self._socket.accept(request))
+        self._flush()
+        return True
+
+    def parse(self, data: bytes) -> int:
+        """Pass on the messages in some of *data*; return how many bytes were taken."""
+        taken = self._tracker.feed(data, FRAMES_AT_ONCE)
+        self._socket.receive_data(data if taken == len(data) else data[:taken])
+        self._flush()
+        frames = [event for event in self._socket.events_received() if isinstance(event, Frame)]
+        self._take_all(frame for frame in frames if frame.opcode in _DATA)
+        self.between_messages = self._tracker.at_boundary and not self._fragmented
+        return taken
+
+    def discard(self, data: bytes) -> int:
+        """Look in some of *data* for a Close alone; return how many bytes were taken."""
+        taken = self._tracker.feed(data, FRAMES_AT_ONCE)
+        if self._socket.close_sent is not None and not self.close_has_come:
+            self._socket.receive_data(data[:taken])
+            self._socket.events_received()
+            # Pongs, say, which are not sent any more.
+            self._socket.data_to_send()
+        return taken
+
+    def send_close(self, code: int, reason: str) -> None:
+        """Send a Close, unless one has been sent."""
+        if self.is_open:
+            self._socket.send_close(code, reason)
+        self._flush()
+
+    def send_ping(self) -> None:
+        """Send a Ping without data."""
+        self._socket.send_ping(b"")
+        self._flush()
+
+    def _flush(self) -> None:
+        self.replies.flush(self._receiver.transport)
+
+    def _take_all(self, frames: Iterable[Frame]) -> None:
+        """Pass on what data *frames* hold: of those that follow each other, in one piece."""
+        pieces: list[bytes] = []
+        for frame in frames:
+            if frame.opcode is not Opcode.CONT:
+                self._is_text = frame.opcode is Opcode.TEXT
+            self._fragmented = not frame.fin
+            if not self._is_text:
+                pieces.append(bytes(frame.data))
+                continue
+            self._pass_bytes(pieces)
+            pieces = []
+            if self._receiver.is_open:
+                self._receiver.received_text(frame)
+        self._pass_bytes(pieces)
+
+    def _pass_bytes(self, pieces: list[bytes]) -> None:
+        data = b"".join(pieces)
+        if data and self._receiver.is_open:
+            self._receiver.received_bytes(data)
+
+
+def binary_header(length: int) -> bytes:
+    """Return the header of an unmasked binary message of *length* bytes in one frame."""
+    if length < 126:
+        return bytes((0x82, length))
+    if length < 65536:
+        return _SHORT_HEADER(0x82, 126, length)
+    return _LONG_HEADER(0x82, 127, length)
