@@ -7,8 +7,10 @@ a gateway's restart and a second pair of eyes all find the same shell.
   to read, and those of all shells are kept within a bound. ``protocol`` is what is said over an
   attached WebSocket. ``claims`` decides which attach tokens are taken, and knows whose grants were
   revoked. These do no I/O.
-- ``shell`` is one shell: it reads the stream into its scrollback, paced by its clients.
-- ``attached`` is one client: it reads the scrollback at its own pace, and its keys go to the shell.
+- ``shell`` is one shell: it reads the stream into its scrollback, paced by its clients, and by none
+  of them after an interrupt of a flood (``interrupts``).
+- ``attached`` is one client: it reads the scrollback at its own pace (``window``), and its keys go
+  to the shell.
 - ``held`` is all shells of this process, kept equal to what the store says this hub holds.
 - ``opening`` starts the best shell that a container has.
 - ``server`` is the HTTP door and the role as a whole, which a process plays like this::

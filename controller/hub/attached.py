@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final
 
 from aiohttp import ClientError, WSMsgType, web
@@ -35,11 +35,10 @@ from controller.hub.protocol import (
 )
 from controller.hub.shell import Reader, Shell, ShellEnd
 from controller.hub.turns import WORK_SECONDS
+from controller.hub.window import SendWindow
 from shared.tokens import Mode
 
 PIECE_BYTES: Final = 64 * 1024
-AHEAD_BYTES: Final = 1 << 20
-"""How far a client that says what it has shown is sent ahead of that."""
 # A client that takes no byte for so long, or whose input the shell does not read, is let go.
 STUCK_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
@@ -81,7 +80,7 @@ class Attached:
         self._names = names
         self._told: Sequence[str] = ("",)
         self._told_suspect = False
-        self._seen: int | None = None
+        self._window = SendWindow()
         self._shell = shell
         self._socket = socket
         self._mode = mode
@@ -125,11 +124,12 @@ class Attached:
             if reader.ending is not None:
                 return reader.ending
             await self._tell()
-            if self._is_ahead(reader):
+            if self._must_wait(reader):
                 await reader.news.wait()
                 continue
             data, skipped = shell.read(reader, PIECE_BYTES)
             if skipped:
+                self._window.leave_out(reader.position - len(data), skipped)
                 await self._text(skipped_text(skipped))
                 if self._resume is None:
                     data = _AFTER_A_GAP + data
@@ -153,11 +153,11 @@ class Attached:
             self._told = names
             await self._text(shells_text(names))
 
-    def _is_ahead(self, reader: Reader) -> bool:
+    def _must_wait(self, reader: Reader) -> bool:
         """Say whether the client has enough to show; after the shell's end it gets the rest."""
-        if self._seen is None or self._shell.ending is not None:
+        if self._shell.ending is not None:
             return False
-        return reader.position - self._seen > AHEAD_BYTES
+        return self._window.is_full(reader.position) or self._shell.is_held(reader)
 
     async def _text(self, text: str) -> None:
         await self._within_bounds(self._socket.send_str(text))
@@ -204,8 +204,7 @@ class Attached:
             return  # its right is over; what it says has no effect
         match read_text(text):
             case Seen(offset):
-                # Never back, nor beyond what it was sent.
-                self._seen = min(max(self._seen or 0, offset), reader.position)
+                self._window.acknowledge(offset, sent=reader.position, now=monotonic())
                 reader.news.set()
             case Ping():
                 await self._text(pong_text())

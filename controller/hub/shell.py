@@ -4,7 +4,8 @@ The fastest client sets the pace of the shell, as a terminal does of a program t
 than can be shown. A client that keeps everything waiting for ``PAUSE_SECONDS``, and hardly takes
 anything meanwhile, counts no more until it has caught up or takes something again: the ring moves
 on, and what it missed is left out for it alone. So no client stalls the others, and none that is
-stuck stalls the shell for longer than that.
+stuck stalls the shell for longer than that. An interrupt of a flood has the rest of it read at
+once: see ``interrupts``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Final
 
 from controller.hub.claims import Holder
 from controller.hub.clipboard import ClipboardGuard
+from controller.hub.interrupts import INTERRUPTS, Drain
 from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Resume, Size
-from controller.hub.scrollback import REPLAY_BYTES, Scrollbacks
+from controller.hub.scrollback import REPLAY_BYTES, SEGMENT_BYTES, Scrollbacks
 from controller.kube.exec import Exited, TerminalStream
 
 # How far the fastest client may be behind before the stream is left unread.
@@ -62,10 +64,12 @@ class Reader:
     ``holder`` is by whose grant it is attached, ``ending`` why it is let go before the shell ends.
     """
 
-    __slots__ = ("counts", "ending", "holder", "may_type", "news", "position", "taken")
+    __slots__ = ("counts", "ending", "holder", "may_type", "news", "next", "position", "taken")
 
     def __init__(self, position: int, holder: Holder | None, *, may_type: bool) -> None:
         self.position = position
+        # What is before it is left out.
+        self.next = 0
         self.holder = holder
         self.may_type = may_type
         self.ending: ShellEnd | None = None
@@ -100,6 +104,7 @@ class Shell:
         self._guard = guard
         self._readers: set[Reader] = set()
         self._moved = asyncio.Event()
+        self._drain = Drain(self._leave_out)
         self._typing = asyncio.Lock()
         self._stop = asyncio.Event()
         self._typists: set[Holder] = set()
@@ -128,12 +133,14 @@ class Shell:
             self._set_ending(ShellEnd(REPLACED, "the connection to the container was lost"))
             reading.cancel()
             stopping.cancel()
+            self._drain.cancel()
             await asyncio.gather(reading, stopping, return_exceptions=True)
             await self._hang_up()
 
     async def _read(self) -> Exited:
         while not isinstance(received := await self._stream.receive(), Exited):
             self._record(received)
+            self._drain.heard()
             self.tell()
             await self._keep_pace()
         return received
@@ -159,6 +166,8 @@ class Shell:
                 reader.taken = 0
 
     def _all_behind(self) -> bool:
+        if self._drain.is_going:
+            return False
         counting = [reader for reader in self._readers if reader.counts]
         if not counting:
             return False
@@ -166,6 +175,22 @@ class Shell:
 
     def _backlog(self, reader: Reader) -> int:
         return self.scrollback.end - reader.position
+
+    def _is_far_behind(self, reader: Reader) -> bool:
+        return self._backlog(reader) > 2 * WINDOW_BYTES
+
+    def is_held(self, reader: Reader) -> bool:
+        """Say whether *reader* is to wait: what comes next is left out after an interrupt."""
+        return self._drain.is_going and self._is_far_behind(reader)
+
+    def _leave_out(self) -> None:
+        """After an interrupt, have clients that are far behind go on near the end."""
+        place = self.scrollback.tail(SEGMENT_BYTES)
+        for reader in self._readers:
+            if self._is_far_behind(reader):
+                reader.next = place
+        self._moved.set()
+        self.tell()
 
     async def _hang_up(self) -> None:
         try:
@@ -250,7 +275,7 @@ class Shell:
         Call it again only when what it returned has been sent: that is what moves the pace. News is
         to be cleared before, so that whatever comes after is noticed.
         """
-        skipped = max(0, self.scrollback.start - reader.position)
+        skipped = max(0, max(self.scrollback.start, reader.next) - reader.position)
         reader.position += skipped
         data = self.scrollback.read(reader.position, most)
         reader.position += len(data)
@@ -268,7 +293,12 @@ class Shell:
                 return
             if reader is not None and reader.holder is not None and data:
                 self._remember(reader.holder)
+            if data in INTERRUPTS and reader is not None and self._waits_for(reader):
+                self._drain.begin()
             await self._stream.send(data)
+
+    def _waits_for(self, reader: Reader) -> bool:
+        return self._backlog(reader) > WINDOW_BYTES // 2
 
     # Revocations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.hub import attached
+from controller.hub import attached, window
 from controller.hub.protocol import ENDED
 from controller.hub.scrollback import Scrollbacks
 from controller.store.database import Store
@@ -133,7 +133,8 @@ async def test_who_was_away_when_the_shell_exited_is_told(hub: Hub, executor: Fa
 async def test_a_client_is_not_sent_further_ahead_than_it_can_show(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attached, "AHEAD_BYTES", 100_000)
+    monkeypatch.setattr(window, "LEAST_BYTES", 100_000)
+    monkeypatch.setattr(window, "MOST_BYTES", 100_000)
     monkeypatch.setattr(attached, "PIECE_BYTES", 10_000)
     client, other = await hub.attach(after=0, mode="view"), await hub.attach()
     await client.socket.send_str('{"type":"seen","offset":0}')
