@@ -32,7 +32,8 @@ from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.upstream import UpstreamConnection as Upstream
 from shared.bus import Snapshot
 from shared.events import Head
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 from shared.runtime.process import calm_collector
 
 ROUNDS: Final = 60

@@ -26,7 +26,7 @@ from benchmarks.growth import Latency, latency_of
 from benchmarks.peers.fumarole import Orchestrator, make_route, new_sid, running_redis, settings
 from benchmarks.programs import cores, running
 from benchmarks.soak.sampling import Gateway
-from shared.routes import Route
+from shared.routes.route import Route
 
 GATEWAYS: Final = 20
 EVENTS: Final = 50

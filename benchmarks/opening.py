@@ -47,7 +47,8 @@ from gateway.relay.listening import Listener
 from gateway.reports import Activities
 from shared.bus import Snapshot
 from shared.events import Head
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 from shared.runtime.process import calm_collector
 
 AT_ONCE: Final = 16

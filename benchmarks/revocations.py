@@ -46,7 +46,7 @@ from gateway.bus.follower import Follower
 from gateway.core.bus_state import BusClock
 from shared.bus import BusReader, Keys, connect
 from shared.events import GrantRevoked, event_time, revoked_at
-from shared.routes import Route, RouteReader
+from shared.routes.route import Route, RouteReader
 
 ROOT: Final = Path(__file__).parents[1]
 SESSIONS: Final = 20

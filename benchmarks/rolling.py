@@ -45,7 +45,7 @@ from benchmarks.peers.fumarole import (
 )
 from benchmarks.programs import cores, running, until_listening
 from benchmarks.requests import Visitor
-from shared.routes import Route, Target
+from shared.routes.route import Route, Target
 
 SOCKETS: Final = 1000
 SPECIAL: Final = 50

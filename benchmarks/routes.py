@@ -38,8 +38,9 @@ from shared.bus import BusReader, Keys, Publisher, connect
 from shared.events import Event, RouteUpserted, decode_event
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.signed_table import TableSigner, TableVerifier
-from shared.routes import Outcome, RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.signed_table import TableSigner, TableVerifier
+from shared.routes.table import Outcome, RouteTable
 
 SIZES: Final = (1, 1_000, 10_000, 100_000)
 KEYS: Final = Keys("bench")

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias
 from benchmarks.peers.fumarole import Orchestrator, make_route, new_sid, running_gateway
 from benchmarks.requests import Visitor
 from shared.bus import connect
-from shared.routes import Route
+from shared.routes.route import Route
 
 COUNTS: Final = (1, 2, 4, 8)
 ROUTES: Final = 100_000

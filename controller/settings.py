@@ -28,7 +28,7 @@ from shared.jose.jwks import read_key_source
 from shared.jose.signing_keys import read_signing_keys
 from shared.log import LogSettings, read_log_settings
 from shared.networks import NOT_THE_WORLD, Network
-from shared.route_table.signed_table import TableSigner
+from shared.routes.signed_table import TableSigner
 from shared.settings import (
     Environment,
     count,

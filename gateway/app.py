@@ -65,8 +65,8 @@ from shared.jose.jwks import KeySource
 from shared.jose.jws import verified_payload
 from shared.link import AttachTokens, Seal
 from shared.networks import Bounds
-from shared.route_table.signed_table import TableVerifier
-from shared.routes import Kind, RouteReader
+from shared.routes.route import Kind, RouteReader
+from shared.routes.signed_table import TableVerifier
 from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6

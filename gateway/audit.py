@@ -22,7 +22,7 @@ from gateway.core.access.answers import Refusal
 from gateway.core.access.grants import Grant
 from gateway.core.limits.addresses import limit_key
 from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
-from shared.routes import Route
+from shared.routes.route import Route
 from shared.tokens import SessionClaims
 
 LINGER_SECONDS: Final = 10.0

@@ -16,7 +16,7 @@ from gateway.core.limits.addresses import is_within, limit_key
 from gateway.relay.ending.stalls import Swept
 from gateway.relay.wheel import Wheel
 from shared.networks import Network
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 
 _BATCH: Final = 500
 """Connections ended before the loop turns: about 10 ms."""

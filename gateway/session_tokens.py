@@ -24,7 +24,7 @@ from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
 from shared.jose.jwks import KeySource
 from shared.jose.jws import VerificationKey
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
 
 T = TypeVar("T")

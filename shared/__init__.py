@@ -2,7 +2,7 @@
 
 Pure, no I/O:
 
-- ``routes``: Route, Target and the RouteTable; ``route_table``: what stands in it beside.
+- ``routes``: Route, Target and the RouteTable, and what stands in it beside.
 - ``events``: ProxyEvents, the change notices of the table.
 - ``tokens``: session tokens and service tokens. Keys and the time are arguments.
 - ``link``: what controller, hub and gateways prove or hide from each other with the link key.

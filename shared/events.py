@@ -32,7 +32,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``server`` is the ``run_id`` of the process on which the epoch began. ``build`` counts the
     epochs of one term: a head of another epoch with a lower ``term``, or the same and a lower
     ``build``, is one that a failover has brought back. ``signed`` is the controller's signature of
-    all this and of what the table holds (:mod:`shared.route_table.signed_table`). ``moved`` is not
+    all this and of what the table holds (:mod:`shared.routes.signed_table`). ``moved`` is not
     in Redis: a reader sets it where another process answers than ``server``.
     """
 
@@ -90,7 +90,7 @@ class RouteUpserted(_Envelope, frozen=True, kw_only=True, tag="RouteUpserted"):
 class RouteRemoved(_Envelope, frozen=True, kw_only=True, tag="RouteRemoved"):
     """The session ``sid`` has ended and never comes back.
 
-    ``status`` says how, for people (:mod:`shared.route_table.statuses`). It is read apart: whatever
+    ``status`` says how, for people (:mod:`shared.routes.statuses`). It is read apart: whatever
     it holds, the session has ended.
     """
 

@@ -23,7 +23,7 @@ from shared.jose.jws import (
     strict_json_object,
     verify_signature,
 )
-from shared.routes import Kind
+from shared.routes.route import Kind
 
 SESSION_AUDIENCE = "fumarole-gateway"
 SERVICE_AUDIENCE = "fumarole-controller"

@@ -27,7 +27,7 @@ from benchmarks.requests import Visitor
 from deploy.local.redis import redis_program
 from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME, Grant, GrantKeys
 from shared.bus import Keys, Publisher, connect
-from shared.routes import Route, Target
+from shared.routes.route import Route, Target
 
 ROOT: Final = Path(__file__).parents[2]
 BASE: Final = "localhost:4180"

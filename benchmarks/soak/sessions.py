@@ -11,7 +11,7 @@ from benchmarks.peers.fumarole import Orchestrator, make_route, new_sid
 from benchmarks.requests import Visitor
 from benchmarks.soak.apps import app_name
 from benchmarks.soak.plan import SESSIONS_OF_USER, SETTLE_SECONDS
-from shared.routes import Route
+from shared.routes.route import Route
 
 Kind = Literal["revoked", "moved", "removed"]
 CODES: Final[dict[Kind, int]] = {"revoked": 4401, "moved": 1012, "removed": 4410}

@@ -46,7 +46,7 @@ from shared.events import GrantRevoked
 from shared.jose.jwks import KeySource
 from shared.jose.jws import strict_json_object
 from shared.reports import REPORT_SECONDS, GatewayReport
-from shared.routes import RouteReader, Target
+from shared.routes.route import RouteReader, Target
 from shared.tokens import SessionClaims, peek, verify_session_token
 
 READ_SECONDS: Final = 3.0

@@ -25,7 +25,7 @@ from controller.store.jobs.tools import ToolKey, runs_of, tools_at
 from controller.store.sessions.session_rows import Session, assign_shell
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedPod
-from shared.routes import Route
+from shared.routes.route import Route
 
 MOST_RUNS: Final = 10_000
 """Of tools, of which is remembered whose they are, so that a pod's end is told at once."""

@@ -20,8 +20,8 @@ from shared.bus import ACTIVITIES_AT_ONCE, BusReader, Keys, Publisher, ReportRea
 from shared.errors import BusUnavailable, PublishRefused, UnreadableRoute
 from shared.events import GrantRevoked
 from shared.reports import Activity
-from shared.route_table.signed_table import TableSigner
-from shared.routes import RouteReader
+from shared.routes.route import RouteReader
+from shared.routes.signed_table import TableSigner
 
 PATIENCE_SECONDS: Final = 1.0
 """The leader hears of a session at once and publishes it some hundredths of a second later."""

@@ -31,7 +31,7 @@ from shared.bus import HEARTBEAT_SECONDS, Publisher
 from shared.errors import BusUnavailable, PublishRefused
 from shared.link import Seal
 from shared.log import Outage
-from shared.routes import Route, digest, encode_route
+from shared.routes.route import Route, digest, encode_route
 
 LOOK_SECONDS: Final = 0.5
 """How soon is noticed what another process wrote into the store, should nobody tell."""

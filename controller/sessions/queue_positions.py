@@ -13,7 +13,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs
 from controller.store.jobs.totals import queue_place
 from shared.reports import Activity
-from shared.routes import Route
+from shared.routes.route import Route
 
 LOOK_SECONDS: Final = 30.0
 OPEN_SECONDS: Final = 30.0

@@ -20,7 +20,7 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.names import rank_service_name
 from controller.volcano.observed import ObservedPod, ObservedService
-from shared.routes import Route, Scheme, Target
+from shared.routes.route import Route, Scheme, Target
 
 Reach: TypeAlias = ObservedService | Literal["pod"] | None
 

@@ -38,7 +38,7 @@ from controller.store.sessions.session_rows import (
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked, event_time, revoked_at
 from shared.reports import Activity
-from shared.routes import Clipboard
+from shared.routes.route import Clipboard
 
 _WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
     {

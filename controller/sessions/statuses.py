@@ -15,8 +15,8 @@ from controller.store.jobs.job_rows import ASKED, JobRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
 from controller.volcano.reasons.waiting import QUEUED
-from shared.route_table.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
-from shared.routes import Route
+from shared.routes.route import Route
+from shared.routes.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
 
 _ENDS: Final = MappingProxyType(
     {"asked": "stopped", "expired": "expired", "out_of_funds": "out_of_funds", "evicted": "evicted"}

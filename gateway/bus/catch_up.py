@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from shared.events import Head
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 
 Waiter: TypeAlias = asyncio.Future[None]
 """A request that waits until the table is what Redis held."""

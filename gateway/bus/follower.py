@@ -15,7 +15,7 @@ from gateway.core.bus_state import BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable
 from shared.log import Outage
-from shared.routes import RouteReader
+from shared.routes.route import RouteReader
 
 DEAF_SECONDS: Final = 10.0
 """Without any message for so long (heartbeats come every second) the subscription is made anew:

@@ -28,8 +28,9 @@ from shared.events import (
     RouteUpserted,
     UnknownEvent,
 )
-from shared.route_table.signed_table import SignedHead, TableDigest, TableVerifier
-from shared.routes import Route, RouteReader, RouteTable
+from shared.routes.route import Route, RouteReader
+from shared.routes.signed_table import SignedHead, TableDigest, TableVerifier
+from shared.routes.table import RouteTable
 
 ANOTHER_SERVER: Final = (
     "the route table was begun on another Redis process, and no controller has rebuilt it since"

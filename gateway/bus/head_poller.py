@@ -17,7 +17,7 @@ from gateway.core.bus_state import Bus, BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable, SnapshotRefused, Unsigned
 from shared.events import Head
-from shared.route_table.signed_table import SignedHead
+from shared.routes.signed_table import SignedHead
 
 HEAD_SECONDS: Final = 1.0
 """Between two looks at the head."""

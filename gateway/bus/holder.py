@@ -27,7 +27,7 @@ from shared.events import (
     decode_event,
     event_time,
 )
-from shared.routes import Outcome, RouteTable
+from shared.routes.table import Outcome, RouteTable
 
 REPAIR_SECONDS: Final = 0.5
 WAKE_SECONDS: Final = 3.0

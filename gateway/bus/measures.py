@@ -14,7 +14,7 @@ from gateway.core.access.explain import Conditions, explain
 from gateway.core.bus_state import Bus
 from shared.networks import Bounds
 from shared.reports import Failure
-from shared.routes import State
+from shared.routes.route import State
 
 
 class FollowedMeters(Collector):

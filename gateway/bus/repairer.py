@@ -16,8 +16,9 @@ from gateway.bus.holder import RouteTableHolder
 from shared.bus import LOG_PART, BusReader, Snapshot
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused, Unsigned
 from shared.events import Head, decode_event
-from shared.route_table.signed_table import BUCKETS, SignedHead, TableDigest
-from shared.routes import Outcome, RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.signed_table import BUCKETS, SignedHead, TableDigest
+from shared.routes.table import Outcome, RouteTable
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from gateway.pages.answers import Answers, expire_foreign, field_of, page_reques
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.relay.http.page_request import PageRequest
 from gateway.session_tokens import SessionTokens
-from shared.routes import Route, Standing
+from shared.routes.route import Route
+from shared.routes.table import Standing
 from shared.tokens import SessionClaims
 
 OPEN_PATH: Final = "/.fumarole/open"

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from gateway.core.access.answers import Refusal, Subject, subject_of, without_controls
 from gateway.core.http.accept import preferred_language
-from shared.route_table.statuses import Status
-from shared.routes import Route
+from shared.routes.route import Route
+from shared.routes.statuses import Status
 
 FOLDER: Final = Path(__file__).resolve().parent / "languages"
 _DEFAULT: Final = "en"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gateway.relay.dial import Dialler
     from gateway.relay.world import BearerGate, World
     from gateway.reports import RecentFailures
-    from shared.routes import Kind
+    from shared.routes.route import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

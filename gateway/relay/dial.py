@@ -20,7 +20,7 @@ from shared.networks import Bounds
 
 if TYPE_CHECKING:
     from shared.networks import Network
-    from shared.routes import Target
+    from shared.routes.route import Target
 
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 ATTEMPT_SECONDS: Final = 0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 
 

@@ -26,8 +26,8 @@ from shared.events import (
     event_time,
 )
 from shared.numbers import whole_number
-from shared.route_table.signed_table import TableDigest, TableSigner
-from shared.route_table.statuses import Status
+from shared.routes.signed_table import TableDigest, TableSigner
+from shared.routes.statuses import Status
 
 _encode: Final = msgspec.json.Encoder().encode
 _PIECE: Final = 1000

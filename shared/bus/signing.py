@@ -10,7 +10,7 @@ import msgspec
 
 from shared.errors import PublishRefused
 from shared.events import Head
-from shared.route_table.signed_table import BUCKETS, TableDigest, TableSigner
+from shared.routes.signed_table import BUCKETS, TableDigest, TableSigner
 
 _ENTRIES_AT_ONCE: Final = 1000
 """Hashed before the loop turns: two milliseconds."""

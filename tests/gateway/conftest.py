@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared.bus import Publisher, connect
-from shared.route_table.statuses import Status
+from shared.routes.statuses import Status
 from tests.gateway.bus.following import KEYS, encode, make_route, published, sid_of
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program

@@ -17,7 +17,7 @@ from gateway.core.access.access_right import (
     Ending,
 )
 from gateway.live import Live
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, table_of
 
 

@@ -13,7 +13,8 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.core.bus_state import BusClock
 from gateway.serving import first_table
 from shared.events import Head
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 
 LONG_SECONDS = 0.3
 """By then a wait that is over has been noticed, some ten times."""

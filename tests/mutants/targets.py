@@ -36,6 +36,12 @@ _LIFECYCLE: Final = (
 )
 _SESSIONS: Final = "tests/controller/sessions/test_"
 _BUS: Final = "tests/gateway/bus/test_"
+_ROUTES: Final = (
+    "tests/shared/routes/test_route.py",
+    "tests/shared/routes/test_table.py",
+    "tests/shared/routes/test_route_bounds.py",
+    "tests/shared/routes/test_statuses.py",
+)
 
 TARGETS: Final = (
     Target("gateway/core/access/decision.py", _ACCESS),
@@ -69,14 +75,8 @@ TARGETS: Final = (
             f"{_RELAY}ending/test_closing.py",
         ),
     ),
-    Target(
-        "shared/routes.py",
-        (
-            "tests/shared/test_routes.py",
-            "tests/shared/test_route_bounds.py",
-            "tests/shared/route_table/test_statuses.py",
-        ),
-    ),
+    Target("shared/routes/route.py", _ROUTES),
+    Target("shared/routes/table.py", _ROUTES),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
     Target("gateway/bus/head_policy.py", (f"{_BUS}what_is_believed.py",)),
     Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repairs.py")),

@@ -20,7 +20,7 @@ import aiohttp
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import BusReader, Snapshot
 from shared.errors import BusUnavailable
-from shared.routes import digest
+from shared.routes.route import digest
 from tests.controller.running import Controller, eventually
 from tests.gateway.http import Answer
 from tests.gateway.process import GatewayProcess

@@ -21,8 +21,8 @@ from shared.errors import BusUnavailable, PublishRefused
 from shared.events import GrantRevoked, event_time
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.signed_table import TableSigner, TableVerifier
-from shared.routes import RouteReader, digest
+from shared.routes.route import RouteReader, digest
+from shared.routes.signed_table import TableSigner, TableVerifier
 from tests.gateway.bus.following import make_route, sid_of
 from tests.protocol.memory import Client, Server
 from tests.protocol.virtual import VirtualLoop

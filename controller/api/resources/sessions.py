@@ -35,7 +35,7 @@ from controller.sessions.service import (
     Wanted,
 )
 from controller.store.sessions.session_rows import SessionFilter
-from shared.routes import Clipboard
+from shared.routes.route import Clipboard
 
 MOST_KID: Final = 255
 """The longest name of a key that the store holds."""

@@ -29,7 +29,7 @@ from controller.jobs.spec.amounts import Bandwidth, Cpu, Memory
 from controller.jobs.spec.parameters import COPIED, Parameter, Path, Strict, Text, secret_of
 from controller.jobs.spec.problems import TAG
 from controller.volcano.policies import Action, Event, Rule
-from shared.routes import Clipboard
+from shared.routes.route import Clipboard
 
 ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"

@@ -13,7 +13,7 @@ from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.instance import raise_revision
 from controller.store.paging import Key, first_keys
-from shared.routes import Clipboard, Kind
+from shared.routes.route import Clipboard, Kind
 
 SID_BYTES: Final = 16
 _table = tables.sessions
@@ -37,7 +37,7 @@ class Session:
     ``endpoint`` is None for a port that the job did not declare; ``port`` is None for terminals.
     Of a terminal, ``hub_id``, ``pod`` and ``pod_uid`` say where its shell is, once that is known.
     ``links`` are the public names under which everybody reaches it. ``clipboard`` and
-    ``service_workers`` are as in :class:`shared.routes.Route`.
+    ``service_workers`` are as in :class:`shared.routes.route.Route`.
     """
 
     sid: str

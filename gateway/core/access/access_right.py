@@ -17,7 +17,8 @@ from gateway.core.access.answers import (
 
 if TYPE_CHECKING:
     from gateway.core.access.grants import Grant
-    from shared.routes import Route, RouteTable
+    from shared.routes.route import Route
+    from shared.routes.table import RouteTable
     from shared.tokens import SessionClaims
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from shared.route_table.statuses import Ended, Status
-from shared.routes import Route
+from shared.routes.route import Route
+from shared.routes.statuses import Ended, Status
 
 RETRY_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5

@@ -17,7 +17,8 @@ from gateway.core.access.opening import is_for, make_grant
 from gateway.core.access.site import Provenance, Site, comes_from_here
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
-from shared.routes import Route, RouteTable, Standing
+from shared.routes.route import Route
+from shared.routes.table import RouteTable, Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
 
 OWN_PREFIX: Final = b"/.fumarole"

@@ -10,7 +10,8 @@ from typing import Any, Final
 from gateway.core.bus_state import Bus
 from shared.networks import Bounds
 from shared.reports import Failure
-from shared.routes import Found, Route, RouteTable, Standing
+from shared.routes.route import Route
+from shared.routes.table import Found, RouteTable, Standing
 
 SERVED: Final = "served"
 FAILING: Final = "failing"

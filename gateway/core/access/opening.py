@@ -16,7 +16,8 @@ from gateway.core.access.access_right import is_revoked
 from gateway.core.access.grants import Grant
 from shared.events import Head
 from shared.jose.jws import strict_json_object
-from shared.routes import Route, RouteTable
+from shared.routes.route import Route
+from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 
 MAX_BODY_BYTES: Final = 16384

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gateway.core.access.assertions import Assertion
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
-    from shared.routes import RouteTable, Target
+    from shared.routes.route import Target
+    from shared.routes.table import RouteTable
 
 
 class CachedDecision:

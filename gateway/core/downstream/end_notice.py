@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.response_heads import ResponseHead
-    from shared.routes import Route
+    from shared.routes.route import Route
 
 _COOKIES: Final = re.compile(rb"^cookie:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _CONDITIONS: Final = re.compile(

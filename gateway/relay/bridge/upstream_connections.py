@@ -23,7 +23,7 @@ from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
 from gateway.relay.dial import DialFailed
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
-from shared.routes import Target
+from shared.routes.route import Target
 
 LEAVE_SECONDS: Final = 2.0
 """For a server to take our Close, and TLS to end."""

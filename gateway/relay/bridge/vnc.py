@@ -23,7 +23,7 @@ from gateway.relay.dial import DialFailed
 from gateway.relay.turns import FULL_READ
 from shared.errors import SealRefused
 from shared.link import Seal
-from shared.routes import Clipboard, Route
+from shared.routes.route import Clipboard, Route
 
 PASSWORD_KEY: Final = "vnc_password"  # noqa: S105  # the name of the field, not what is in it
 

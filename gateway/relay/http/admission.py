@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
     from gateway.relay.context import Context
     from gateway.relay.http.downstream import DownstreamConnection
-    from shared.routes import RouteTable
+    from shared.routes.table import RouteTable
     from shared.tokens import SessionClaims
 
 

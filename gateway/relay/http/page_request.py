@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gateway.core.access.answers import Refusal
     from gateway.core.access.grants import Grant
-    from shared.routes import Route
+    from shared.routes.route import Route
 
 SIGN_OUT_PATH: Final = b"/.fumarole/sign-out"
 EXTRA_INFO: Final = "fumarole"

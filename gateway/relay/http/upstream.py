@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from gateway.core.limits.values import Limits
     from gateway.relay.ending.ends import DeferredAborts, Ends
     from gateway.relay.wheel import Wheel
-    from shared.routes import RouteTable, Target
+    from shared.routes.route import Target
+    from shared.routes.table import RouteTable
 
 _PIECE: Final = 65536
 

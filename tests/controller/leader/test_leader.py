@@ -35,7 +35,7 @@ from controller.store.sessions.session_rows import Session, insert_session
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import AskWriter, BusReader, Keys
 from shared.metrics import make_registry
-from shared.routes import Route
+from shared.routes.route import Route
 from shared.settings import Environment
 from tests.controller.running import Controller, eventually
 from tests.controller.samples import make_job, make_observed

@@ -21,7 +21,7 @@ from controller.store.instance import (
     read_store_metadata,
 )
 from shared.bus import BusReader, Keys, Publisher, connect
-from shared.routes import digest
+from shared.routes.route import digest
 from tests.controller.conftest import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod

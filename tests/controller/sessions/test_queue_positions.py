@@ -11,8 +11,8 @@ from controller.sessions.queue_positions import QueuePositions
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
 from shared.reports import Activity
-from shared.route_table.statuses import Status
-from shared.routes import Route
+from shared.routes.route import Route
+from shared.routes.statuses import Status
 from tests.controller.samples import make_record
 
 QUEUED = Status(phase="queued", reason="queued")

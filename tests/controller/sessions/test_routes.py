@@ -10,7 +10,7 @@ from controller.jobs.history.pod_records import pod_at
 from controller.sessions.routes import Reach, choose_hub, may_have_shell, route_of, service_at
 from controller.store.instance import Hub
 from controller.store.sessions.session_rows import Session
-from shared.routes import Target
+from shared.routes.route import Target
 from tests.controller.samples import UID, make_job, make_pod, make_record, make_service
 from tests.shared.samples import SID, make_sid
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.sessions.statuses import ended_status, status_of
-from shared.route_table.statuses import MOST_DETAIL, MOST_NAME, Status
-from shared.routes import Kind, Route
+from shared.routes.route import Kind, Route
+from shared.routes.statuses import MOST_DETAIL, MOST_NAME, Status
 from tests.controller.samples import UID, make_job, make_pod, make_record
 from tests.controller.sessions.test_routes import session
 

@@ -15,7 +15,8 @@ from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.core.bus_state import Bus, BusClock
 from shared.bus import BusReader, Keys, Publisher
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 
 KEYS = Keys("test")
 BASE = "apps.example.com"

@@ -21,7 +21,7 @@ from shared.events import (
 )
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.signed_table import SignedHead, TableDigest, TableSigner, TableVerifier
+from shared.routes.signed_table import SignedHead, TableDigest, TableSigner, TableVerifier
 from tests.gateway.bus.following import encode, make_route
 
 NOW = 1_800_000_000.0

@@ -16,7 +16,8 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.bus.repairer import load_table
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import SnapshotRefused
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 from tests.gateway.bus.following import ONE, TWO, sid_of
 from tests.gateway.bus.leading import KEY, NOW, Leader, verifier
 

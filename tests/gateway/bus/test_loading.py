@@ -10,7 +10,7 @@ from gateway.bus.repairer import load_table
 from shared.bus import Snapshot
 from shared.errors import SnapshotRefused
 from shared.events import Head
-from shared.routes import RouteReader
+from shared.routes.route import RouteReader
 from tests.gateway.bus.following import encode, make_route, sid_of
 
 

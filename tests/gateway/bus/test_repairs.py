@@ -15,7 +15,7 @@ from gateway.bus.repairer import Repairer
 from shared.bus import LOG_PART, BusReader, LogPart, Snapshot
 from shared.errors import BusUnavailable
 from shared.events import Event, Head
-from shared.routes import RouteReader
+from shared.routes.route import RouteReader
 from tests.gateway.bus.following import ONE, TWO, sid_of, until
 from tests.gateway.bus.leading import KEY, Leader
 from tests.gateway.bus.test_holder import Holding, holding

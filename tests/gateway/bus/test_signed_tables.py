@@ -23,8 +23,8 @@ from shared.bus import BusReader, Publisher
 from shared.events import GrantRevoked, RouteUpserted, event_time
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set
-from shared.route_table.signed_table import TableSigner, TableVerifier
-from shared.routes import RouteTable
+from shared.routes.signed_table import TableSigner, TableVerifier
+from shared.routes.table import RouteTable
 from tests.gateway.bus.following import (
     KEYS,
     ONE,

@@ -13,7 +13,8 @@ from gateway.bus.head_policy import ANOTHER_SERVER, NOT_SIGNED, HeadPolicy
 from gateway.bus.repairer import load_table
 from shared.errors import SnapshotRefused, UnreadableRoute, Unsigned
 from shared.events import Event, GrantRevoked, Head, Heartbeat, UnknownEvent, event_time
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 from tests.gateway.bus.following import ONE, TWO, encode, make_route, sid_of
 from tests.gateway.bus.leading import KEY, NOW, OTHER, Leader, verifier
 

@@ -18,7 +18,7 @@ from websockets.asyncio.server import ServerConnection
 
 from deploy.local.apps.painting import Painting
 from deploy.local.apps.rfb import RfbServer
-from shared.route_table.statuses import Status
+from shared.routes.statuses import Status
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of

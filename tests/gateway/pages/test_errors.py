@@ -11,7 +11,7 @@ from gateway.core.access.answers import REFUSALS, Refusal, Subject
 from gateway.pages.assets import Inside, load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.texts import LANGUAGES, Texts
-from shared.route_table.statuses import Status
+from shared.routes.statuses import Status
 
 HTML = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 HOME = "https://orchestrator.example.org"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from shared.route_table.statuses import Status
+from shared.routes.statuses import Status
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.pages.states import app_of

@@ -14,7 +14,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from playwright.async_api import expect
 from websockets.asyncio.server import ServerConnection
 
-from shared.route_table.statuses import Status
+from shared.routes.statuses import Status
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of

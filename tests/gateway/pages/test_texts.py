@@ -22,8 +22,8 @@ from gateway.pages.texts import (
     title_of,
     words_of,
 )
-from shared.route_table.statuses import Status
-from shared.routes import RouteReader
+from shared.routes.route import RouteReader
+from shared.routes.statuses import Status
 from tests.shared.samples import SID, encode, make_route
 
 WEB = FOLDER.parents[1] / "web" / "src"

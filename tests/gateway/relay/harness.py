@@ -31,7 +31,8 @@ from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
 from gateway.relay.world import BearerGate
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
-from shared.routes import Kind, RouteReader, RouteTable
+from shared.routes.route import Kind, RouteReader
+from shared.routes.table import RouteTable
 from shared.runtime.serving import listen
 from shared.tokens import SessionClaims
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.relay.dial import DialFailed, Dialler, make_trust
-from shared.routes import Target
+from shared.routes.route import Target
 from tests.gateway.relay.authorities import Authority, server_context
 from tests.gateway.relay.harness import NETWORKS, App
 

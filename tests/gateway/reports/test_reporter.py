@@ -16,7 +16,7 @@ from gateway.reports import MOST_LEFT, WRITES, Activities, RecentFailures, Repor
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.reports import Activity, decode_activity
-from shared.routes import Route
+from shared.routes.route import Route
 from tests.shared.samples import make_sid
 
 

@@ -23,7 +23,8 @@ from shared.events import (
     decode_event,
     event_time,
 )
-from shared.routes import Outcome, RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import Outcome, RouteTable
 from tests.programs import RedisServer
 from tests.shared.samples import SID, encode, make_route, make_sid
 

@@ -22,7 +22,7 @@ from controller.__main__ import write_route_keys
 from shared.events import Head
 from shared.jose.jws import read_key_set
 from shared.jose.signing_keys import public_key_set, read_signing_keys
-from shared.route_table.signed_table import TableSigner, TableVerifier
+from shared.routes.signed_table import TableSigner, TableVerifier
 from tests import warm
 
 ROOT = Path(__file__).parents[3]

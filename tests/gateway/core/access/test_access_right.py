@@ -22,7 +22,7 @@ from gateway.core.access.access_right import (
     judge,
 )
 from gateway.core.access.answers import REFUSALS
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, SID, route, table_of
 
 NOW = time.time()

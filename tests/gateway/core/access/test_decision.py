@@ -29,7 +29,7 @@ from gateway.core.access.grants import Grant
 from gateway.core.access.site import Provenance, Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     BASE,

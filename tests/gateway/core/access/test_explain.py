@@ -14,7 +14,8 @@ from shared.errors import TokenRefused
 from shared.events import Head
 from shared.networks import Bounds
 from shared.reports import Failure
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 from tests.gateway.bus.following import BASE, encode, make_route, sid_of
 
 GOOD = Conditions(

@@ -24,7 +24,8 @@ from gateway.core.access.opening import (
     read_opening,
 )
 from shared.events import Head
-from shared.routes import RouteReader, RouteTable
+from shared.routes.route import RouteReader
+from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 from tests.corpora import read_corpus, unescape
 from tests.gateway.bus.following import encode, make_route, sid_of

@@ -10,7 +10,7 @@ from gateway.core.access.access_right import AccessRight
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.heads import StartLine, read_start_line
-from shared.routes import RouteTable
+from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
 
 NOW = GRANT.ends_at - 100

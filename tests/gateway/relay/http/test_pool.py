@@ -14,7 +14,7 @@ from gateway.relay.ending.ends import Ends
 from gateway.relay.http.upstream import Pool, UpstreamConnection
 from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
-from shared.routes import Target
+from shared.routes.route import Target
 from tests.gateway.relay.harness import GRANT, SID, App, route, table_of
 
 NOW = time.time()

@@ -18,7 +18,7 @@ from shared.errors import TokenRefused
 from shared.events import Head, Revocation
 from shared.jose.jws import decode_base64url, read_key_set, verified_payload
 from shared.jose.signing_keys import public_jwk
-from shared.route_table.signed_table import BUCKETS, TableDigest, TableSigner, TableVerifier
+from shared.routes.signed_table import BUCKETS, TableDigest, TableSigner, TableVerifier
 
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 HEAD = Head(epoch="e", seq=3, term=2, routes=1, revoked=1, since=1.5, server="run", build=4)

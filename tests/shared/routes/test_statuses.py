@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from shared.events import Head, RouteRemoved, RouteUpserted, decode_event
-from shared.route_table.statuses import (
+from shared.routes.route import RouteReader, encode_route
+from shared.routes.statuses import (
     MOST_APP,
     MOST_BYTES,
     MOST_DETAIL,
@@ -18,7 +19,7 @@ from shared.route_table.statuses import (
     Status,
     read_status,
 )
-from shared.routes import RouteReader, RouteTable, encode_route
+from shared.routes.table import RouteTable
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 STARTING = {"phase": "starting", "since": 5.0, "app": "Lab", "times": [["queued", 1.0]]}

@@ -11,17 +11,11 @@ import pytest
 
 from shared.errors import SnapshotRefused, UnreadableRoute
 from shared.events import GrantRevoked, Head, RouteRemoved, event_time
-from shared.routes import (
-    Entry,
-    Found,
-    Outcome,
-    Route,
-    RouteReader,
-    RouteTable,
-    Standing,
-)
+from shared.routes.route import Route, RouteReader
+from shared.routes.table import Entry, Found, Outcome, RouteTable, Standing
+from tests.shared.routes.test_route import signed
+from tests.shared.routes.test_table import make_table, upserted
 from tests.shared.samples import SID, encode, make_route, make_sid
-from tests.shared.test_routes import make_table, signed, upserted
 
 HOST = f"{SID}.apps.example.com"
 TARGET = {"scheme": "http", "host": "h", "port": 1, "id": "p"}
