@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import inf
 from typing import Any, Final
 
 from controller.plain import plain_tail, plain_text
@@ -74,6 +75,13 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 """A kubelet's word for a container that ends again and again; of a pod of ours, only a sidecar."""
 _EVICTED_BY_VOLCANO: Final = "Evict"
 """The reason that its scheduler gives a pod's condition Ready before it preempts the pod."""
+
+OVERDUE_SECONDS: Final = 120.0
+"""After the end of a pod's grace: nobody waits any longer for its node to confirm that it is gone.
+
+The kubelet of a node that is dead, or cut off, confirms nothing, and the pod stays for as long as
+its node does (Kubernetes, "Force Delete StatefulSet Pods"); or a finalizer of others keeps it.
+"""
 
 TASK_LABEL: Final = "volcano.sh/task-spec"
 TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
@@ -187,6 +195,10 @@ class ObservedPod:
     """When its deletion was asked for, by the server's clock."""
     had_time: bool = False
     """Whether that left it a grace period to end in."""
+    due_to_end_at: float | None = None
+    """When that is over, by the server's clock: its kubelet kills it then."""
+    lost: bool = False
+    """Whether it is there still, long after that: see :func:`as_of`."""
     others_running: tuple[str, ...] = ()
     """Containers beside the job's own, put there by others, that run."""
     other_failed: tuple[str, int] | None = None
@@ -198,8 +210,13 @@ class ObservedPod:
 
     @property
     def is_over(self) -> bool:
-        """Whether its program runs no more, and will not again in this pod."""
-        return self.phase in ("Succeeded", "Failed") or self.ended is not None
+        """Whether its program runs no more, and will not again in this pod, as far as is known."""
+        return self.phase in ("Succeeded", "Failed") or self.ended is not None or self.lost
+
+    @property
+    def lost_at(self) -> float:
+        """When it counts as lost, if it is there still; never where nobody has deleted it."""
+        return inf if self.due_to_end_at is None else self.due_to_end_at + OVERDUE_SECONDS
 
     @property
     def was_evicted(self) -> bool:
@@ -336,9 +353,15 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         memory_limit=_memory_limit(spec),
         asked_to_end_at=_asked_to_end(metadata),
         had_time=_grace_seconds(metadata) > 0,
+        due_to_end_at=read_time(metadata.get("deletionTimestamp")),
         created_at=read_time(metadata.get("creationTimestamp")),
         retry=whole_number(annotations.get(_RETRY_ANNOTATION) or "", most=_MOST),
     )
+
+
+def as_of(pod: ObservedPod, now: float) -> ObservedPod:
+    """Return *pod* as it counts at *now*: lost, if it should have gone long ago."""
+    return pod if now < pod.lost_at else replace(pod, lost=True)
 
 
 def read_time(text: object) -> float | None:

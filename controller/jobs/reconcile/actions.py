@@ -35,6 +35,7 @@ from controller.store.jobs.progress.attempts import (
 from controller.store.jobs.progress.hook_runs import HookState
 from controller.store.jobs.progress.timers import Timer, replace_timers
 from controller.store.jobs.tools import find_tool, set_run
+from controller.volcano.observed import as_of
 
 NEWS_SECONDS: Final = 30.0
 """How long the end of a job waits for news of its pods, when there is reason to."""
@@ -199,7 +200,8 @@ class Actions:
         """
         record = seen.record
         pods = await self._cluster.find_pods(record.namespace, record.id)
-        own = [pod for pod in pods if pod.owner_uid == record.uid]
+        now = self._records.clock()
+        own = [as_of(pod, now) for pod in pods if pod.owner_uid == record.uid]
         there = {pod.uid for pod in own}
         runs = {uid: run for uid, run in seen.runs.items() if uid in there}
         return are_recorded(runs, own, ())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Final, get_args
 
-from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.cluster.informer import InformerCache, ObjectsOfJob
 from controller.jobs.history.job_record import read_known, why_parked
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import has_delayed
@@ -37,7 +39,7 @@ from controller.store.jobs.progress.hook_runs import HookState, hooks_of
 from controller.store.jobs.progress.timers import timers_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
-from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod, as_of
 from controller.volcano.phases import Progress, progress_of
 
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
@@ -97,7 +99,8 @@ class Observer:
                 self._readable.pop(job_id, None)
                 self._parked_jobs.discard(job_id)
                 return None
-            shown = self._informer.objects_of(record.namespace, job_id)
+            now = self._clock()
+            shown = _as_of(self._informer.objects_of(record.namespace, job_id), now)
             # Only what can matter: most looks are at jobs that wait, or that are over.
             is_final = record.is_final
             waits = record.uid is None and not is_final
@@ -117,12 +120,15 @@ class Observer:
             due_tools, ending_runs = await self._tools(transaction, record, shown.pods)
             may_be_unwanted = not is_final and record.tool is not None
             unwanted = await self._unwanted(transaction, record) if may_be_unwanted else None
-        now, done = self._clock(), self._pipeline.done_hooks(hooks)
+        done = self._pipeline.done_hooks(hooks)
         paused, again_in = self._paused(hooks, now, busy=busy)
         parked, left = self._parked(record, is_final=is_final), None
         if parked is not None and record.expires_at is not None:
             left = record.expires_at - now
             again_in = again_in if left <= 0 else min(left, again_in or left)
+        lost_at = min((pod.lost_at for pod in shown.pods if not pod.lost), default=inf)
+        if lost_at < inf:
+            again_in = min(lost_at - now, inf if again_in is None else again_in)
         exposed = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
         return ObservedState(
             record=record,
@@ -303,6 +309,13 @@ class Observer:
             self._informer.pods.forget(pod)
         for job in self._informer.jobs.departed_of(job_id):
             self._informer.jobs.forget(job)
+
+
+def _as_of(shown: ObjectsOfJob, now: float) -> ObjectsOfJob:
+    pods, departed = (
+        tuple(as_of(pod, now) for pod in some) for some in (shown.pods, shown.departed)
+    )
+    return replace(shown, pods=pods, departed=departed)
 
 
 def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:

@@ -94,7 +94,10 @@ def removal(seen: ObservedState) -> Step | None:
     own = seen.own(seen.pods)
     if left := tuple(pod for pod in own if not pod.deleting and _may_go(seen, pod)):
         return RemovePods(left)
-    return Rest() if shown or own else None
+    # A node that is dead confirms nothing; only the next attempt needs the names of its pods.
+    awaited = [pod for pod in own if record.renewal is not None or not pod.lost]
+    held_by_them = job is not None and job.deleting and own and not awaited
+    return Rest() if awaited or (shown and not held_by_them) else None
 
 
 def _may_go(seen: ObservedState, pod: ObservedPod) -> bool:

@@ -17,7 +17,7 @@ from controller.jobs.history.pod_records import (
     retries_of,
 )
 from controller.store.jobs.progress.attempts import PodRecord
-from controller.volcano.observed import Ended, ObservedPod
+from controller.volcano.observed import OVERDUE_SECONDS, Ended, ObservedPod, as_of
 from tests.controller.samples import UID, make_job, make_pod
 
 JOB = make_job(replicas=4)
@@ -223,3 +223,26 @@ def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_
         make_job(), 1, runs={}, present=(), departed=[said], now=50.0, looked_until=0.0
     )
     assert run.ended_at == 7.0
+
+
+def test_a_pod_that_its_node_has_lost_ended_when_its_grace_did() -> None:
+    due = {"asked_to_end_at": 20.0, "due_to_end_at": 50.0, "had_time": True, "deleting": True}
+    pod = make_pod(started_at=10.0, **due)
+    assert as_of(pod, 50.0 + OVERDUE_SECONDS - 1) == pod
+    lost = as_of(pod, 50.0 + OVERDUE_SECONDS)
+    assert lost == replace(pod, lost=True)
+    runs = write({}, lost, now=900.0)
+    assert (runs[pod.uid].ended_at, runs[pod.uid].phase) == (50.0, "Running")
+    assert are_recorded(runs, [lost], [])
+    # It goes with its node, later; or was gone when somebody looked again.
+    assert write(runs, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
+    assert write({}, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
+    # The node was only cut off, and says when it did end.
+    told = as_of(ended(at=45.0, **due), 900.0)
+    assert write(runs, told, now=900.0)[pod.uid].ended_at == 45.0
+    assert are_recorded(write(runs, told, now=900.0), [told], [])
+
+
+def test_only_a_pod_that_somebody_deletes_is_lost() -> None:
+    for pod in (make_pod(started_at=10.0), ended(), make_pod(phase="Failed", reason="Evicted")):
+        assert as_of(pod, 10.0**9) == pod

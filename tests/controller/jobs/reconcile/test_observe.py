@@ -14,6 +14,7 @@ from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress.attempts import CompanionRecord, record_companions
 from controller.store.vault import Vault
+from controller.volcano.observed import OVERDUE_SECONDS
 from tests.controller.samples import (
     UID,
     make_job,
@@ -101,3 +102,20 @@ async def test_a_pod_that_left_before_its_volcano_job_was_recorded_is_seen_once_
     assert after is not None
     assert [pod.uid for pod in after.departed] == ["pod-0"]
     assert informer.departed() == list(after.departed), "what is nobody's is forgotten"
+
+
+async def test_a_pod_whose_end_is_overdue_is_looked_at_in_time_and_then_lost(store: Store) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    informer.pods.put(make_pod(0, deleting=True, had_time=True, due_to_end_at=100.0))
+    informer.pods.put(make_pod(1, deleting=True, had_time=True, due_to_end_at=110.0))
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(uid=UID, state="CANCELING"), labels={})
+    moments = iter([100.0, 100.0 + OVERDUE_SECONDS])
+    observer = Observer(store, informer, make_pipeline(), clock=lambda: next(moments))
+    before, then = await observer.observe("j1"), await observer.observe("j1")
+    assert before is not None
+    assert then is not None
+    assert [pod.lost for pod in before.pods] == [False, False]
+    assert before.again_in == OVERDUE_SECONDS
+    assert [pod.lost for pod in then.pods] == [True, False]
+    assert then.again_in == 10.0

@@ -206,3 +206,20 @@ def test_what_is_there_after_the_end_is_removed_where_it_is_the_jobs(
     annotations = {CREATED_ANNOTATION: fields["created"]}
     observed = make_observed("Failed", annotations=annotations, **said)
     assert decide(make_seen(record, observed)) == (Remove(observed.uid) if removed else Rest())
+
+
+def test_a_pod_that_its_node_has_lost_keeps_no_job_from_its_end() -> None:
+    ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
+    ending = replace(ending, removed_uid=UID)
+    lost, ends = make_pod(deleting=True, lost=True), make_pod(1, deleting=True)
+    assert decide(make_seen(ending, None, lost, ends, completed=True)) == Rest()
+    assert decide(make_seen(ending, None, lost, completed=True)) == RunHooks("cleanup")
+    assert decide(make_seen(ending, None, lost, completed=True, cleaned=True)) == Finish()
+    # Whoever deletes it in the foreground has it wait for its pods.
+    going = make_observed(deleting=True)
+    assert decide(make_seen(ending, going, lost, completed=True, cleaned=True)) == Finish()
+    assert decide(make_seen(ending, make_observed(), lost, completed=True)) == Rest()
+    assert decide(make_seen(ending, going, completed=True)) == Rest()
+    # The pods of the next attempt have the same names.
+    renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
+    assert decide(make_seen(renewing, None, lost)) == Rest()

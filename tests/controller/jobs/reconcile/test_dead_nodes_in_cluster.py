@@ -1,0 +1,63 @@
+"""Jobs whose node is dead: their pods stay, with a time of deletion that is long past."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.jobs.usage import Ledger
+from controller.kube.kinds import PODS
+from controller.store.outbox.usage_entries import last_entries
+from controller.volcano import observed
+from tests.controller.jobs.reconcile.attempts_world import World, open_world
+from tests.controller.running import eventually
+from tests.controller.samples import make_defaults
+
+GRACE_SECONDS = 2
+LONG_SECONDS = 3.0
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(observed, "OVERDUE_SECONDS", LONG_SECONDS)
+    async with open_world(tmp_path, instance="dead") as one:
+        yield one
+
+
+async def gone(world: World) -> bool:
+    await world.parts.reconciler.reconcile("dead")
+    return not world.informer.pods.of_job("dead") and not world.informer.pods.departed_of("dead")
+
+
+async def test_a_job_ends_whose_node_is_dead_and_pays_until_its_grace_was_over(
+    world: World,
+) -> None:
+    await world.submit("dead", stop_grace_seconds=GRACE_SECONDS)
+    await world.until("dead", "RUNNING")
+    await world.cluster.kill_program("kubelet")
+    asked = time.time()
+    over = await world.end("dead")
+    assert (over.state, over.reason) == ("SUCCESS", "asked")
+    # Nobody has confirmed anything: the pod is there, and nobody has forced it away.
+    (pod,) = await world.pods("dead")
+    assert pod["metadata"]["deletionTimestamp"]
+    assert pod["metadata"]["deletionGracePeriodSeconds"] > 0
+    due = observed.read_time(pod["metadata"]["deletionTimestamp"])
+    _, (run,) = await world.history("dead")
+    assert run.ended_at == due
+    assert asked - 1 <= run.ended_at <= time.time() - LONG_SECONDS
+    ledger = Ledger(world.parts.store, defaults=make_defaults(), clock=time.time)
+    assert await ledger.write_up("dead") is None
+    async with world.parts.store.read() as transaction:
+        attempts, _ = await world.history("dead")
+        (last,) = (await last_entries(transaction, attempts[0].uid)).values()
+    assert last.final
+    # Somebody removes it, days later: that changes nothing any more.
+    await world.admin.delete(PODS, pod["metadata"]["name"], "jobs", grace_seconds=0)
+    await eventually(lambda: gone(world), what="the pod is remembered")
+    _, (after,) = await world.history("dead")
+    assert after.ended_at == run.ended_at
