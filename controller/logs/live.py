@@ -14,7 +14,15 @@ import aiohttp
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound, Unavailable
 from controller.kube.kinds import PODS
-from controller.logs.records import Counter, Cutter, LogMark, Resumer
+from controller.logs.records import (
+    Counter,
+    Cutter,
+    LogMark,
+    LogUnreadable,
+    Resumer,
+    without_kubelets_words,
+)
+from controller.plain import plain_text
 from controller.volcano.names import JOB_CONTAINER
 from controller.volcano.observed import ObservedPod, read_pod
 
@@ -22,6 +30,7 @@ PIECE: Final = 64 << 10
 QUIET_SECONDS: Final = 3600.0
 """A program may write nothing for long; after this the log is asked for again."""
 CALL_SECONDS: Final = 60.0
+_LONGEST: Final = 1000
 AGAIN_SECONDS: Final = 1.0
 """Before a log that broke off is asked for again."""
 
@@ -111,7 +120,7 @@ class PodLogs:
         With *again*, one that breaks off is too.
 
         Raises:
-            NotFound: If the pod is gone before its log was read to its end.
+            NotFound: If the pod, or its log, is gone before that was read to its end.
             KubeError: If the cluster does not give it.
         """
         counter = Counter(mark)
@@ -130,7 +139,7 @@ class PodLogs:
                     raise
             else:
                 if not follow or await self._is_over(pod):
-                    if block := resumer.pass_on(cutter.finish()):
+                    if block := resumer.pass_on(_finished(cutter)):
                         yield block
                     return
             tail = None if counter.mark is not None else tail
@@ -143,6 +152,13 @@ class PodLogs:
             return True
         except KubeError:
             return False
+
+
+def _finished(cutter: Cutter) -> bytes:
+    try:
+        return without_kubelets_words(cutter.finish())
+    except LogUnreadable as error:
+        raise NotFound(plain_text(error, _LONGEST), status=404) from error
 
 
 def _seconds(moment: float) -> str:

@@ -27,6 +27,12 @@ _AT: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+
 _PREFIX: Final = re.compile(rb"^%b(?: |\t([^\n]*)\n)" % _STAMP, re.MULTILINE)
 _NO_STAMP: Final = b"1970-01-01T00:00:00Z"
 """Of a piece of a line that has no time."""
+_WORDS: Final = re.compile(
+    _NO_STAMP + rb"\t((?:unable to retrieve container logs for|failed to (?:try resolving symlinks"
+    rb"|open log file|tail \d+ lines of log file|seek \S+ in log file|read log file"
+    rb"|(create fsnotify watcher|watch (?:file|directory)))).*)\n",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,28 @@ def records_of(block: bytes) -> Iterator[Record]:
             yield Record(None, line, ends=True)
         else:
             yield Record(at or None, line[head.end() :], ends=line[head.end() - 1] == 0x20)
+
+
+class LogUnreadable(ValueError):
+    """A kubelet has said, in place of a log or of its rest, that it cannot read it."""
+
+
+def without_kubelets_words(rest: bytes) -> bytes:
+    """Return the *rest* of a log, as :meth:`Cutter.finish` gives it, if a program wrote it.
+
+    A kubelet that fails once it has answered 200 writes why behind the log: without a time, which
+    every line of a program has, and without a line break. That it cannot follow a log (no inotify
+    instance is left) takes nothing of what was written.
+
+    Raises:
+        LogUnreadable: If the log, or what would follow, cannot be read.
+    """
+    found = _WORDS.fullmatch(rest)
+    if found is None:
+        return rest
+    if found[2] is None:
+        raise LogUnreadable(found[1].decode(errors="replace"))
+    return b""
 
 
 class Cutter:

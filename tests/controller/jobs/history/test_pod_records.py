@@ -226,7 +226,12 @@ def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_
 
 
 def test_a_pod_that_its_node_has_lost_ended_when_its_grace_did() -> None:
-    due = {"asked_to_end_at": 20.0, "due_to_end_at": 50.0, "had_time": True, "deleting": True}
+    due: dict[str, Any] = {
+        "asked_to_end_at": 20.0,
+        "due_to_end_at": 50.0,
+        "had_time": True,
+        "deleting": True,
+    }
     pod = make_pod(started_at=10.0, **due)
     assert as_of(pod, 50.0 + OVERDUE_SECONDS - 1) == pod
     lost = as_of(pod, 50.0 + OVERDUE_SECONDS)

@@ -1,0 +1,66 @@
+"""Logs of pods as kubelets give them, and what kubelets say in place of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from controller.kube.errors import NotFound
+from controller.logs.live import PodLogs, PodName
+from controller.logs.records import text_of
+from tests.controller.kube.api_server import Answer, Script, serving
+
+POD = PodName("jobs", "j-j1-job-0", "u1", "j1")
+LINE = "2026-11-22T15:38:42.123456789+01:00 said\n"
+GONE = "unable to retrieve container logs for containerd://61a93aa17bfb193bc125b151ec643c85"
+NO_FILE = (
+    'failed to try resolving symlinks in path "/var/log/pods/jobs_j-j1-job-0_u1/job/0.log":'
+    " lstat /var/log/pods/jobs_j-j1-job-0_u1/job/0.log: no such file or directory"
+)
+NO_WATCHER = "failed to create fsnotify watcher: too many open files"
+
+
+def kubelet(log: str, *, phase: str = "Succeeded") -> Answer:
+    """Answer with *log*, in a 200, and that the pod is there."""
+    pod: dict[str, Any] = {"metadata": {"name": POD.name, "uid": POD.uid}}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/log"):
+            return web.Response(text=log, content_type="text/plain")
+        listed = {"items": [pod | {"status": {"phase": phase}}], "metadata": {}}
+        return web.json_response(listed)
+
+    return answer
+
+
+async def read(folder: Path, log: str, *, follow: bool) -> bytes:
+    async with serving(Script(kubelet(log)), folder) as kube:
+        blocks = PodLogs(kube).records(POD, None, follow=follow)
+        return text_of(b"".join([block async for block in blocks]))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("said", [GONE, NO_FILE])
+@pytest.mark.parametrize("before", ["", LINE])
+async def test_what_a_kubelet_says_in_place_of_a_log_is_no_log(
+    follow: bool, said: str, before: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotFound) as caught:
+        await read(tmp_path, before + said, follow=follow)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_kubelet_that_cannot_follow_a_log_has_given_all_of_it(
+    follow: bool, tmp_path: Path
+) -> None:
+    assert await read(tmp_path, LINE + NO_WATCHER, follow=follow) == b"said\n"
+
+
+@pytest.mark.parametrize("said", [GONE, NO_FILE, NO_WATCHER])
+async def test_a_program_may_say_the_same(said: str, tmp_path: Path) -> None:
+    for line in (f"{LINE[:36]}{said}", f"{LINE[:36]}{said}\n"):
+        assert await read(tmp_path, line, follow=False) == line[36:].encode()
