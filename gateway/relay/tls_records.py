@@ -28,6 +28,8 @@ RECORDS_AT_ONCE: Final = 64
 """The most of one connection in a turn, or 1 MiB of data: about a millisecond of KeyUpdates."""
 RECORDS_UNREAD: Final = 4096
 """The most that are taken while the peer reads nothing: each may ask for one in return."""
+_LOOKS_AFTER: Final = (0.02, 1.0)
+"""Seconds, at first and at most, between looks at whether TLS is read from: it tells nobody."""
 _HEADER: Final = 5
 _UVLOOP: Final[Any] = uvloop.loop
 _ASYNCIO: Final[Any] = SSLProtocol
@@ -129,8 +131,32 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._tls.connection_lost(exc)
 
     def eof_received(self) -> bool | None:
-        """Tell TLS, which answers for both."""
-        return self._tls.eof_received()  # type: ignore[no-any-return]
+        """Tell TLS, which answers for both; not before it has given out all that it holds.
+
+        uvloop's closes at once, and drops what nobody has read for want of room.
+        """
+        if self._tls._get_app_transport().is_reading():
+            return self._tls.eof_received()  # type: ignore[no-any-return]
+        self._wait_for_reader(_LOOKS_AFTER[0])
+        return True
+
+    def _wait_for_reader(self, seconds: float) -> None:
+        self._loop.call_later(seconds, self._look_for_reader, seconds)
+
+    def _look_for_reader(self, seconds: float) -> None:
+        if self._socket.is_closing():
+            return
+        if self._tls._get_app_transport().is_reading():
+            self._loop.call_soon(self._end)  # after what TLS does since it is read from again
+        else:
+            self._wait_for_reader(min(2 * seconds, _LOOKS_AFTER[1]))
+
+    def _end(self) -> None:
+        if not self._socket.is_closing():
+            if self._tls._get_app_transport().is_reading():
+                self._tls.eof_received()
+            else:
+                self._wait_for_reader(_LOOKS_AFTER[0])
 
     def pause_writing(self) -> None:
         """Have TLS keep what it has made."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import judge
+from gateway.relay.ending.kernel import is_secured
 from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
 
@@ -185,10 +186,16 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the exchange, after what the kernel still holds of a response."""
+        """Tell the exchange, after what the kernel still holds of a response.
+
+        TLS tells of its end first (close_notify, :meth:`eof_received`): where only the connection
+        below it ends, anybody on the way may have ended it (RFC 8446, section 6.1).
+        """
         self.pool.ends.forget(self.transport)
         if exc is not None and self.exchange is not None:
             self._last_words()
+        elif self.transport is not None and is_secured(self.transport):
+            exc = ConnectionResetError("TLS was cut off")
         self._gone()
         exchange, self.exchange = self.exchange, None
         self.transport = None

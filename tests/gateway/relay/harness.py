@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -366,6 +367,7 @@ async def rig(
     assertions: Assertions | None = None,
     audit: Trail | None = None,
     end_notice_seconds: float = 0.0,
+    trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Rig]:
     """Run a data path in front of one app, with one route to it."""
     loop = asyncio.get_running_loop()
@@ -391,7 +393,7 @@ async def rig(
                 bearer=gate or fake_gate,
                 live=live,
                 background_tasks=BackgroundTasks(),
-                dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0),
+                dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0, trust=trust),
                 pages=pages,
                 bridges=bridges or {},
                 assertions=assertions,
