@@ -70,8 +70,8 @@ from shared.routes.signed_table import TableVerifier
 from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6
-_SIGN_OUTS_PER_SECOND: Final = 20
-"""Of one process: each asks something of the controller."""
+_SIGN_OUTS_PER_MINUTE: Final = 20
+"""Of one user of one session: each asks something of the controller."""
 _FRESH_SECONDS: Final = 5.0
 """A signed head is renewed every second: so much is no silence yet."""
 
@@ -316,7 +316,7 @@ class Gateway:
             answers=answers,
             sign_outs=self.sign_outs,
             of_address=self._rate(limits.address_opens_per_minute, 60.0),
-            of_all=self._rate(_SIGN_OUTS_PER_SECOND * 10, 10.0),
+            of_user=self._rate(_SIGN_OUTS_PER_MINUTE, 60.0),
         )
         return make_pages(
             open_page,

@@ -32,8 +32,8 @@ class SignOutPage:
     sign_outs: SignOuts
     of_address: Rate
     """How often an address (IPv6: a /64) may sign out."""
-    of_all: Rate
-    """How often all may: each of them asks something of the controller."""
+    of_user: Rate
+    """How often a session's user may: less than the controller takes up of the session in all."""
 
     async def get(self, request: web.Request) -> web.Response:
         """Serve the page with the button."""
@@ -58,8 +58,9 @@ class SignOutPage:
         if grant is None:
             refusal = page_request.refusal or REFUSALS["not_found"]
             return self.answers.refuse(request, refusal, operation="sign-out")
-        waits = self.of_address.take(limit_key(page_request.client_address))
-        waits = waits or self.of_all.take("all")
+        # The user first: what is refused then costs nothing to others at the same address.
+        waits = self.of_user.take(f"{grant.sid} {grant.sub}")
+        waits = waits or self.of_address.take(limit_key(page_request.client_address))
         if waits:
             refusal = REFUSALS["too_many_opens"].again_in(whole_seconds(waits))
             return self.answers.refuse(request, refusal, operation="sign-out")

@@ -174,6 +174,21 @@ async def test_a_program_signs_out_with_its_token(rig: Rig, serve: Serve) -> Non
     assert (await rig.get(session, "/", token)).status == 401
 
 
+async def test_a_user_who_signs_out_without_end_keeps_nobody_from_it(
+    rig: Rig, serve: Serve
+) -> None:
+    session = await rig.session(await serve(friendly))
+    sent = [[("Fumarole-Token", rig.token(session, sub="eve"))] for _ in range(21)]
+    answers = [await rig.get(session, PATH, one, method="POST", body=b"") for one in sent]
+    assert [one.status for one in answers] == [200] * 20 + [429]
+    assert 1 <= int(answers[-1].get("Retry-After") or 0) <= 3
+    token = [("Fumarole-Token", rig.token(session, sub="ada"))]
+    assert (await rig.get(session, PATH, token, method="POST", body=b"")).status == 200
+    other = await rig.session(await serve(friendly))
+    token = [("Fumarole-Token", rig.token(other, sub="eve"))]
+    assert (await rig.get(other, PATH, token, method="POST", body=b"")).status == 200
+
+
 async def test_without_redis_it_ends_here_and_says_so(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path) as rig:
         session = await rig.session(await serve(friendly))
