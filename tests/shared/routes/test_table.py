@@ -207,6 +207,26 @@ def test_a_revision_with_the_same_hosts_is_found_as_any_other() -> None:
     assert table.find("link.example.com").standing is Standing.ABSENT
 
 
+def test_a_revision_is_counted_once_and_keeps_the_strings_that_are_keys() -> None:
+    table = make_table({SID: encode(make_route())})
+    before = table.route(SID)
+    table.apply(upserted(make_route(rev=2, state="closing"), 1))
+    after = table.route(SID)
+    assert before is not None
+    assert after is not None
+    assert dict(table.states) == {"ready": 0, "closing": 1}
+    assert after.hosts is before.hosts
+    assert after.sid is before.sid
+
+
+def test_a_table_out_of_use_is_freed_in_pieces() -> None:
+    hosts = [f"{SID}.apps.example.com", "one.example.com", "two.example.com"]
+    table = make_table({SID: encode(make_route(hosts=hosts))})
+    assert table.let_go(2) is True
+    assert (len(table), table.find(hosts[2]).standing) == (0, Standing.ABSENT)
+    assert table.let_go(2) is False
+
+
 def test_a_host_that_two_routes_name_is_served_by_neither_until_one_lets_go() -> None:
     one, two = make_sid(1), make_sid(2)
     link = "demo.apps.example.com"
