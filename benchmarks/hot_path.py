@@ -90,7 +90,7 @@ class Bench:
 
     def __init__(self, table: RouteTable, visitor: Visitor, grants: GrantKeys) -> None:
         loop = asyncio.get_running_loop()
-        self.table = table
+        self.table = self.usable_table = table
         self.visitor = visitor
         self.dialled: asyncio.Queue[Upstream] = asyncio.Queue()
         parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}

@@ -123,7 +123,7 @@ class World:
     stale = False
 
     def __init__(self, table: RouteTable) -> None:
-        self.table = table
+        self.table = self.usable_table = table
 
     async def repair(self) -> None:
         """Nothing is ever missing."""

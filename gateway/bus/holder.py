@@ -118,6 +118,11 @@ class RouteTableHolder:
         return self._clock.bus(self._monotonic())
 
     @property
+    def usable_table(self) -> RouteTable | None:
+        """The table while :attr:`serving` and not :attr:`stale`: one look at a clock, no more."""
+        return self.table if self._monotonic() <= self._clock.usable_until else None
+
+    @property
     def serving(self) -> bool:
         """False before there is a table, and once the bus has been lost beyond its grace."""
         return self.table is not None and self._clock.serves(self._monotonic())

@@ -16,6 +16,7 @@ closed      5 s + the grace                no       no      no
 from __future__ import annotations
 
 import enum
+from math import inf
 from typing import Final
 
 LOST_SECONDS: Final = 5.0
@@ -58,16 +59,26 @@ class BusClock:
         self._deaf_since: float | None = 0.0
         self._looked_at: float | None = None
         self._attested_at: float | None = None
+        self.usable_until = -inf
+        """Until then :meth:`serves` is true and :meth:`slept` is not, whatever else happens."""
 
     # What happened
 
     def looked(self, at: float) -> None:
         """Note that a look at the head, with whatever result, was over at *at*."""
         self._looked_at = at
+        self._set_usable()
 
     def good(self, at: float) -> None:
         """Note that the head read at *at* was of our epoch, and that the table has reached it."""
         self._good_at = at if self._good_at is None else max(at, self._good_at)
+        self._set_usable()
+
+    def _set_usable(self) -> None:
+        if self._good_at is not None:
+            serves_until = self._good_at + LOST_SECONDS + self._bus_grace
+            awake_until = inf if self._looked_at is None else self._looked_at + SLEPT_SECONDS
+            self.usable_until = min(serves_until, awake_until)
 
     def heard(self, at: float) -> None:
         """Note that the publisher of our epoch gave a sign of life."""
@@ -106,7 +117,7 @@ class BusClock:
         return Bus.LOST if silent <= LOST_SECONDS + self._bus_grace else Bus.CLOSED
 
     def serves(self, now: float) -> bool:
-        """Say whether what the table says may be acted upon; asked with every request."""
+        """Say whether what the table says may be acted upon."""
         good_at = self._good_at
         return good_at is not None and now - good_at <= LOST_SECONDS + self._bus_grace
 

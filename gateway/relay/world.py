@@ -9,11 +9,20 @@ from shared.tokens import SessionClaims
 
 
 class World(Protocol):
-    """What the follower knows. Properties are read at every request and must be cheap."""
+    """What the follower knows. Properties are read at many requests and must be cheap."""
 
     @property
     def table(self) -> RouteTable | None:
         """The table in use; None before the first snapshot."""
+        ...
+
+    @property
+    def usable_table(self) -> RouteTable | None:
+        """The table where it can be acted upon: :attr:`serving` and not :attr:`stale`.
+
+        None where it is not, or where that begins or ends at this very moment. Read with every
+        request.
+        """
         ...
 
     @property

@@ -76,17 +76,11 @@ class Admission:
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Send the request of *connection* on its way, or refuse it."""
         parts = self._parts
-        world = parts.world
         if parts.overload.step is _REFUSING:
             connection.refuse("gateway_overloaded")
             return
-        if world.stale:
-            connection.drop_decision()
-            ask = Ask(start, fields, fields.websocket)
-            self._run(connection, self._wake_up(connection, ask))
-            return
-        table = world.table
-        if table is None or not world.serving:
+        table = parts.world.usable_table
+        if table is None:
             self._admit_without_table(connection, start, fields)
             return
         kept = connection.decision
@@ -111,7 +105,11 @@ class Admission:
     def _admit_without_table(
         self, connection: DownstreamConnection, start: StartLine, fields: Fields
     ) -> None:
-        if not self._serve_asset(connection, Ask(start, fields, fields.websocket)):
+        ask = Ask(start, fields, fields.websocket)
+        if self._parts.world.stale:
+            connection.drop_decision()
+            self._run(connection, self._wake_up(connection, ask))
+        elif not self._serve_asset(connection, ask):
             connection.refuse("bus_lost")
 
     def _serve_asset(self, connection: DownstreamConnection, ask: Ask) -> bool:

@@ -449,7 +449,10 @@ async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good
     def may(now: float) -> tuple[bool, bool, bool]:
         """Say whether it serves, opens, and has to look first."""
         h.uptime = now
-        return h.holder.serving, h.holder.opening, h.holder.stale
+        may = h.holder.serving, h.holder.opening, h.holder.stale
+        usable = may[0] and not may[2]
+        assert h.holder.usable_table is (h.holder.table if usable else None)
+        return may
 
     h.clock.good(50.0)
     h.clock.looked(50.0)

@@ -75,6 +75,19 @@ def test_a_process_that_did_not_look_for_longer_than_a_look_takes_has_slept() ->
     assert not known.slept(204.0)
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(("good", "looked")), st.integers(0, 40))),
+    st.integers(0, 40),
+)
+def test_a_table_is_usable_while_the_bus_serves_and_the_process_has_not_slept(
+    events: list[tuple[str, int]], now: int
+) -> None:
+    known = clock(bus_grace=7)
+    for what, at in events:
+        getattr(known, what)(float(at))
+    assert (now <= known.usable_until) is (known.serves(now) and not known.slept(now))
+
+
 def test_a_controller_that_says_nothing_while_it_could_be_heard_is_silent() -> None:
     known = clock(controller_grace=10)
     known.subscribed(100.0)

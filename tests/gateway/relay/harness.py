@@ -216,6 +216,10 @@ class FakeWorld:
     repaired: Callable[[], None] = lambda: None
     live: Live | None = None
 
+    @property
+    def usable_table(self) -> RouteTable | None:
+        return self.table if self.serving and not self.stale else None
+
     async def repair(self) -> None:
         self.repairs += 1
         await asyncio.sleep(0)
