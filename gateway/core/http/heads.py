@@ -34,9 +34,14 @@ IANA_METHODS: Final = frozenset(
 )
 """The registry of HTTP methods, without ``*`` and ``PRI``, which are reserved and never used."""
 _REFUSED_METHODS: Final = frozenset({b"CONNECT", b"TRACE"})
+_METHODS: Final = IANA_METHODS - _REFUSED_METHODS
 
 _TARGET = rb"[!\"$-\[\]-~]+"
 _START = re.compile(rb"(" + TOKEN + rb") (" + _TARGET + rb") HTTP/1\.([01])")
+_START_WITH_PATH = re.compile(
+    rb"(" + TOKEN + rb") (/[!\"$-\[\]-~]{0,%d}) HTTP/1\.([01])\r\n" % (MAX_TARGET_BYTES - 1)
+)
+"""What nearly all requests begin with: a target in origin-form, of a length that may be."""
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 
 _COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
@@ -137,6 +142,20 @@ def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
         or (not complete and others == MAX_HEAD_BYTES)
     ):
         raise HeadRefused("head_too_large")
+
+
+def find_start_line(data: bytes) -> tuple[StartLine, int] | None:
+    """Return the start line that *data* begins with, and where the fields begin.
+
+    None for one that is incomplete, in absolute-form, or refused: :func:`read_start_line` says why.
+    """
+    match = _START_WITH_PATH.match(data)
+    if match is None:
+        return None
+    method, target, minor = match.groups()
+    if method not in _METHODS:
+        return None
+    return StartLine(method, target, 1 if minor == b"1" else 0, None), match.end()
 
 
 def read_start_line(line: bytes) -> StartLine:

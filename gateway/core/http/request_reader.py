@@ -16,6 +16,7 @@ from gateway.core.http.heads import (
     HeadRefused,
     StartLine,
     find_end,
+    find_start_line,
     read_start_line,
 )
 from gateway.core.http.known_sections import KnownSections
@@ -105,10 +106,13 @@ class RequestReader:
 
     def _read_first(self, data: bytes) -> int:
         """Return where the connection's first head ends; 0 if nobody began with such a section."""
-        begin = data.find(b"\r\n") + 2
+        line = find_start_line(data) if self._known is not None else None
+        if line is None or self._known is None:
+            return 0
+        start, begin = line
         # Most send nothing else before it is answered; a section that is known ends but once.
         end = len(data) if data.endswith(b"\r\n\r\n") else data.find(b"\r\n\r\n") + 4
-        if self._known is None or end < begin or begin > MAX_TARGET_BYTES:
+        if end < begin:
             return 0
         raw = data[begin:end]
         found = self._known.find(raw)
@@ -118,21 +122,21 @@ class RequestReader:
         if not fields.websocket:  # or this head is the connection's last one
             self._last = known_section(raw, fields, crossing)
         self._head, self._begin = data[:end], begin
-        self._take(read_start_line(data[: begin - 2]), fields, crossing)
+        self._take(start, fields, crossing)
         return end
 
     def _read_again(self, data: bytes) -> int:
         """Return where the head ends that *data* begins with; 0 if its section is a new one."""
-        last = self._last
-        if last is None:
+        last, line = self._last, find_start_line(data)
+        if line is None or last is None:
             return 0
-        begin = data.find(b"\r\n") + 2
+        start, begin = line
         found = last.template.fit(data, begin)
         if found is None or found[0] > MAX_TARGET_BYTES:
             return 0
         end, crossing = found
         self._head, self._begin = data[:end], begin
-        self._take(read_start_line(data[: begin - 2]), last.fields, crossing)
+        self._take(start, last.fields, crossing)
         return end
 
     def _parse(self, head: bytes) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-_VALUE: Final = re.compile(rb"[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?(?=\r\n)")
+_VALUE: Final = re.compile(rb"[!-~\x80-\xff][\t -~\x80-\xff]*+(?<![\t ])(?=\r\n)")
 """A field's value (RFC 9110, section 5.5), without space around it, up to the line's end."""
 
 
