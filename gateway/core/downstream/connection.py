@@ -315,8 +315,9 @@ class Connection(Exchange):
                 pass
             case Due.CLOSES if self.reader.partial:
                 self.refuse("head_timeout", bare=True)
-            case Due.CLOSES if self.write_full:
-                # What was asked for before is still being read: a stall has its own deadline.
+            case Due.CLOSES if self.write_full or self.resuming:
+                # What was asked for before is still being read, or what came is read next: a
+                # stall has its own deadline.
                 self.set_deadline(self.limits.idle_seconds)
             case Due.CLOSES:
                 self.close()

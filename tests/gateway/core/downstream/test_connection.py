@@ -114,6 +114,14 @@ def test_reading_stops_while_enough_waits_and_goes_on_when_it_is_used_up() -> No
     assert not m.inbox
 
 
+def test_a_deadline_that_passes_before_what_came_is_taken_up_closes_nothing() -> None:
+    m = Machine(refused)
+    m.receive(GET % 1 + b"1\r\n\r\n")
+    m.deadline_passed()
+    m.turn()
+    assert m.log == ["decide GET /1", "write 401", "write 400", "linger"]
+
+
 def test_a_fin_frees_the_app_and_drops_what_was_pipelined() -> None:
     m = Machine()
     m.receive(GET % 1 + GET % 2)
