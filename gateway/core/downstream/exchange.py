@@ -200,8 +200,10 @@ class Exchange(ABC):
             self.head, self.upgrade = head, upgrade
         else:
             self._begin(head, upgrade=upgrade)
-        self.request = request_body(fields)
-        if self.inbox and not self.request.done:
+        bodiless = not fields.chunked and fields.length <= 0
+        # Nothing is ever fed to a body that is done: all share one that is none.
+        self.request = _NO_BODY if bodiless else request_body(fields)
+        if self.inbox and not bodiless:
             try:
                 self._feed_first()
             except FramingError:
@@ -220,9 +222,7 @@ class Exchange(ABC):
     def is_repeatable(self) -> bool:
         """Say whether the request could be sent once more."""
         start = self.reader.start
-        return (
-            start is not None and start.method in _REPEATABLE and isinstance(self.request, NoBody)
-        )
+        return start is not None and self.request is _NO_BODY and start.method in _REPEATABLE
 
     def connected(self, upstream: Upstream, *, reused: bool) -> None:
         """Send the request on *upstream*, which may have been used before."""
@@ -316,6 +316,9 @@ class Exchange(ABC):
     def response_received(self, data: bytes) -> None:
         """Take what the app sent."""
         self.heard = True
+        head = self.upstream.head if self.upstream is not None else None
+        if head is not None and len(data) == head.whole and self._pass_whole(head, data):
+            return
         try:
             if self.response is not None:
                 self._pass(self.response.feed(data))
@@ -389,6 +392,43 @@ class Exchange(ABC):
                 self._read_switch(head, data)
                 return
             self._interim(head)
+
+    def _pass_whole(self, head: ResponseHead, data: bytes) -> bool:
+        """Pass *data* on where it is a whole response that says what the last one said.
+
+        What :meth:`_final` does comes to this where the request was sent, and nothing stands in
+        for its response.
+        """
+        start = self.reader.start
+        if (
+            self.response is not None
+            or self.partial
+            or self.notice is not None
+            or not self.request.done
+            or start is None
+            or start.method == b"HEAD"
+            or not data.startswith(head.raw)
+        ):
+            return False
+        close = self.closes_after(ends=False)
+        self.phase = _AFTER_RESPONDED[self.phase]
+        self.responded(head.status)
+        self.write(
+            b"".join(
+                (
+                    head.status_line,
+                    head.fields.crossing,
+                    b"" if head.fields.dated else self.date.field(),
+                    VARY_SERVICE_WORKER if is_root(start.target) else b"",
+                    head.length_field,
+                    b"Connection: close\r\n\r\n" if close else b"\r\n",
+                    data[len(head.raw) :],
+                )
+            )
+        )
+        self.release(reusable=True)
+        self.complete(whole=True)
+        return True
 
     def _interim(self, head: ResponseHead) -> None:
         self.interims += 1

@@ -73,7 +73,8 @@ class ResponseHead(msgspec.Struct, eq=False, gc=False):
     """A response's head, read once; often the next response's too.
 
     ``status_line`` and ``length_field``, which is empty without a length, are canonical, with their
-    CRLF.
+    CRLF. ``whole`` is the size of the response, head and body, where its length alone frames it
+    (but to HEAD) and the connection stays; else 0.
     """
 
     raw: bytes
@@ -82,6 +83,7 @@ class ResponseHead(msgspec.Struct, eq=False, gc=False):
     status_line: bytes
     length_field: bytes
     fields: ResponseFields
+    whole: int = 0
 
 
 def read_status_line(line: bytes) -> tuple[int, int, bytes]:
@@ -129,7 +131,9 @@ class ResponseReader:
             fields.crossing += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named
         status_line = b"HTTP/1.1 %d %b\r\n" % (status, reason)
         length = b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
-        return ResponseHead(raw, minor, status, status_line, length, fields)
+        counted = status >= 200 and status not in _WITHOUT_BODY and fields.length >= 0
+        whole = len(raw) + fields.length if counted and minor and not fields.close else 0
+        return ResponseHead(raw, minor, status, status_line, length, fields, whole)
 
     def read(self, section: bytes) -> ResponseFields:
         """Return what *section* (the lines after the status line, with the empty one) says.

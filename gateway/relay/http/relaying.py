@@ -62,14 +62,15 @@ class RelayingConnection(SplicingConnection):
         pooled = None
         if not self.upgrade and not self.reused:
             pooled = context.pool.take(
-                sid=decision.access_right.route.sid,
+                sid=decision.access_right.sid,
                 user=decision.user,
                 target=decision.target,
                 safe=self.is_repeatable(),
             )
         if pooled is not None:
             context.meters.reused += 1
-            self._attach(pooled, decision, reused=True)
+            pooled.exchange, pooled.access_right = self, decision.access_right
+            self.connected(pooled, reused=True)
         elif context.parts.world.dialling:
             context.meters.dials += 1
             self._dial(decision)
@@ -101,7 +102,8 @@ class RelayingConnection(SplicingConnection):
             upstream.close()  # nobody waits for it any more
             return
         self.dialling = self.task = None
-        self._attach(upstream, decision, reused=False)
+        upstream.exchange, upstream.access_right = self, decision.access_right
+        self.connected(upstream, reused=False)
 
     def _dial_failed(self, upstream: UpstreamConnection, error: BaseException) -> None:
         upstream.dialled = None
@@ -118,13 +120,6 @@ class RelayingConnection(SplicingConnection):
         code, decision = failed_by(error).code, self.decision
         self.context.meters.upstream_failures[code] += 1
         self.refuse(code if decision is None else _about(code, decision))
-
-    def _attach(
-        self, upstream: UpstreamConnection, decision: CachedDecision, *, reused: bool
-    ) -> None:
-        upstream.exchange = self
-        upstream.access_right = decision.access_right
-        self.connected(upstream, reused=reused)
 
     def release(self, *, reusable: bool) -> None:
         """Give the app's connection back to its pool, or close it."""

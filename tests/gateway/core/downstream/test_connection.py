@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.downstream.phases import TAKES, Phase, Takes
 from gateway.core.http.headers import AppHead
+from gateway.core.http.heads import HeadRefused
+from gateway.core.http.response_heads import ResponseReader
 from tests.gateway.core.downstream.machine import Machine
 
 GET = b"GET /%d HTTP/1.1\r\nHost: a.b\r\n\r\n"
@@ -39,6 +42,73 @@ def test_a_response_without_a_date_gets_one_and_another_keeps_its_own() -> None:
         m.dialled()
         m.response_received(b"HTTP/1.1 200 OK\r\n%bContent-Length: 2\r\n\r\nok" % own)
         assert [line for line in m.out.split(b"\r\n") if line.lower()[:5] == b"date:"] == dates
+
+
+REQUESTS = [
+    GET % 1,
+    GET % 1 + GET % 2,
+    b"HEAD /a/b HTTP/1.1\r\nHost: a.b\r\n\r\n",
+    POST + b"1234567890",
+]
+REQUESTS += [POST, CHUNKED, b"GET /a/b HTTP/1.0\r\nHost: a.b\r\n\r\n"]
+REQUESTS += [b"GET /a/b HTTP/1.1\r\nHost: a.b\r\nConnection: close\r\n\r\n"]
+LINES = [b"Connection: close\r\n", b"Date: then\r\n", b"ETag: 1\r\n", b"Content-Length: 3\r\n"]
+LINES += [b"Transfer-Encoding: chunked\r\n", b"Content-Type: text/html\r\n"]
+
+
+def relayed(
+    request: bytes, response: bytes, head: bytes | None, refusal: Refusal | None, drains: bool
+) -> tuple[object, ...]:
+    """Return what becomes of *response*; *head* was the one before it on the app's connection."""
+    m = Machine()
+    m.notice = refusal
+    m.receive(request)
+    app = m.dialled()
+    app.head = None if head is None else m.responses.read_head(head)
+    m.draining = drains
+    m.response_received(response)
+    return m.out, m.log, m.phase, m.over, m.close_after, m.reading, m.deadline, m.upstream is None
+
+
+@settings(max_examples=500)
+@example(
+    request=GET % 1,
+    version=1,
+    status=200,
+    lines=[b"Content-Type: text/html\r\n", b"Content-Length: 3\r\n"],
+    body=b"abc",
+    refusal=REFUSALS["access_ends_soon"],
+    drains=False,
+    another=False,
+)
+@given(
+    request=st.sampled_from(REQUESTS),
+    version=st.sampled_from([0, 1, 1]),
+    status=st.sampled_from([200, 200, 204, 304, 404, 426, 103]),
+    lines=st.lists(st.sampled_from(LINES), min_size=1, max_size=3, unique=True),
+    body=st.sampled_from([b"", b"abc", b"abc", b"ab", b"abcd"]),
+    refusal=st.sampled_from([None, None, REFUSALS["access_ends_soon"]]),
+    drains=st.booleans(),
+    another=st.booleans(),
+)
+def test_a_response_means_the_same_whether_or_not_its_head_is_the_last_ones(
+    request: bytes,
+    version: int,
+    status: int,
+    lines: list[bytes],
+    body: bytes,
+    refusal: Refusal | None,
+    drains: bool,
+    another: bool,
+) -> None:
+    head = b"HTTP/1.%d %d Said\r\n%b\r\n" % (version, status, b"".join(lines))
+    try:
+        ResponseReader("'none'").read_head(head)
+    except HeadRefused:
+        return
+    before = head.replace(b"Said", b"Told") if another else head
+    known = relayed(request, head + body, before, refusal, drains)
+    assert known == relayed(request, head + body, None, refusal, drains)
 
 
 def test_one_pipelined_refusal_is_written_a_turn_and_none_while_the_browser_does_not_read() -> None:
