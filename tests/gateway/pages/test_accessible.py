@@ -78,6 +78,47 @@ async def test_keys_alone_reach_whatever_can_be_pressed(
         await expect(page.get_by_role("heading")).to_have_text("Sign out of this session?")
 
 
+COLOUR_OF = """([selector, pseudo]) =>
+  getComputedStyle(document.querySelector(selector), pseudo).backgroundColor"""
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "pseudo", "beside"),
+    [
+        ("desktop", '[aria-pressed="true"]', None, ".tools button:not([aria-pressed])"),
+        ("desktop", '.state[data-state="open"] > span', "::before", ".bar"),
+        ("start-queued", ".bar-of-progress", "::before", ".card"),
+    ],
+    ids=["pressed", "connected", "progress"],
+)
+async def test_what_a_colour_says_is_seen_in_forced_colours(
+    world: World, person: Person, name: str, selector: str, pseudo: str | None, beside: str
+) -> None:
+    state = next(one for one in STATES if one.name == name)
+    async with state.show(world, person):
+        page = person.page
+        await page.emulate_media(forced_colors="active")
+        colour = await page.evaluate(COLOUR_OF, [selector, pseudo])
+        assert colour != await page.evaluate(COLOUR_OF, [beside, None])
+
+
+async def test_a_narrow_bar_of_a_desktop_begins_each_row_with_a_tool(
+    world: World, person: Person
+) -> None:
+    state = next(one for one in STATES if one.name == "desktop")
+    async with state.show(world, person):
+        page = person.page
+        await page.set_viewport_size({"width": 360, "height": 640})
+        (left, first) = await page.evaluate(
+            """() => {
+              const left = (element) => element.getBoundingClientRect().left;
+              const tools = document.querySelector(".tools");
+              return [left(tools), left(tools.querySelector("button:not([hidden])"))];
+            }"""
+        )
+        assert first == left
+
+
 async def test_a_browser_that_prefers_german_reads_german(
     world: World,
     person: Person,
