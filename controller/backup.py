@@ -34,7 +34,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.instance import raise_term_to, read_leadership, set_maintenance
 from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
 from controller.store.migrations import VERSION_TABLES
-from controller.store.outbox.counters import Series, read_counter, skip_numbers
+from controller.store.outbox.update_rows import Series, read_counter, skip_numbers
 from controller.store.postgresql import for_programs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import end_session

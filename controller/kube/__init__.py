@@ -6,7 +6,7 @@
 - ``credentials``: read again before they expire, and when they were refused.
 - ``library``: what is used of ``kubernetes_asyncio``, without its models; a proxy, read once.
 - ``errors``: what every call may raise; nothing of the client library gets past this package.
-- ``decoding``, ``listing``: lists in parts, of each object what is declared.
+- ``decoding``: objects, of each what is declared; lists in parts.
 - ``loop_turn``: long work in many turns of the event loop.
 - ``watch``: a stream of a kind's objects that never ends: it lists again by itself when it must.
 - ``exec``: a command in a container, over WebSocket.

@@ -19,7 +19,16 @@ from typing import Any, Final, Literal, Self
 import aiohttp
 
 from controller.kube.credentials import Credentials
-from controller.kube.decoding import METADATA, WHOLE, FieldTransform, Object, Objects, decode_object
+from controller.kube.decoding import (
+    METADATA,
+    WHOLE,
+    FieldTransform,
+    Object,
+    Objects,
+    Part,
+    decode_object,
+    read_list,
+)
 from controller.kube.errors import (
     Expired,
     KubeError,
@@ -37,7 +46,6 @@ from controller.kube.library import (
     read_environment_once,
     tls_of,
 )
-from controller.kube.listing import Part, read_list
 
 __all__ = ["Kube", "Object", "Objects", "Propagation"]
 
@@ -201,7 +209,7 @@ class Kube:
         paged: bool = True,
         accept: str = JSON,
     ) -> AsyncGenerator[Part, None]:
-        """Yield what the selectors match, a part at a time (see ``listing``).
+        """Yield what the selectors match, a part at a time (see ``decoding``).
 
         Raises:
             Expired: If the list became too old between two pages.

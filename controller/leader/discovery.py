@@ -24,7 +24,7 @@ from controller.kube.kinds import ACCESS_REVIEWS
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities, keep_capabilities
-from controller.volcano.rules.capabilities import PATH, read_openapi
+from controller.volcano.preflight import PATH, read_openapi
 from shared.log import Outage
 
 AGAIN_SECONDS: Final = 300.0

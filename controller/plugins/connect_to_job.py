@@ -18,8 +18,8 @@ from controller.jobs.spec.peers import declared_ports, peers_of
 from controller.jobs.spec.problems import make_path
 from controller.site.licences import LicenceServers
 from controller.store.jobs.between_jobs.connections import Caller, Peer, basis_of
+from controller.volcano.manifest import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.names import companion_name, labels_of, peer_service_name
-from controller.volcano.network import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
 
 log = logging.getLogger(__name__)

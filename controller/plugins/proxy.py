@@ -16,9 +16,8 @@ from controller.jobs.spec.endpoints import (
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import SecretParameter
 from controller.jobs.spec.problems import make_path
-from controller.volcano.manifest import Container, Port, Variable, escape
+from controller.volcano.manifest import Container, Port, Variable, escape, pods_in
 from controller.volcano.names import companion_name, labels_of
-from controller.volcano.network import pods_in
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
 
 _POLICY: Final = "gateway"

@@ -22,10 +22,10 @@ from controller.jobs.spec.validation import (
     task_problems,
 )
 from controller.site.product_list import Product
+from controller.volcano.frameworks import FRAMEWORKS
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL
 from controller.volcano.policies import Rule, not_volcanos, volcano_max_retry
-from controller.volcano.rules.frameworks import FRAMEWORKS
 
 
 class TaskPlugin(JobPlugin):

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import CHANGED, Transaction, close_fence, insert_if_absent, writer_of
-from controller.volcano.rules.capabilities import Capabilities
+from controller.volcano.preflight import Capabilities
 
 _ONLY: Final = 1
 _position: Final = tables.position

@@ -2,9 +2,10 @@
 
 - ``names``: names and labels of everything that is made for a job.
 - ``manifest``: the parts of a VolcanoJob as typed objects that plugins change, and its JSON.
-  ``quantity``: amounts of processors and memory. ``policies``: retry policies, and their
-  arithmetic. ``network``: what a NetworkPolicy says.
-- ``rules``: what Volcano and Kubernetes take. ``reasons``: why they refused it, or it waits.
+  ``quantity``: amounts of processors and memory. ``policies``: Volcano's phases and retry
+  policies, what they mean for a job, and their arithmetic.
+- ``preflight``: what Volcano and Kubernetes take; ``frameworks``: Volcano's plugins for those.
+  ``reasons``: why they refused it, or it waits.
 - ``observed``: what is read from VolcanoJobs, pods and Services; ``fields``: all that is kept of
-  them. ``phases``: Volcano's phases and what they mean for a job.
+  them.
 """

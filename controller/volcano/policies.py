@@ -1,4 +1,4 @@
-"""Volcano's retry policies: what may be said, what Volcano makes of it, and its arithmetic.
+"""Volcano's phases and retry policies: what each means for a job, and their arithmetic.
 
 A task's policies stand before the job's, and the first that fits is the one (``deciding``).
 ``max_retry`` of a job is how often it may be started again; Volcano's ``maxRetry`` counts the
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -150,3 +151,41 @@ def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
             yield index, "a policy for * must be the only one"
         if rule.event == _NEEDS_TIMEOUT and rule.timeout_seconds is None:
             yield index, "without timeout_seconds, PodPending never happens"
+
+
+class Progress(Enum):
+    """How far a VolcanoJob is, as far as a job is concerned."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDING = "ending"
+    """Its pods are being ended; how it ends is decided, but not yet over."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Ended by a command of somebody else's; Volcano never removes an aborted one."""
+
+
+PROGRESS: Final[dict[str, Progress]] = {
+    # The first event of a new VolcanoJob has no status at all.
+    "": Progress.WAITING,
+    "Pending": Progress.WAITING,
+    "Restarting": Progress.WAITING,
+    "Running": Progress.RUNNING,
+    "Aborting": Progress.ENDING,
+    "Completing": Progress.ENDING,
+    "Terminating": Progress.ENDING,
+    "Aborted": Progress.STOPPED,
+    "Terminated": Progress.STOPPED,
+    "Completed": Progress.SUCCEEDED,
+    "Failed": Progress.FAILED,
+}
+
+
+def progress_of(phase: str) -> Progress:
+    """Return what *phase* means; a phase that a later Volcano adds is taken for waiting.
+
+    Waiting is what changes nothing: no job is started or ended because of a word that this code
+    does not know.
+    """
+    return PROGRESS.get(phase, Progress.WAITING)

@@ -17,12 +17,12 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import read_leadership, read_store_metadata
 from controller.store.news import UpdateNews
-from controller.store.outbox.counters import read_counter
 from controller.store.outbox.update_rows import (
     UpdateRow,
     ensure_cursors,
     heads_after,
     next_update_of,
+    read_counter,
     read_cursor,
     time_from,
     write_cursor,

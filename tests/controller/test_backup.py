@@ -24,8 +24,14 @@ from controller.store.instance import (
     read_store_metadata,
 )
 from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
-from controller.store.outbox.counters import MOST_TOLD, Forgotten, Series, read_counter, take_number
-from controller.store.outbox.update_rows import updates_after
+from controller.store.outbox.update_rows import (
+    MOST_TOLD,
+    Forgotten,
+    Series,
+    read_counter,
+    take_number,
+    updates_after,
+)
 from controller.store.outbox.usage_entries import usage_after
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import Session, end_session, insert_session

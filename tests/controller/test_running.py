@@ -30,11 +30,11 @@ from controller.kube.kinds import (
 from controller.store.database import Store
 from controller.store.instance import keep_capabilities
 from controller.volcano.names import ATTEMPT_ANNOTATION
-from controller.volcano.rules.capabilities import read_openapi
+from controller.volcano.preflight import read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from shared.bus import connect
 from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
-from tests.controller.volcano.rules.test_capabilities import KIND, schema_of
+from tests.controller.volcano.test_capabilities import KIND, schema_of
 from tests.overruns import overruns
 from tests.programs import RedisServer
 

@@ -32,8 +32,7 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.news import UpdateNews
 from controller.store.outbox import update_rows as updates
-from controller.store.outbox.counters import Forgotten
-from controller.store.outbox.update_rows import last_update, updates_after
+from controller.store.outbox.update_rows import Forgotten, last_update, updates_after
 
 LOOK_SECONDS: Final = 1.0
 """Without news: they may be lost, and other processes on one SQLite file tell none."""

@@ -27,7 +27,7 @@ from controller.jobs.spec.parameters import Strict
 from controller.jobs.submission.commands import JobCommands, OwnerFilter
 from controller.store.database import Store
 from controller.store.instance import read_store_metadata
-from controller.store.outbox.counters import Forgotten, read_counter
+from controller.store.outbox.update_rows import Forgotten, read_counter
 from controller.store.outbox.usage_entries import UsageEntry, usage_after
 
 

@@ -37,7 +37,7 @@ from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.volcano.manifest import Task, VolcanoJob, escape
 from controller.volcano.names import INSTANCE_LABEL
 from controller.volcano.observed import ObservedJob, read_job
-from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import Progress, progress_of
 
 EVERY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 1.0

@@ -25,7 +25,7 @@ from controller.plain import plain_text
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, move_job
 from controller.volcano.observed import ObservedJob, ObservedPod
-from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import Progress, progress_of
 from controller.volcano.reasons.waiting import (
     NO_NODE_FITS,
     NOT_TAKEN_UP,

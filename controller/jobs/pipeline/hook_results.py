@@ -19,7 +19,7 @@ from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.plain import plain_text
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, volcano_job_name
-from controller.volcano.rules.preflight import findings
+from controller.volcano.preflight import findings
 
 T = TypeVar("T")
 

@@ -54,8 +54,7 @@ from controller.volcano.names import (
     labels_of,
     volcano_job_name,
 )
-from controller.volcano.rules.capabilities import Capabilities
-from controller.volcano.rules.preflight import findings, fit_init_containers
+from controller.volcano.preflight import Capabilities, findings, fit_init_containers
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0

@@ -26,14 +26,15 @@ from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.store.jobs.between_jobs.places import note_missing
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress.attempts import (
+    Timer,
     attempts_of,
     move_attempt,
     pod_records_of,
+    replace_timers,
     start_attempt,
     upsert_pod_records,
 )
 from controller.store.jobs.progress.hook_runs import HookState
-from controller.store.jobs.progress.timers import Timer, replace_timers
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.observed import as_of
 

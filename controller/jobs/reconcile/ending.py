@@ -38,9 +38,9 @@ from controller.store.jobs.progress.attempts import (
     move_attempt,
     pod_records_of,
     record_attempt,
+    replace_timers,
     start_attempt,
 )
-from controller.store.jobs.progress.timers import replace_timers
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.audit import AuditRecord, write_audit

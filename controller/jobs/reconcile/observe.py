@@ -34,13 +34,13 @@ from controller.store.jobs.progress.attempts import (
     attempts_of,
     companions_of,
     pod_records_of,
+    timers_of,
 )
 from controller.store.jobs.progress.hook_runs import HookState, hooks_of
-from controller.store.jobs.progress.timers import timers_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod, as_of
-from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import Progress, progress_of
 
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from controller.jobs.spec.model import EffectiveTask, Job, Policy, Resources
 from controller.site.product_list import Catalogue, Features, Product
+from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.names import pod_name
 from controller.volcano.policies import RESTARTS, Rule, not_volcanos, problems_of
 from controller.volcano.quantity import Quantity
-from controller.volcano.rules.frameworks import FRAMEWORKS, Framework
 
 if TYPE_CHECKING:
     from controller.settings import JobDefaults

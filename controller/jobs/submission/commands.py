@@ -26,8 +26,8 @@ from controller.store.jobs.job_rows import (
     tell_job,
     unfinished_of,
 )
-from controller.store.jobs.progress.timers import add_extension, find_extension
-from controller.store.outbox.counters import lift_counter, read_counter
+from controller.store.jobs.progress.attempts import add_extension, find_extension
+from controller.store.outbox.update_rows import lift_counter, read_counter
 from shared.errors import FumaroleError
 
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")

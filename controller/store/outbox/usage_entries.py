@@ -11,7 +11,12 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction
-from controller.store.outbox.counters import lift_counter, read_counter, refuse_unknown, take_number
+from controller.store.outbox.update_rows import (
+    lift_counter,
+    read_counter,
+    refuse_unknown,
+    take_number,
+)
 
 _table: Final = tables.usage
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from controller.store.instance import keep_capabilities
-from controller.volcano.rules.capabilities import read_openapi
+from controller.volcano.preflight import read_openapi
 from tests.controller.api.conftest import Api
 from tests.controller.kube.api_server import Script, says
-from tests.controller.volcano.rules.test_capabilities import KIND, VERSIONS, schema_of
+from tests.controller.volcano.test_capabilities import KIND, VERSIONS, schema_of
 
 WRONG: dict[int, dict[str, Any]] = {
     7: {"replicas": 0},

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.kube import listing
+from controller.kube import decoding
 from controller.kube import watch as watch_module
 from controller.kube.decoding import METADATA, FieldTransform
 from controller.kube.errors import Unavailable
@@ -73,7 +73,7 @@ async def test_pages_are_as_long_as_their_objects_allow(tmp_path: Path) -> None:
     large, _, asked = await read(paging(300, size=50_000), tmp_path)
     assert len(large) == 300
     limits = [int(query["limit"]) for query in asked]
-    assert limits[0] == listing.FIRST_LIMIT
+    assert limits[0] == decoding.FIRST_LIMIT
     assert all(50 < limit < 100 for limit in limits[1:])
 
 
@@ -95,7 +95,7 @@ async def test_a_server_with_a_limit_of_its_own_is_taken(tmp_path: Path, most: i
 async def test_a_page_that_is_too_long_is_cut_while_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "LONGEST_PAGE", 100_000)
+    monkeypatch.setattr(decoding, "LONGEST_PAGE", 100_000)
     objects, version, asked = await read(paging(300, size=3000, most=0), tmp_path)
     assert (names(objects), version) == ([f"p-{n}" for n in range(300)], "100")
     assert len(asked) == 1
@@ -131,7 +131,7 @@ async def test_a_server_that_goes_on_with_the_same_page_for_ever_is_trouble(tmp_
 async def test_a_page_that_breaks_off_is_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bytes, longest: int
 ) -> None:
-    monkeypatch.setattr(listing, "LONGEST_PAGE", longest)
+    monkeypatch.setattr(decoding, "LONGEST_PAGE", longest)
     async with serving(Script(streams(cut)), tmp_path) as kube:
         with pytest.raises(Unavailable):
             await kube.list(PODS)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kube import listing
+from controller.kube import decoding
+from controller.kube.decoding import ListSplitter
 from controller.kube.errors import Unavailable
-from controller.kube.listing import ListSplitter
 
 # Texts that look like what is looked for, and like its end.
 TEXT = st.text(max_size=6) | st.sampled_from(
@@ -69,7 +69,7 @@ def test_what_is_no_list_of_objects_is_trouble_or_none(text: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b'{"a":"', b'{"items":[{"a":"', b'{"items":[{"a":[1,', b"["])
 def test_an_object_without_end_is_given_up(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "LONGEST_OBJECT", 1000)
+    monkeypatch.setattr(decoding, "LONGEST_OBJECT", 1000)
     splitter = ListSplitter()
     splitter.feed(text)
     for _ in range(90):

@@ -13,9 +13,9 @@ from controller.leader.discovery import keep_learning
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import find_capabilities, raise_term
-from controller.volcano.rules.capabilities import Capabilities
+from controller.volcano.preflight import Capabilities
 from tests.controller.samples import make_pipeline
-from tests.controller.volcano.rules.test_capabilities import KIND
+from tests.controller.volcano.test_capabilities import KIND
 
 
 class Server:

@@ -14,8 +14,7 @@ from controller.store.database import Store
 from controller.store.instance import read_leadership, read_store_metadata
 from controller.store.jobs.job_rows import find_job
 from controller.store.migrations import OLDEST_READER, SCHEMA_TABLE, VERSION_TABLES, make_config
-from controller.store.outbox.counters import read_counter
-from controller.store.outbox.update_rows import updates_after
+from controller.store.outbox.update_rows import read_counter, updates_after
 
 POD = {
     "task": "job", "index": 3, "uid": "p3", "node": "n1", "phase": "Failed", "reason": "Error",

@@ -3,9 +3,9 @@ from __future__ import annotations
 from controller.jobs.spec.problems import JobRejected
 from controller.store.database import Store
 from controller.store.instance import find_capabilities, keep_capabilities
-from controller.volcano.rules.capabilities import read_openapi
+from controller.volcano.preflight import read_openapi
 from tests.controller.samples import make_job, make_pipeline
-from tests.controller.volcano.rules.test_capabilities import KIND, schema_of
+from tests.controller.volcano.test_capabilities import KIND, schema_of
 
 TOPOLOGY = {"network": {"mode": "hard", "tier": 1}}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.volcano.observed import Ended, read_job, read_pod, read_time
-from controller.volcano.phases import PROGRESS, Progress, progress_of
+from controller.volcano.policies import PROGRESS, Progress, progress_of
 
 
 def test_the_first_event_of_a_volcano_job_has_no_status() -> None:

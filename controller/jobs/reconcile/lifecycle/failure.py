@@ -31,7 +31,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
 )
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.timers import Timer
+from controller.store.jobs.progress.attempts import Timer
 from controller.volcano.observed import ObservedJob
 from controller.volcano.policies import RESTARTS
 

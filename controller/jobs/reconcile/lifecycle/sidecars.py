@@ -21,7 +21,7 @@ from controller.jobs.reconcile.lifecycle.steps import Conclude, ConfirmPods, Res
 from controller.jobs.spec.model import Job
 from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod
-from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import Progress, progress_of
 
 
 def left_running(seen: ObservedState, job: ObservedJob) -> list[ObservedPod]:

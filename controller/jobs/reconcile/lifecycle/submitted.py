@@ -34,7 +34,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import ObservedJob
-from controller.volcano.phases import Progress, progress_of
+from controller.volcano.policies import Progress, progress_of
 from controller.volcano.reasons.waiting import Explanation
 
 QUIET_SECONDS: Final = 300.0

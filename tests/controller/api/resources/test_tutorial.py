@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from controller.store.outbox.counters import lift_counter
+from controller.store.outbox.update_rows import lift_counter
 from tests.controller.api.conftest import Api, service_token
 from tests.controller.api.resources.test_updates import happen
 

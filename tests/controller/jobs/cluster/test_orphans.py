@@ -16,7 +16,7 @@ from controller.jobs.cluster import orphans as module
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.orphans import GRACE_SECONDS, OrphanCollector
-from controller.kube import listing
+from controller.kube import decoding
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
 from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, ROLE_BINDINGS, SERVICES, VCJOBS, Kind
@@ -181,9 +181,9 @@ async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
 async def test_what_may_not_be_listed_or_removed_keeps_nothing_else_from_being_swept(
     world: World, clock: Clock, orphans: OrphanCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "FIRST_LIMIT", 2)
-    monkeypatch.setattr(listing, "MOST_LIMIT", 2)
-    monkeypatch.setattr(listing, "LEAST_LIMIT", 2)
+    monkeypatch.setattr(decoding, "FIRST_LIMIT", 2)
+    monkeypatch.setattr(decoding, "MOST_LIMIT", 2)
+    monkeypatch.setattr(decoding, "LEAST_LIMIT", 2)
     (role,) = (one for one in read("base/rbac-cluster.yaml") if one["kind"] == "ClusterRole")
     less = [rule for rule in role["rules"] if SERVICES.plural not in rule["resources"]]
     less.append({"apiGroups": [""], "resources": [CONFIG_MAPS.plural], "verbs": ["list"]})

@@ -19,8 +19,7 @@ from controller.store.jobs.batches import (
 )
 from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs
 from controller.store.jobs.tools import AttachedTool, attach_tools, detach_tool
-from controller.store.outbox.counters import Forgotten
-from controller.store.outbox.update_rows import updates_after, updates_of
+from controller.store.outbox.update_rows import Forgotten, updates_after, updates_of
 from controller.volcano.names import TOOL_PREFIX
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_record

@@ -20,8 +20,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
 )
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord
-from controller.store.jobs.progress.timers import Timer
+from controller.store.jobs.progress.attempts import PodRecord, Timer
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 
 SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}

@@ -28,13 +28,14 @@ from controller.store.jobs.progress.attempts import (
     Attempt,
     CompanionRecord,
     PodRecord,
+    Timer,
     attempts_of,
     due_jobs,
     record_attempt,
+    replace_timers,
     set_due,
     upsert_pod_records,
 )
-from controller.store.jobs.progress.timers import Timer, replace_timers
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedJob, ObservedPod
 from tests.controller.conftest import Clock

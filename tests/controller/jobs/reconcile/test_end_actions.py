@@ -21,8 +21,8 @@ from controller.store.jobs.progress.attempts import (
     PodRecord,
     move_attempt,
     record_attempt,
+    timers_of,
 )
-from controller.store.jobs.progress.timers import timers_of
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
     EVICTIONS_ANNOTATION,

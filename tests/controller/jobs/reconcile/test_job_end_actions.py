@@ -36,9 +36,9 @@ from controller.store.jobs.progress.attempts import (
     move_attempt,
     record_companions,
     record_hooks,
+    timers_of,
 )
 from controller.store.jobs.progress.hook_runs import hooks_of
-from controller.store.jobs.progress.timers import timers_of
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
 from shared.audit import LOGGER

@@ -32,7 +32,7 @@ from controller.store.jobs.between_jobs.places import (
     note_missing,
 )
 from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job, move_job
-from controller.volcano.rules.capabilities import PATH, read_openapi
+from controller.volcano.preflight import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.conftest import Clock
 from tests.controller.jobs.parts import Parts, make_parts

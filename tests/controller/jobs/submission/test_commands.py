@@ -13,7 +13,7 @@ from controller.jobs.submission.commands import JobCommands, OwnerFilter
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs, insert_jobs
-from controller.store.outbox.counters import lift_counter, read_counter
+from controller.store.outbox.update_rows import lift_counter, read_counter
 from tests.controller.samples import make_record
 
 MANY = 250

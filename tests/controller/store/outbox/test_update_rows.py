@@ -7,8 +7,7 @@ import pytest
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import FINAL_STATES, ask_to_end, insert_job, lock_job, move_job
-from controller.store.outbox.counters import Forgotten
-from controller.store.outbox.update_rows import last_update, updates_after, updates_of
+from controller.store.outbox.update_rows import Forgotten, last_update, updates_after, updates_of
 from tests.controller.samples import forget_jobs, make_record
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.store.database import Store
-from controller.store.outbox.counters import Forgotten, lift_counter
+from controller.store.outbox.update_rows import Forgotten, lift_counter
 from controller.store.outbox.usage_entries import (
     UsageEntry,
     append_usage,

@@ -32,7 +32,7 @@ from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.between_jobs.connections import Predecessor
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
-from controller.volcano.phases import PROGRESS
+from controller.volcano.policies import PROGRESS
 from tests.controller.jobs.reconcile.lifecycle.records import ACCEPTED, KEPT, RUNS, SUBMITTED
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
 

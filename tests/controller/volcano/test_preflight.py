@@ -15,8 +15,8 @@ from controller.volcano.manifest import (
     Volume,
 )
 from controller.volcano.policies import Rule
+from controller.volcano.preflight import findings
 from controller.volcano.quantity import Quantity
-from controller.volcano.rules.preflight import findings
 
 
 def make_good() -> VolcanoJob:

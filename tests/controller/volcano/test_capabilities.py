@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.volcano.rules.capabilities import Capabilities, read_openapi
+from controller.volcano.preflight import Capabilities, read_openapi
 from deploy.local.cluster.volcano.definitions import make_definitions
 from tests.controller.plugins.making import plan_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
+from controller.volcano.preflight import fit_init_containers, topology_problems
 from controller.volcano.quantity import Quantity
-from controller.volcano.rules.preflight import fit_init_containers, topology_problems
 
 
 def make_task(
