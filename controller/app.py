@@ -28,7 +28,6 @@ from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
-from controller.jobs.spec.peers import Peers
 from controller.jobs.spec.storage import remember_places
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
@@ -62,6 +61,7 @@ from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
 from controller.store.instance import ensure_position
+from controller.store.jobs.between_jobs.connections import Peers
 from controller.store.jobs.progress.hook_runs import blocked_calls
 from controller.store.news import UpdateNews
 from controller.store.probing import StoreProbe

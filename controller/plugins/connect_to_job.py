@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.spec.endpoints import declared_ports, peers_of
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import LicenceParameter
-from controller.jobs.spec.peers import declared_ports, peers_of
 from controller.jobs.spec.problems import make_path
 from controller.site.licences import LicenceServers
 from controller.store.jobs.between_jobs.connections import Caller, Peer, basis_of

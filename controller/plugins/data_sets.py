@@ -12,8 +12,8 @@ from typing import ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.field_types import place_of
 from controller.jobs.spec.model import EffectiveTask, Job
-from controller.jobs.spec.paths import place_of
 from controller.jobs.spec.problems import make_path
 from controller.jobs.spec.storage import JobFile, files_of, find_place
 from controller.volcano.manifest import Container, Mount, PodTemplate, Volume

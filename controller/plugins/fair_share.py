@@ -1,26 +1,34 @@
 """Keeps owners apart: a namespace and a Volcano queue for each project, or user without one.
 
 Volcano shares between queues. (Its share between namespaces went in 1.8.)
+
+An owner's name may be any text of up to 255 characters, a namespace's name is a DNS label of 63: so
+the name is made of a readable part, which decides nothing, and 100 bits of SHA-256 over instance,
+kind and name, which decide. What stands on the object as an annotation says the owner in full, and
+is compared before the object is used: two owners never share one, not even if their hashes met.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder, SharedObject
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.spec.model import Job
-from controller.jobs.spec.owners import (
-    OWNER_ANNOTATION,
-    OWNER_LABEL,
-    OwnerKey,
-    owned_name,
-    owner_hash,
-    owner_key,
-)
+from controller.jobs.spec.model import Job, OwnerKey, owner_key
 from controller.site.owner_shares import ClaimTemplate, FairShare
 
+OWNER_ANNOTATION: Final = "fumarole.dev/owner"
+OWNER_LABEL: Final = "fumarole.dev/owner"
+
+_HASH_LENGTH: Final = 20
+_LONGEST_NAME: Final = 63
+_LETTER: Final = {"user": "u", "project": "p"}
+_OTHER: Final = re.compile(r"[^a-z0-9]+")
 _NAME: Final = "fumarole"
 _DENY: Final = "fumarole.default-deny"
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -57,6 +65,22 @@ class FairSharePlugin(JobPlugin):
             # Another one that the job names is one that operators made.
             volcano_job.queue = name
             builder.shared.append(_queue(owner, name, share, instance=self.context.instance))
+
+
+def owner_hash(owner: OwnerKey, *, instance: str) -> str:
+    """Return what tells the owner's objects from all others: a part of a DNS label."""
+    # JSON: whatever the names hold, no two triples are the same text.
+    text = json.dumps([instance, owner.kind, owner.name]).encode()
+    return base64.b32encode(hashlib.sha256(text).digest()).decode().lower()[:_HASH_LENGTH]
+
+
+def owned_name(owner: OwnerKey, *, instance: str, prefix: str) -> str:
+    """Return the name of the owner's namespace and queue: a DNS label."""
+    ending = owner_hash(owner, instance=instance)
+    beginning = f"{prefix}-{_LETTER[owner.kind]}"
+    room = _LONGEST_NAME - len(beginning) - len(ending) - 2
+    readable = _OTHER.sub("-", owner.name.lower())[:room].strip("-")
+    return "-".join(part for part in (beginning, readable, ending) if part)
 
 
 def _may_name(queue: str | None, own: str, share: FairShare) -> bool:

@@ -17,8 +17,8 @@ from typing import ClassVar, Final, Literal
 
 from controller.jobs.pipeline.builder import JobBuilder, NestedMounts, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.field_types import VolumePath, place_of
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.paths import VolumePath, place_of
 from controller.jobs.spec.storage import ClaimPath, files_of, find_place
 from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume

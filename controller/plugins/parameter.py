@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.field_types import parse_path, place_of
 from controller.jobs.spec.model import Invocation, Job, ParameterRef, Word
 from controller.jobs.spec.parameters import (
     ArtefactsParameter,
@@ -24,7 +25,6 @@ from controller.jobs.spec.parameters import (
     SecretParameter,
     secret_of,
 )
-from controller.jobs.spec.paths import parse_path, place_of
 from controller.jobs.spec.problems import make_path
 from controller.volcano.manifest import Variable, escape, reference
 from controller.volcano.names import companion_name

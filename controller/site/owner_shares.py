@@ -14,11 +14,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.jobs.spec.owners import LONGEST_PREFIX
 from controller.jobs.spec.parameters import Strict
 from controller.site.yaml_file import read_declared
 from shared.settings import Environment, on_or_off
 
+LONGEST_PREFIX: Final = 20
 _PREFIX: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 _QUALIFIED: Final = (

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.jobs.spec.amounts import Cpu, Memory
+from controller.jobs.spec.field_types import Cpu, Memory
 from controller.jobs.spec.model import Name, NetworkLimits, SiteName
 from controller.jobs.spec.parameters import Strict
 from controller.site.yaml_file import read_declared

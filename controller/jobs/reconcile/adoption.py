@@ -23,8 +23,8 @@ from controller.jobs.cluster.recovery import Recovered, decimal_of, recovered
 from controller.jobs.history.job_record import known_of
 from controller.jobs.history.states import State
 from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
+from controller.jobs.spec.endpoints import asked_ports
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.peers import asked_ports
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.tools.attachments import adopt_run, adopted_tools
 from controller.jobs.tools.runs import RunOf

@@ -23,8 +23,8 @@ from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.endpoints import with_url
-from controller.jobs.spec.origins import has_a_task, problems_with, same_pod_names
 from controller.jobs.spec.problems import JobRejected
+from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_names
 from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.plain import plain_text

@@ -1,4 +1,4 @@
-"""The endpoints of a job's ranks, its public links, and the addresses of both. No I/O.
+"""How a job is reached: the endpoints of its ranks, its public links, and its peers. No I/O.
 
 A pod's address is the network plugin's, which may give it to another pod before anybody is told.
 A Service's stays with the job; what is behind it is for the cluster itself to keep up.
@@ -10,11 +10,13 @@ one, nor like anything that people expect to find there.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.jobs.spec.model import Endpoint, Job
+from controller.jobs.spec.model import Endpoint, Job, owner_key
+from controller.jobs.spec.parameters import PeerParameter
+from controller.jobs.spec.problems import Problem, make_path
 from controller.volcano.names import rank_service_name
 
 
@@ -145,3 +147,50 @@ def exposed_by(job: Job) -> Exposed | None:
 def link_host(name: str, base_domain: str) -> str:
     """Return the host of a link."""
     return f"{name}.{base_domain}"
+
+
+_NO_SUCH_JOB = "you have no such job, or it has ended"
+
+
+def peers_of(job: Job) -> dict[str, PeerParameter]:
+    """Return the job's peer parameters by name."""
+    return {
+        name: given for name, given in job.parameters.items() if isinstance(given, PeerParameter)
+    }
+
+
+def asked_ports(job: Job) -> dict[str, set[int]]:
+    """Return the ports that the job asked for by peer; none for those that the peer declares."""
+    asked: dict[str, set[int]] = {}
+    for parameter in peers_of(job).values():
+        asked.setdefault(parameter.job, set()).update(parameter.ports)
+    return asked
+
+
+def declared_ports(job: Job) -> list[int]:
+    """Return the ports that the job declares at its first rank."""
+    return list(ports_at(job, job.task_of(0) or ""))
+
+
+def peer_problems(job: Job, others: Mapping[str, Job]) -> Iterator[Problem]:
+    """Yield why the job cannot have the peers that it names.
+
+    Args:
+        job: The job.
+        others: Those of the named jobs that there are and that have not ended, by id.
+    """
+    for name, parameter in peers_of(job).items():
+        path = make_path(["parameters", name])
+        other = others.get(parameter.job)
+        # One that is somebody else's is not told from one that is not there: nobody can find out
+        # which jobs others have.
+        if other is None or not _may_name(job, other):
+            yield Problem(f"{path}.job", _NO_SUCH_JOB)
+        elif not parameter.ports and not declared_ports(other):
+            yield Problem(f"{path}.ports", "the job declares no port: name those that are meant")
+
+
+def _may_name(job: Job, other: Job) -> bool:
+    if owner_key(job.owner) == owner_key(other.owner):
+        return True
+    return any(parameter.job == job.id for parameter in peers_of(other).values())

@@ -8,14 +8,12 @@ contract.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     Tag,
@@ -25,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from controller.jobs.spec.amounts import Bandwidth, Cpu, Memory
+from controller.jobs.spec.field_types import Bandwidth, Cpu, Memory, PluginFields
 from controller.jobs.spec.parameters import COPIED, Parameter, Path, Strict, Text, secret_of
 from controller.jobs.spec.problems import TAG
 from controller.volcano.policies import Action, Event, Rule
@@ -46,10 +44,6 @@ MOST_TOOLS: Final = 16
 MOST_PLUGINS: Final = 32
 MOST_PARAMETERS: Final = 1000
 MOST_FILLED: Final = 2 * MOST_PARAMETERS + 1
-LONGEST_FIELDS: Final = 4096
-"""Of what a job says to one plugin, as JSON: it stands in an annotation, and all of a VolcanoJob's
-together have 256 KiB."""
-DEEPEST_FIELDS: Final = 16
 
 JobId = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
@@ -76,47 +70,30 @@ BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$'
 PluginName = Annotated[str, Field(pattern=r"^[a-z][_a-z0-9]{0,39}$")]
 
 
-def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
-    """Return *value* if every store, annotation and answer can hold it: plain, flat, short."""
-    waiting: list[tuple[Any, int]] = [(value, 0)]
-    while waiting:
-        part, depth = waiting.pop()
-        if depth > DEEPEST_FIELDS:
-            raise ValueError(f"is nested deeper than {DEEPEST_FIELDS} levels")
-        if isinstance(part, dict):
-            waiting += [(inner, depth + 1) for inner in (*part, *part.values())]
-        elif isinstance(part, list):
-            waiting += [(inner, depth + 1) for inner in part]
-        elif isinstance(part, str):
-            check_text(part)
-        elif isinstance(part, float) and not math.isfinite(part):
-            raise ValueError("holds a number that is none")
-        elif not isinstance(part, int | float | None):
-            raise ValueError("is no JSON")
-    if len(json.dumps(value)) > LONGEST_FIELDS:
-        raise ValueError(f"is longer than {LONGEST_FIELDS} bytes")
-    return value
-
-
-def check_text(text: str) -> None:
-    """Do nothing with a text that every store and process takes.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("holds a text with NUL, or that is no Unicode")
-
-
-PluginFields = Annotated[dict[str, Any], AfterValidator(_plain_json)]
-"""What a job says to a plugin; the plugin's own model says more about it."""
-
-
 class Owner(Strict):
     """Whose job it is: a user's, within a project or not."""
 
     user: Name
     project: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKey:
+    """Whose a job is, as far as shares, names and peers are concerned."""
+
+    kind: Literal["user", "project"]
+    name: str
+
+    def encode(self) -> str:
+        """Return the owner as it stands in annotations and in the store."""
+        return json.dumps({self.kind: self.name}, separators=(",", ":"))
+
+
+def owner_key(owner: Owner) -> OwnerKey:
+    """Return the project, or the user where there is none."""
+    if owner.project is not None:
+        return OwnerKey("project", owner.project)
+    return OwnerKey("user", owner.user)
 
 
 class Resources(Strict):

@@ -2,7 +2,7 @@
 
 A parameter whose value (or path) is a list is a repeated one: it becomes as many words. What a
 file or a directory is called inside of the job depends on where it is mounted, so those say only
-where they come from (see ``paths``).
+where they come from (see ``field_types``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from controller.jobs.spec.amounts import Size
-from controller.jobs.spec.paths import check_path
+from controller.jobs.spec.field_types import Size, check_path
 from controller.jobs.spec.problems import TAG
 
 LONGEST_VALUE: Final = 32768

@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Final, Literal
 
 from controller.jobs.spec.accepted import read_spec
+from controller.jobs.spec.field_types import VolumePath, parse_path
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.parameters import (
     COPIED,
@@ -23,7 +24,6 @@ from controller.jobs.spec.parameters import (
     DirectoryParameter,
     FileParameter,
 )
-from controller.jobs.spec.paths import VolumePath, parse_path
 from controller.jobs.spec.problems import JobRejected, make_path
 from controller.store.database import Store, Transaction
 from controller.store.jobs.between_jobs.places import (

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.jobs.spec.model import MOST_PARAMETERS, Job, Owner
-from controller.jobs.spec.owners import OwnerKey, owner_key
+from controller.jobs.spec.model import MOST_PARAMETERS, Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.parameters import LONGEST_PATH, ArtefactsParameter, Parameter
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
 from controller.site.kinds import Kinds

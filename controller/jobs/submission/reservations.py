@@ -14,10 +14,14 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal
 
 from controller.jobs.spec.accepted import read_spec
-from controller.jobs.spec.endpoints import exposed_by, with_url
-from controller.jobs.spec.model import Job, Owner
-from controller.jobs.spec.owners import OwnerKey, owner_key
-from controller.jobs.spec.peers import asked_ports, peer_problems, peers_of
+from controller.jobs.spec.endpoints import (
+    asked_ports,
+    exposed_by,
+    peer_problems,
+    peers_of,
+    with_url,
+)
+from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction

@@ -14,7 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, insert_if_absent
+from controller.store.database import Store, Transaction, insert_if_absent
 from controller.store.instance import raise_revision
 from controller.store.jobs.job_rows import ASKED, FINAL_STATES, IS_LIVE, hold_jobs
 from controller.volcano.names import peer_service_name
@@ -189,3 +189,37 @@ async def _settle(transaction: Transaction, job_id: str, *, state: str, reason: 
     await transaction.execute(
         sa.update(_predecessors).where(*waits).values(state=state, reason=reason)
     )
+
+
+class Peers:
+    """What plugins may know of jobs that name each other, from the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
+        """Return those of the jobs that there are, by id.
+
+        Raises:
+            StoreUnavailable: If the store cannot be read.
+        """
+        async with self._store.read() as transaction:
+            return await find_peers(transaction, job_ids)
+
+    async def callers_of(self, job_id: str) -> Sequence[Caller]:
+        """Return the jobs that name this one and have not ended, in order.
+
+        Raises:
+            StoreUnavailable: If the store cannot be read.
+        """
+        async with self._store.read() as transaction:
+            return await callers_of(transaction, job_id)
+
+    async def has_ended(self, job_id: str) -> None:
+        """Have the jobs that this one names looked at: what they admit of it is to go.
+
+        Raises:
+            StoreUnavailable: If it could not be kept.
+        """
+        async with self._store.write() as transaction:
+            await touch_peers_of(transaction, job_id)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.spec.model import Owner
-from controller.jobs.spec.owners import LONGEST_PREFIX, OwnerKey, owned_name, owner_hash, owner_key
+from controller.jobs.spec.model import Owner, OwnerKey, owner_key
+from controller.plugins.fair_share import owned_name, owner_hash
+from controller.site.owner_shares import LONGEST_PREFIX
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=255)
 OWNERS = st.builds(OwnerKey, st.sampled_from(["user", "project"]), NAMES)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.spec.origins import has_a_task, same_pod_names
+from controller.jobs.spec.validation import has_a_task, same_pod_names
 from controller.volcano.names import pod_name
 from tests.controller.samples import make_job
 

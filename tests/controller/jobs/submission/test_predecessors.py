@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.jobs.spec.model import Job
-from controller.jobs.spec.owners import OwnerKey, owner_key
+from controller.jobs.spec.model import Job, OwnerKey, owner_key
 from controller.jobs.submission.reservations import predecessor_problems
 from tests.controller.samples import make_job
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.spec.paths import VolumePath, check_path, parse_path, place_of
+from controller.jobs.spec.field_types import VolumePath, check_path, parse_path, place_of
 
 
 def test_a_path_is_a_volume_and_the_rest() -> None:

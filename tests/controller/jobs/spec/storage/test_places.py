@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.spec.field_types import parse_path
 from controller.jobs.spec.model import Owner
-from controller.jobs.spec.paths import parse_path
 from controller.jobs.spec.storage import find_place, loose_patterns, parse_volumes, remember_places
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.batches import Mode, Submitted

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from controller.jobs.spec.field_types import parse_path
 from controller.jobs.spec.model import Owner
-from controller.jobs.spec.paths import parse_path
 from controller.jobs.spec.storage import ClaimPath, find_place, parse_volumes
 
 ADA = Owner(user="ada", project="sun")

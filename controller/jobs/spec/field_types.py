@@ -1,0 +1,171 @@
+"""What fields of a job hold: amounts, paths ``/<volume>/<rest>``, and plain JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, LiteralString
+
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from controller.volcano.quantity import (
+    Quantity,
+    parse_bandwidth,
+    parse_cpu,
+    parse_memory,
+    parse_size,
+)
+
+
+def _cpu(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise PydanticCustomError("cpu", "should be a number or a quantity such as 500m")
+    return _quantity(parse_cpu, f"{value:f}" if isinstance(value, float) else str(value))
+
+
+def _text(parse: Callable[[str], Quantity], kind: str, problem: LiteralString) -> PlainValidator:
+    def read(value: Any) -> Quantity:
+        if isinstance(value, Quantity):
+            return value
+        if not isinstance(value, str):
+            raise PydanticCustomError(kind, problem)
+        return _quantity(parse, value)
+
+    return PlainValidator(read)
+
+
+def _quantity(parse: Callable[[str], Quantity], raw: str) -> Quantity:
+    try:
+        return parse(raw)
+    except ValueError as error:
+        raise PydanticCustomError("quantity", "{why}", {"why": str(error)}) from None
+
+
+Cpu = Annotated[
+    Quantity,
+    PlainValidator(_cpu),
+    PlainSerializer(str),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]
+_STRING = WithJsonSchema({"type": "string"})
+Memory = Annotated[
+    Quantity,
+    _text(parse_memory, "memory", "should be a quantity such as 2Gi"),
+    PlainSerializer(str),
+    _STRING,
+]
+Bandwidth = Annotated[
+    Quantity,
+    _text(parse_bandwidth, "bandwidth", "should be bits per second, such as 100M"),
+    PlainSerializer(str),
+    _STRING,
+]
+Size = Annotated[
+    Quantity,
+    _text(parse_size, "size", "should be a quantity such as 20Gi"),
+    PlainSerializer(str),
+    _STRING,
+]
+
+
+_LONGEST_PART: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePath:
+    """A place in a volume; ``rest`` is empty for the volume itself."""
+
+    volume: str
+    rest: tuple[str, ...]
+
+    @property
+    def basename(self) -> str:
+        """What it is called inside of the job."""
+        return self.rest[-1] if self.rest else self.volume
+
+    @property
+    def sub_path(self) -> str:
+        """Where in the volume it is."""
+        return "/".join(self.rest)
+
+
+def parse_path(raw: str) -> VolumePath:
+    """Return the place that *raw* names; a single slash at its end means nothing.
+
+    Raises:
+        ValueError: If it does not begin with a volume, goes up (``..``), or says a part as no
+            file can be called.
+    """
+    if not raw.startswith("/"):
+        raise ValueError("a path is /<volume>/<rest>")
+    parts = raw[1:].removesuffix("/").split("/")
+    for part in parts:
+        if part in ("", ".", ".."):
+            raise ValueError("a path has no empty part, no . and no ..")
+        if len(part.encode()) > _LONGEST_PART:
+            raise ValueError(f"a part of the path is longer than {_LONGEST_PART} bytes")
+        if any(ord(c) < 32 or ord(c) == 127 for c in part):
+            raise ValueError("a path has no control characters")
+    return VolumePath(parts[0], tuple(parts[1:]))
+
+
+def check_path(raw: str) -> str:
+    """Return *raw* as :func:`parse_path` reads it, so that one place has one name.
+
+    Raises:
+        ValueError: If it is no path.
+    """
+    path = parse_path(raw)
+    return "/".join(["", path.volume, *path.rest])
+
+
+def place_of(name: str, working_directory: str) -> str:
+    """Return where what is called *name* is mounted: in the working directory."""
+    return f"{working_directory.rstrip('/')}/{name}"
+
+
+LONGEST_FIELDS: Final = 4096
+"""Of what a job says to one plugin, as JSON: it stands in an annotation, and all of a VolcanoJob's
+together have 256 KiB."""
+DEEPEST_FIELDS: Final = 16
+
+
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    """Return *value* if every store, annotation and answer can hold it: plain, flat, short."""
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > DEEPEST_FIELDS:
+            raise ValueError(f"is nested deeper than {DEEPEST_FIELDS} levels")
+        if isinstance(part, dict):
+            waiting += [(inner, depth + 1) for inner in (*part, *part.values())]
+        elif isinstance(part, list):
+            waiting += [(inner, depth + 1) for inner in part]
+        elif isinstance(part, str):
+            check_text(part)
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise ValueError("holds a number that is none")
+        elif not isinstance(part, int | float | None):
+            raise ValueError("is no JSON")
+    if len(json.dumps(value)) > LONGEST_FIELDS:
+        raise ValueError(f"is longer than {LONGEST_FIELDS} bytes")
+    return value
+
+
+def check_text(text: str) -> None:
+    """Do nothing with a text that every store and process takes.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("holds a text with NUL, or that is no Unicode")
+
+
+PluginFields = Annotated[dict[str, Any], AfterValidator(_plain_json)]
+"""What a job says to a plugin; the plugin's own model says more about it."""
