@@ -97,7 +97,7 @@ TARGETS: Final = (
     Target("controller/sessions/interval.py", (f"{_SESSIONS}interval.py",)),
     *(
         Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
-        for module in ("next_step", "submitted", "failure")
+        for module in ("next_step", "failure")
     ),
     Target(
         "controller/jobs/reconcile/ending.py",
