@@ -118,12 +118,11 @@ class RouteTable:
         self._revoked[member] = max(score, self._revoked.get(member, 0.0))
         self.changes += 1
 
-    def complete(self, *, replaces: RouteTable | None = None) -> None:
+    def complete(self) -> None:
         """Accept the loaded table.
 
         Raises:
-            SnapshotRefused: If it does not hold as much as its head says, or is an older
-                picture of the epoch that *replaces* already knows better.
+            SnapshotRefused: If it does not hold as much as its head says.
         """
         counts = (len(self._entries), len(self._revoked))
         if counts != (self._head.routes, self._head.revoked):
@@ -131,8 +130,6 @@ class RouteTable:
                 f"the head counts {self._head.routes} routes and {self._head.revoked} revocations, "
                 f"the snapshot holds {counts[0]} and {counts[1]}"
             )
-        if replaces is not None and replaces.epoch == self.epoch and replaces.seq > self.seq:
-            raise SnapshotRefused(f"the snapshot is at {self.seq}, the table at {replaces.seq}")
 
     # Following
 

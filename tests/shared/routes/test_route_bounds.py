@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.errors import SnapshotRefused, UnreadableRoute
+from shared.errors import UnreadableRoute
 from shared.events import GrantRevoked, Head, RouteRemoved, event_time
 from shared.routes.route import Route, RouteReader
 from shared.routes.table import Entry, Found, Outcome, RouteTable, Standing
@@ -241,14 +241,6 @@ def test_a_revocation_that_is_over_right_now_still_counts() -> None:
     table = make_table(revoked={"jti:a": 1000.0})
     table.prune(1000.0)
     assert "jti:a" in table.revocations
-
-
-def test_a_snapshot_at_the_tables_own_place_is_taken() -> None:
-    table = make_table(seq=5)
-    head = Head(epoch="e1", seq=5, term=1, routes=0, revoked=0)
-    RouteTable(head, RouteReader()).complete(replaces=table)
-    with pytest.raises(SnapshotRefused, match=r"1 routes and 2 revocations.* holds 0 and 0"):
-        RouteTable(msgspec.structs.replace(head, routes=1, revoked=2), RouteReader()).complete()
 
 
 def test_a_route_that_is_plain_is_taken_at_its_word_and_a_signed_one_as_well() -> None:

@@ -153,16 +153,6 @@ def test_a_snapshot_whose_counts_do_not_fit_is_refused(
         table.complete()
 
 
-def test_an_older_snapshot_of_the_same_epoch_is_refused_and_one_of_another_is_not() -> None:
-    table = make_table(seq=5)
-    RouteTable(Head(epoch="e2", seq=1, term=1, routes=0, revoked=0), RouteReader()).complete(
-        replaces=table
-    )
-    older = RouteTable(Head(epoch="e1", seq=4, term=1, routes=0, revoked=0), RouteReader())
-    with pytest.raises(SnapshotRefused):
-        older.complete(replaces=table)
-
-
 # The hash
 
 
