@@ -46,7 +46,6 @@ from gateway.relay.http.page_request import SIGN_OUT_PATH, PageRequest
 from gateway.relay.transports import resume_reading
 
 if TYPE_CHECKING:
-    from gateway.core.access.assertions import Assertion
     from gateway.core.access.decision import Access
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
@@ -116,7 +115,7 @@ class Admission:
         hand = self._access.asset(ask)
         if hand is None:
             return False
-        self._hand(connection, ask, hand, self._client(connection, ask))
+        self._hand(connection, ask, hand, self._address(connection, ask.fields))
         return True
 
     def _decide(
@@ -183,7 +182,9 @@ class Admission:
     async def _prove(self, connection: DownstreamConnection, ask: Ask, token: str) -> None:
         proof: Proof
         try:
-            proof = await self._parts.bearer.verify(token, address=self._client(connection, ask))
+            proof = await self._parts.bearer.verify(
+                token, address=self._address(connection, ask.fields)
+            )
         except OpeningRefused as refused:
             proof = REFUSALS[refused.code]
         connection.task = None
@@ -225,7 +226,7 @@ class Admission:
         decision: Forward | Connect | Hand,
         table: RouteTable,
     ) -> None:
-        client = self._client(connection, ask)
+        client = self._address(connection, ask.fields)
         access_right = access_right_of(decision)
         if access_right is not None:
             # One user's connections share it, as long as they are open.
@@ -250,11 +251,6 @@ class Admission:
                 self._connect(connection, ask, access_right, client)
             case Hand():
                 self._hand(connection, ask, decision, client)
-
-    def _client(self, connection: DownstreamConnection, ask: Ask) -> str:
-        if not self._parts.site.trusted_proxies:
-            return connection.peer
-        return self._address(connection, ask.fields)
 
     def _address(self, connection: DownstreamConnection, fields: Fields | None) -> str:
         trusted = self._parts.site.trusted_proxies
@@ -282,7 +278,7 @@ class Admission:
         audit.refused(
             refusal,
             operation="connect" if ask.upgrade else "request",
-            address=self._client(connection, ask),
+            address=self._address(connection, ask.fields),
             sid=sid,
             route=table.route(sid) if sid is not None else None,
             who=self._access.proved(ask, proof, self._parts.wall()),
@@ -295,8 +291,9 @@ class Admission:
         if target is None:
             return None
         user = access_right.grant.sub if access_right.grant is not None else None
-        assertion = None if self._parts.assertions is None else self._assertion(access_right)
-        from_then, now = told_from(access_right, self._parts.end_notice_seconds), self._parts.wall()
+        assertions, now = self._parts.assertions, self._parts.wall()
+        assertion = None if assertions is None else assertions.of(access_right, now)
+        from_then = told_from(access_right, self._parts.end_notice_seconds)
         facts = Facts(
             client_address=client,
             scheme=self._parts.site.scheme,
@@ -315,10 +312,6 @@ class Admission:
             notice=notice_of(access_right) if now >= from_then else None,
             until=from_then if now < from_then else math.inf,
         )
-
-    def _assertion(self, access_right: AccessRight) -> Assertion | None:
-        assertions = self._parts.assertions
-        return None if assertions is None else assertions.of(access_right, self._parts.wall())
 
     def _relay(
         self,
