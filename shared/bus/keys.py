@@ -51,3 +51,8 @@ class Keys:
         leads and the one that does not know yet that it does no more, must not be mixed.
         """
         return f"{self.routes}:next:{epoch}", f"{self.revoked}:next:{epoch}"
+
+
+def text_of(data: bytes) -> str:
+    """Return *data* as text: whatever stands in Redis ends no process."""
+    return data.decode(errors="replace")

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from shared.bus.connection import is_sharded, translated
-from shared.bus.keys import LOG_LENGTH, Keys
+from shared.bus.keys import LOG_LENGTH, Keys, text_of
 from shared.bus.reader import read_place
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
@@ -116,11 +116,11 @@ class Publisher:
                 pipe.zrange(self._keys.revoked, 0, -1, withscores=True)
                 # What is of another kind than it should be says nothing, and will be replaced.
                 noted, revoked = await pipe.execute(raise_on_error=False)
-        identity, _, revision = _text(noted if isinstance(noted, bytes) else b"").partition(" ")
+        identity, _, revision = text_of(noted if isinstance(noted, bytes) else b"").partition(" ")
         return Recalled(
             identity,
             whole_number(revision, most=_MOST_REVISION) or 0,
-            {_text(member): float(score) for member, score in revoked}
+            {text_of(member): float(score) for member, score in revoked}
             if isinstance(revoked, list)
             else {},
         )
@@ -360,10 +360,6 @@ class Publisher:
                 raise PublishRefused("damaged") from error
         _expect_done(answer)
         self._unanswered = None
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
 
 
 def _expect_done(answer: bytes | str) -> None:

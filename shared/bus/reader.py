@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
 from shared.bus.connection import is_sharded, look_around, translated
-from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys
+from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys, text_of
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import (
     Event,
@@ -30,14 +30,9 @@ _IN_ONE_PIECE: Final = 2000
 _PAGE: Final = 500
 
 
-def _text(data: bytes) -> str:
-    """Return *data* as text: whatever stands in Redis ends no process."""
-    return data.decode(errors="replace")
-
-
 def parse_head(fields: Mapping[bytes, bytes]) -> Head | None:
     """Return the head in the fields of its hash; None where it is missing or no head."""
-    values: dict[str, Any] = {_text(name): _text(value) for name, value in fields.items()}
+    values: dict[str, Any] = {text_of(name): text_of(value) for name, value in fields.items()}
     try:
         return msgspec.convert(values, Head, strict=False)
     except msgspec.ValidationError:
@@ -178,8 +173,8 @@ class BusReader:
             return None
         return Snapshot(
             head,
-            {_text(sid): route for sid, route in routes.items()},
-            {_text(member): float(score) for member, score in revoked},
+            {text_of(sid): route for sid, route in routes.items()},
+            {text_of(member): float(score) for member, score in revoked},
         )
 
     async def _pages(self, scan: Any, key: str, expected: int) -> dict[str, Any]:
@@ -189,7 +184,7 @@ class BusReader:
         most = expected + 2 * LOG_LENGTH
         while True:
             cursor, page = await scan(key, cursor, count=_PAGE)
-            found.update((_text(name), value) for name, value in dict(page).items())
+            found.update((text_of(name), value) for name, value in dict(page).items())
             if not cursor:
                 return found
             if len(found) > most:
@@ -262,7 +257,7 @@ class BusReader:
                 before, fields, info = await pipe.execute()
         place = _place(fields, info)
         return Mark(
-            _text(before) if before is not None else None, place.head, place.is_where_it_began
+            text_of(before) if before is not None else None, place.head, place.is_where_it_began
         )
 
 
