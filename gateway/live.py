@@ -30,16 +30,13 @@ class Member(Swept, Protocol):
     @property
     def kind(self) -> str:
         """What it carries: a metric's label."""
-        ...
 
     @property
     def access_right(self) -> AccessRight:
         """By which right it exists."""
-        ...
 
     def end(self, ending: Ending) -> None:
         """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
-        ...
 
 
 class Observer(Protocol):
@@ -47,11 +44,9 @@ class Observer(Protocol):
 
     def attached(self, kind: str, access_right: AccessRight) -> None:
         """A connection that carries *kind* is open."""
-        ...
 
     def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
         """It has closed (then *reason* is None), or was ended."""
-        ...
 
 
 class Reviewed(Protocol):
@@ -59,7 +54,6 @@ class Reviewed(Protocol):
 
     def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
         """Drop what does not fit *table* any more."""
-        ...
 
 
 class _Session:

@@ -26,7 +26,6 @@ class Cancellable(Protocol):
 
     def cancel(self) -> object:
         """Have it end soon, with :class:`asyncio.CancelledError`."""
-        ...
 
 
 class BackgroundTasks:

@@ -80,7 +80,6 @@ class Abortable(Swept, Protocol):
 
     def abort(self) -> None:
         """Reset the connection."""
-        ...
 
 
 class CarriesRequests(Abortable, Protocol):
@@ -88,23 +87,18 @@ class CarriesRequests(Abortable, Protocol):
 
     def finish_next(self) -> None:
         """Close after the response to the request under way, or to the next one."""
-        ...
 
     def drain(self) -> None:
         """Take no further request, and close where none is under way."""
-        ...
 
     def is_closing(self) -> bool:
         """Say whether it is closed, or about to be."""
-        ...
 
     def waits_since(self) -> float:
         """Return since when it waits for a request, infinity where it does not: the loop's time."""
-        ...
 
     def leave_place(self) -> None:
         """Have it counted no more among those without a credential."""
-        ...
 
 
 class Context:

@@ -49,15 +49,12 @@ class Reader(Protocol):
 
     def receive(self, data: bytes, /) -> None:
         """Take what was read."""
-        ...
 
     def pause_for_others(self) -> None:
         """Stop reading until :meth:`resume_after_others`."""
-        ...
 
     def resume_after_others(self) -> None:
         """Read again, unless something else speaks against it."""
-        ...
 
 
 class Turns:

@@ -20,7 +20,6 @@ class Waiting(Protocol):
 
     def due(self, now: float) -> float:
         """Act if the time has come; return when to be asked again, 0 for never."""
-        ...
 
 
 class Wheel:

@@ -14,7 +14,6 @@ class World(Protocol):
     @property
     def table(self) -> RouteTable | None:
         """The table in use; None before the first snapshot."""
-        ...
 
     @property
     def usable_table(self) -> RouteTable | None:
@@ -23,29 +22,24 @@ class World(Protocol):
         None where it is not, or where that begins or ends at this very moment. Read with every
         request.
         """
-        ...
 
     @property
     def serving(self) -> bool:
         """False once the bus has been lost for longer than its grace: then all is 503."""
-        ...
 
     @property
     def stale(self) -> bool:
         """True after this process was stopped: :meth:`repair` comes before any decision."""
-        ...
 
     @property
     def dialling(self) -> bool:
         """False once the controller has been silent for longer than its grace."""
-        ...
 
     async def repair(self) -> None:
         """Bring the table up to date, in at most 500 ms; rate-limited, and never fails.
 
         In at most 3 s after this process was stopped.
         """
-        ...
 
 
 class BearerGate(Protocol):
@@ -53,7 +47,6 @@ class BearerGate(Protocol):
 
     def remembered(self, token: str) -> SessionClaims | None:
         """Return the claims of a token that was verified and marked before, while it is good."""
-        ...
 
     async def verify(self, token: str, *, address: str) -> SessionClaims:
         """Return the claims of *token*, whose signature and times hold.
@@ -65,7 +58,6 @@ class BearerGate(Protocol):
         Raises:
             OpeningRefused: ``bad_credential`` or ``too_many_checks``.
         """
-        ...
 
     async def mark(self, claims: SessionClaims) -> None:
         """Mark the token as a bearer; the last check, so that no refused try costs a link.
@@ -74,4 +66,3 @@ class BearerGate(Protocol):
             OpeningRefused: ``token_spent`` when it opened a session, ``bus_lost`` or
                 ``token_unsure`` when that is not known.
         """
-        ...

@@ -188,7 +188,6 @@ class Errors(Protocol):
 
         *languages* is its ``Accept-Language``.
         """
-        ...
 
 
 class JsonErrors:

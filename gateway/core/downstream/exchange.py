@@ -52,15 +52,12 @@ class Upstream(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send *data*."""
-        ...
 
     def pause_reading(self) -> None:
         """Stop reading responses."""
-        ...
 
     def resume_reading(self) -> None:
         """Read responses again."""
-        ...
 
 
 class Exchange(ABC):

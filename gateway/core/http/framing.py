@@ -48,7 +48,6 @@ class Body(Protocol):
     @property
     def stopped(self) -> bool:
         """Whether some of what was fed has not been looked at."""
-        ...
 
     def feed(self, data: bytes) -> bytes:
         """Return what of *data* goes on, framed for the other side.
@@ -56,7 +55,6 @@ class Body(Protocol):
         Raises:
             FramingError: The message cannot be completed; nothing of *data* goes on.
         """
-        ...
 
 
 class NoBody:

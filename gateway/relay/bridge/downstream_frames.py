@@ -33,15 +33,12 @@ class MessageReceiver(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether messages are still wanted."""
-        ...
 
     def received_text(self, frame: Frame) -> None:
         """Take a frame of a text message."""
-        ...
 
     def received_bytes(self, data: bytes) -> None:
         """Take the bytes of binary messages, several put together."""
-        ...
 
 
 class DownstreamFrames:

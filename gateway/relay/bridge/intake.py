@@ -32,15 +32,12 @@ class Work(Protocol):
     @property
     def has_more(self) -> bool:
         """Whether a step without new bytes leads further."""
-        ...
 
     def step(self, data: bytes) -> int:
         """Understand some of *data*, within a millisecond; return how many bytes were taken."""
-        ...
 
     def sync_reading(self) -> None:
         """Read from the peer, or do not, as :attr:`Intake.waits` says."""
-        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -43,28 +43,22 @@ class BridgeDownstream(Protocol):
     @property
     def upstream_waits(self) -> bool:
         """Whether what the job's side sent is left for a later turn."""
-        ...
 
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent to the browser."""
-        ...
 
     def upstream_filled(self) -> None:
         """More waits for the upstream connection than may."""
-        ...
 
     def upstream_drained(self) -> None:
         """The upstream connection takes bytes again."""
-        ...
 
     def lost(self) -> None:
         """The upstream connection is gone without a word."""
-        ...
 
     def close(self, code: int, reason: str) -> None:
         """Send a Close and nothing after it."""
-        ...
 
 
 class BridgeUpstream(asyncio.Protocol):

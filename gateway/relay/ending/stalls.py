@@ -139,7 +139,6 @@ class Swept(Protocol):
 
     def look_for_stalls(self) -> None:
         """Have those of its sides watched for which the kernel holds something."""
-        ...
 
 
 class Sweep:

@@ -38,11 +38,9 @@ class Admits(Protocol):
 
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Send the request of *connection* on its way, or refuse it."""
-        ...
 
     def limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
         """Return *refusal*, or another where the client of *connection* has drawn too many."""
-        ...
 
 
 class DownstreamConnection(RelayingConnection, asyncio.Protocol):
