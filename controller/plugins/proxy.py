@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
@@ -13,7 +14,7 @@ from controller.jobs.spec.endpoints import (
     rank_services_of,
     with_url,
 )
-from controller.jobs.spec.model import Job
+from controller.jobs.spec.model import Endpoint, Job
 from controller.jobs.spec.parameters import SecretParameter
 from controller.jobs.spec.problems import make_path
 from controller.volcano.manifest import Container, Port, Variable, escape, pods_in
@@ -43,7 +44,7 @@ class ProxyPlugin(JobPlugin):
         for task in builder.volcano_job.tasks:
             endpoints, probed = endpoints_of(job, task.name), probed_endpoint(job, task.name)
             container = builder.container(task.name)
-            container.ports.extend(Port(name=n, port=e.port) for n, e in endpoints.items())
+            _declare(endpoints, container)
             if probed is not None:
                 container.startup_probe = _probe(probed.port)
             self._tell_urls(job, builder, container)
@@ -134,6 +135,16 @@ def _check(job: Job, builder: JobBuilder) -> None:
             builder.refuse(f"{path}.password.parameter", "there is no such parameter")
         elif not isinstance(job.parameters[password.parameter], SecretParameter):
             builder.refuse(f"{path}.password.parameter", "is not a secret parameter")
+
+
+def _declare(endpoints: Mapping[str, Endpoint], container: Container) -> None:
+    # Each number once, by the name of its first endpoint: of pods Kubernetes takes it twice, but in
+    # a VolcanoJob's schema it is the list's key.
+    declared = {one.port for one in container.ports}
+    for name, endpoint in endpoints.items():
+        if endpoint.port not in declared:
+            declared.add(endpoint.port)
+            container.ports.append(Port(name=name, port=endpoint.port))
 
 
 def _probe(port: int) -> dict[str, Any]:

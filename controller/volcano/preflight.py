@@ -213,6 +213,8 @@ def _container(path: str, container: Container, volumes: set[str]) -> Iterator[F
             yield f"{path}.resources.{needed}", "is not limited"
     yield from _repeated(f"{path}.env", (one.name for one in container.environment))
     yield from _repeated(f"{path}.ports", (one.name for one in container.ports))
+    # By the CRD's schema alone: of a pod Kubernetes takes it.
+    yield from _repeated(f"{path}.ports", (str(one.port) for one in container.ports))
     for port in container.ports:
         if not _PORT_NAME.fullmatch(port.name) or not 1 <= port.port <= 65535:
             yield f"{path}.ports[{port.name}]", "not a port, or not a port's name"

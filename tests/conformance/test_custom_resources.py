@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -29,6 +30,29 @@ async def test_a_schema_violation_is_refused_with_the_field(kube: Kube, namespac
     job["spec"]["tasks"] = []
     row = "a custom resource that breaks its schema"
     await refused(row, kube.create_job(namespace, job))
+
+
+@pytest.mark.parametrize(
+    ("field", "items", "key"),
+    [
+        ("ports", [{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b"}],
+         '{"containerPort":80,"protocol":"TCP"}'),
+        ("volumeMounts", [{"mountPath": "/a", "name": "v"}, {"mountPath": "/a", "name": "w"}],
+         '{"mountPath":"/a"}'),
+    ],
+)  # fmt: skip
+async def test_lists_of_a_template_have_no_key_twice(
+    kube: Kube, namespace: str, field: str, items: list[Any], key: str
+) -> None:
+    job = make_job("a")
+    spec = job["spec"]["tasks"][0]["template"]["spec"]
+    spec["containers"][0][field] = items
+    spec["volumes"] = [{"name": name, "emptyDir": {}} for name in ("v", "w")]
+    with pytest.raises(ApiException) as caught:
+        await kube.create_job(namespace, job)
+    assert caught.value.status == 422
+    path = f"spec.tasks[0].template.spec.containers[0].{field}[1]"
+    assert f"{path}: Duplicate value: {key}" in json.loads(caught.value.body)["message"]
 
 
 async def test_defaults_are_filled_and_unknown_fields_dropped(kube: Kube, namespace: str) -> None:

@@ -158,3 +158,10 @@ async def test_a_url_is_rank_0s_of_a_web_endpoint() -> None:
     assert await problems_of(tasks=tasks, interactive={"lab": web | {"task": "b"}}) == {
         "interactive.lab.url": "only rank 0 has one, which is of the task a"
     }
+
+
+async def test_endpoints_at_one_port_declare_it_once() -> None:
+    board = {"board": {"kind": "web", "port": 8888, "base_path": "/board"}}
+    container = await container_of(interactive={**LAB, **board, "log": {"kind": "web", "port": 9}})
+    ports = [(one["name"], one["containerPort"]) for one in container["ports"]]
+    assert ports == [("lab", 8888), ("log", 9)]

@@ -83,6 +83,8 @@ BREAKS: list[tuple[str, str, Callable[[VolcanoJob], object]]] = [
      lambda j: container(j).ports.append(Port(name="8080", port=8080))),
     ("a port's name with two hyphens", "ports[a--b]",
      lambda j: container(j).ports.append(Port(name="a--b", port=8080))),
+    ("a port's number twice", "ports[8080]",
+     lambda j: container(j).ports.extend(Port(name=name, port=8080) for name in "ab")),
     ("a port out of range", "ports[a]",
      lambda j: container(j).ports.append(Port(name="a", port=0))),
     ("a mount's path", "volumeMounts[a:b]",

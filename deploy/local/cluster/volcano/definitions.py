@@ -63,8 +63,19 @@ _TOPOLOGY: Final = _fields(
     highestTierAllowed=_INTEGER,
     highestTierName=_STRING,
 )
-_NAMED: Final = _list(
-    _ANYTHING, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+
+
+def _keyed(*keys: str, **properties: Object) -> Object:
+    """Return a list no two items of which have the same *keys*."""
+    item = {**_ANYTHING, "properties": properties} if properties else _ANYTHING
+    return _list(item, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [*keys]})
+
+
+_CONTAINERS: Final = _keyed(
+    "name",
+    env=_keyed("name"),
+    ports=_keyed("containerPort", "protocol", protocol={**_STRING, "default": "TCP"}),
+    volumeMounts=_keyed("mountPath"),
 )
 _TEMPLATE: Final = _fields(
     metadata=_fields(
@@ -72,7 +83,11 @@ _TEMPLATE: Final = _fields(
     ),
     spec={
         **_ANYTHING,
-        "properties": dict.fromkeys(("containers", "initContainers", "volumes"), _NAMED),
+        "properties": {
+            **dict.fromkeys(("containers", "initContainers"), _CONTAINERS),
+            **dict.fromkeys(("imagePullSecrets", "volumes"), _keyed("name")),
+            "hostAliases": _keyed("ip"),
+        },
     },
 )
 _TASK: Final = _fields(

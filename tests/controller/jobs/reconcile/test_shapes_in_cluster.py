@@ -193,6 +193,15 @@ async def test_what_the_clusters_volcano_can_do_is_read_from_its_openapi(world: 
     ]
 
 
+async def test_two_endpoints_at_one_port_are_no_reason_to_refuse_a_job(world: World) -> None:
+    endpoints = {
+        "lab": {"kind": "web", "port": 8888},
+        "board": {"kind": "web", "port": 8888, "base_path": "/board"},
+    }
+    record = await world.run("ports", interactive=endpoints, invocation={"command": ["true"]})
+    assert (record.state, record.message) == ("SUCCESS", None)
+
+
 async def test_df_shows_the_limit_of_shared_memory(world: World) -> None:
     (world.folder / "shm").mkdir()
     script = "df -k /dev/shm | tail -1 > /work/df.txt"
