@@ -136,6 +136,7 @@ class VolcanoJobState(TypedDict, total=False):
     phase: Any
     reason: Any
     message: Any
+    lastTransitionTime: Any
 
 
 class PhaseCondition(TypedDict, total=False):

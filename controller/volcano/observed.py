@@ -111,6 +111,8 @@ class ObservedJob:
     """Where it waits: a webhook of the cluster's may have chosen another queue than was asked."""
     timed: bool = False
     """Whether a policy of it has a timeout, so that Volcano itself carries that out."""
+    phase_since: float = 0.0
+    """When it came to its phase, by the clock of Volcano's controller; 0 where it does not say."""
 
     @property
     def attempt(self) -> int:
@@ -294,6 +296,7 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         ran=_ran(state, status),
         queue=_shared(plain_text((given.get("spec") or {}).get("queue"), _LONGEST_NAME)),
         timed=_is_timed(given.get("spec") or {}),
+        phase_since=read_time(state.get("lastTransitionTime")) or 0.0,
     )
 
 

@@ -6,6 +6,7 @@ The embedded scheduler tells no events: here an administrator creates those that
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,10 @@ async def volcano_job(admin: Kube, job: str) -> dict[str, Any]:
     return found
 
 
+def time_in(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 async def tell(admin: Kube, job: dict[str, Any], reason: str, message: str) -> str:
     """Create an event about the VolcanoJob, as its controller does."""
     metadata = job["metadata"]
@@ -86,7 +91,8 @@ async def tell(admin: Kube, job: dict[str, Any], reason: str, message: str) -> s
     }
     name = f"{metadata['name']}.{reason.lower()}"
     body = {"metadata": {"name": name}, "involvedObject": about, "reason": reason}
-    times = {"firstTimestamp": "2026-11-22T10:00:00Z", "lastTimestamp": "2026-11-22T10:00:00Z"}
+    at = time_in(0.0)
+    times = {"firstTimestamp": at, "lastTimestamp": at}
     more = {"message": message, "type": "Warning", "count": 1, "eventTime": None, **times}
     await admin.create(EVENTS, body | more, metadata["namespace"])
     return name
@@ -125,6 +131,19 @@ async def test_pods_that_the_server_refuses_are_why_it_waits_also_when_the_event
     history = await controller.call("GET", "/v1/jobs/quota/history")
     told = [one["message"] for one in history["updates"]]
     assert sum(text in (message or "") for message in told) == 1, told
+
+
+async def test_what_was_refused_before_it_was_started_over_is_not_why_it_waits(
+    controller: Controller, admin: Kube
+) -> None:
+    await controller.submit("over", resources=HUGE)
+    job = await volcano_job(admin, "over")
+    await tell(admin, job, "FailedCreate", created(QUOTA))
+    await says(controller, "over", "forbidden", "exceeded quota: q")
+    status = {"state": {"lastTransitionTime": time_in(60.0)}}
+    name = job["metadata"]["name"]
+    await admin.merge(VCJOBS, name, {"status": status}, "jobs", subresource="status")
+    await says(controller, "over", "unschedulable", "no node could take it now")
 
 
 async def test_what_comes_before_a_group_holds_a_job_until_its_group_is_there(

@@ -167,7 +167,8 @@ class PendingReasons:
             return
         # Events are gone after an hour: that there are none any more says nothing.
         explained = record.explained or {}
-        if found is not None and explained.get("message") != found.message:
+        told = explained.get("message"), explained.get("since", job.phase_since)
+        if found is not None and told != (found.message, job.phase_since):
             await self._keep(job, found)
         elif found is None and explained and _has_passed(explained, job, mine, ranks=ranks):
             await self._keep(job, None)
@@ -176,10 +177,10 @@ class PendingReasons:
         self, job: ObservedJob, record: JobRecord, pods: Sequence[ObservedPod], *, ranks: int
     ) -> Explanation | None:
         events = await self._events(job, job.uid) if len(pods) < ranks else []
-        was_refused = explain_refused(events) is not None
+        was_refused = explain_refused(events, since=job.phase_since) is not None
         if was_refused:
             has_group = await self._group(job) is not None
-            if found := explain_refused(events, has_group=has_group):
+            if found := explain_refused(events, has_group=has_group, since=job.phase_since):
                 return found
         prepared = [pod for pod in pods if pod.node and not pod.running and not pod.is_over]
         if first := min(prepared, key=lambda pod: (pod.task, pod.index), default=None):
@@ -244,7 +245,7 @@ class PendingReasons:
 
     async def _keep(self, job: ObservedJob, found: Explanation | None) -> None:
         explained: dict[str, Any] | None = (
-            None if found is None else {"uid": job.uid, **asdict(found)}
+            None if found is None else {"uid": job.uid, "since": job.phase_since, **asdict(found)}
         )
         async with self._records.lead() as transaction:
             now = await lock_job(transaction, job.job_id)

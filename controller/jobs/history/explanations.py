@@ -200,8 +200,11 @@ _HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (
 
 
 def _of_this(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation | None:
-    """Return what is *kept*, if it is of this VolcanoJob."""
+    """Return what is *kept*, if it is of this VolcanoJob, and of the phase that it is in."""
     if kept is None or kept.get("uid") != job.uid:
+        return None
+    # Older versions kept no time.
+    if kept.get("since", job.phase_since) != job.phase_since:
         return None
     return Explanation(kept["reason"], kept["message"], kept.get("details") or {})
 

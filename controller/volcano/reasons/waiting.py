@@ -85,14 +85,17 @@ def group_name(job: str, uid: str) -> str:
 
 
 def explain_refused(
-    events: Iterable[Mapping[str, Any]], *, has_group: bool = False
+    events: Iterable[Mapping[str, Any]], *, has_group: bool = False, since: float = 0.0
 ) -> Explanation | None:
     """Return why pods, or what comes before them, are not made, from the VolcanoJob's *events*.
 
     The PodGroup comes last before the pods: where it is there, what was refused before it was made
-    by a later try.
+    by a later try. What was refused before the VolcanoJob came to its phase, which is *since* then,
+    was made: a job that starts over waits for something else. Events are kept for an hour.
     """
-    message = _last_message(events, *(_PODS_REFUSED if has_group else _REFUSED))
+    # Times are whole seconds.
+    current = (one for one in events if _time_of(one) > since - 1)
+    message = _last_message(current, *(_PODS_REFUSED if has_group else _REFUSED))
     if not message:
         return None
     said = _refusal(message)

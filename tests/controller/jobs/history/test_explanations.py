@@ -156,3 +156,17 @@ def test_a_volcano_job_that_has_a_phase_was_taken_up() -> None:
             "details": dict(NOT_TAKEN_UP.details)}  # fmt: skip
     assert explain_waiting(make_observed(""), (), kept) == NOT_TAKEN_UP
     assert explain_waiting(make_observed("Pending"), (), kept) == QUEUED
+
+
+def test_what_held_a_job_before_it_was_started_over_does_not_any_more() -> None:
+    kept = {"uid": UID, "since": 5.0, "reason": "forbidden", "message": "exceeded quota: q"}
+    assert (
+        explain_waiting(make_observed("Pending", phase_since=5.0), (), kept).reason == "forbidden"
+    )
+    for phase, said in (("Restarting", "restarting"), ("Pending", "queued")):
+        assert explain_waiting(make_observed(phase, phase_since=90.0), (), kept).reason == said
+    # An older version has kept no time.
+    del kept["since"]
+    assert (
+        explain_waiting(make_observed("Pending", phase_since=5.0), (), kept).reason == "forbidden"
+    )

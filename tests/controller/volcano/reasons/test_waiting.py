@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -94,6 +95,14 @@ def test_what_comes_before_a_group_was_made_where_the_group_is_there(reason: str
     pods = event(created(QUOTA), lastTimestamp="2026-11-22T10:00:00Z")
     assert explain_refused([old], has_group=True) is None
     assert explain_refused([old, pods], has_group=True) == explain_refused([pods])
+
+
+def test_what_was_refused_before_a_job_was_started_over_holds_it_no_more() -> None:
+    ten, eleven = (datetime(2026, 11, 22, hour, tzinfo=UTC).timestamp() for hour in (10, 11))
+    refused = event(created(QUOTA), lastTimestamp="2026-11-22T10:00:00Z")
+    assert explain_refused([refused], since=ten + 0.9) == explain_refused([refused])
+    assert explain_refused([refused], since=eleven) is None
+    assert explain_refused([refused], has_group=True, since=eleven) is None
 
 
 def test_the_last_event_counts() -> None:
