@@ -52,7 +52,7 @@ async def test_lists_of_a_template_have_no_key_twice(
         await kube.create_job(namespace, job)
     assert caught.value.status == 422
     path = f"spec.tasks[0].template.spec.containers[0].{field}[1]"
-    assert f"{path}: Duplicate value: {key}" in json.loads(caught.value.body)["message"]
+    assert f"{path}: Duplicate value: {key}" in json.loads(caught.value.body or b"")["message"]
 
 
 async def test_defaults_are_filled_and_unknown_fields_dropped(kube: Kube, namespace: str) -> None:
