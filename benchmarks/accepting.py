@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, cast
 import uvloop
 
 from gateway.relay.listening import Listener
-from gateway.workers.channel import Shares
+from gateway.workers.shares import Shares
 
 Way = Literal["one socket", "SO_REUSEPORT", "shares"]
 

@@ -79,7 +79,9 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
             listener.begin()
 
         delay = settings.drain_delay_seconds
-        await work(gateway, path, close=listener.close, stop=stop, delay=delay, beside=accept)
+        await run_until_stopped(
+            gateway, path, close=listener.close, stop=stop, delay=delay, beside=accept
+        )
 
 
 # What each worker of several does, too
@@ -150,7 +152,7 @@ def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
     return found
 
 
-async def work(
+async def run_until_stopped(
     gateway: Gateway,
     path: DataPath,
     *,

@@ -1,4 +1,4 @@
-"""What supervisor and workers tell each other: messages by a socket, loads in shared memory.
+"""What supervisor and workers tell each other: messages by a socket.
 
 Each message is MessagePack after its length in four bytes. The socket between two processes of
 one gateway is reliable and ordered; both run the same code, so there are no versions.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import mmap
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False)
     pass
 
 
-class Look(_Message, frozen=True, tag="look"):
+class StatusRequest(_Message, frozen=True, tag="status-request"):
     """From the supervisor: asks how the worker stands.
 
     With ``measured`` also for what it has counted, with ``described`` for what it knows of the
@@ -77,8 +76,8 @@ class Measured(msgspec.Struct, frozen=True, array_like=True, gc=False):
     table: tuple[Family, ...]
 
 
-class Standing(_Message, frozen=True, tag="standing"):
-    """From a worker: answers :class:`Look`.
+class WorkerStatus(_Message, frozen=True, tag="status"):
+    """From a worker: answers :class:`StatusRequest`.
 
     ``rank`` orders workers by what they know of the bus: the least is furthest behind.
     ``described`` is JSON: what routes hold is the controller's to say, and of any size.
@@ -97,8 +96,8 @@ class Standing(_Message, frozen=True, tag="standing"):
     described: str | None = None
 
 
-Down: TypeAlias = Look | Drain | SignOut
-Up: TypeAlias = Standing | SignOut
+Down: TypeAlias = StatusRequest | Drain | SignOut
+Up: TypeAlias = WorkerStatus | SignOut
 
 _encoder = msgspec.msgpack.Encoder()
 decode_down: Callable[[bytes], Down] = msgspec.msgpack.Decoder(Down).decode
@@ -179,43 +178,3 @@ class Channel(asyncio.Protocol, Generic[M]):
         """Say that the other process has gone."""
         if not self.closed.done():
             self.closed.set_result(None)
-
-
-_ABSENT: Final = 0xFFFF_FFFF
-_SPARE: Final = 4
-"""So many more than the mean are no reason to hold back."""
-
-
-class Shares:
-    """How many connections each worker has, seen by all; make it before any is forked.
-
-    With SO_REUSEPORT the kernel spreads connections evenly, also onto a worker that does not move:
-    a share of all browsers would hang until it is ended. From one socket only those who can take
-    connections do; but whoever wakes first takes most, and connections stay for hours. So a worker
-    that has more than its share leaves the next one to others for a moment
-    (:class:`gateway.relay.listening.Listener`). Measured by ``benchmarks/accepting.py``.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._counts = memoryview(mmap.mmap(-1, 4 * workers)).cast("I")
-        for number in range(workers):
-            self.leave(number)
-
-    def set(self, number: int, count: int) -> None:
-        """Note that worker *number* has *count* connections and takes more."""
-        self._counts[number] = min(count, _ABSENT - 1)
-
-    def leave(self, number: int) -> None:
-        """Note that worker *number* takes none."""
-        self._counts[number] = _ABSENT
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether any worker takes connections."""
-        return any(count != _ABSENT for count in self._counts)
-
-    def is_over(self, number: int) -> bool:
-        """Say whether worker *number* has more than its share."""
-        counts = [count for count in self._counts if count != _ABSENT]
-        mine = self._counts[number]
-        return len(counts) > 1 and mine > sum(counts) / len(counts) * 1.125 + _SPARE

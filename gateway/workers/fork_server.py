@@ -25,7 +25,7 @@ import msgspec
 
 from shared.runtime.process import EXIT_FAILED
 
-Work: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
+WorkerMain: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
 """What a worker does, given its number, its channel and the listening sockets; then it ends."""
 
 log = logging.getLogger(__name__)
@@ -35,26 +35,26 @@ _MOST_SOCKETS: Final = 64
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class StartWorker(msgspec.Struct, frozen=True, tag=True):
     """Start a worker; its channel and the listening sockets come with this."""
 
     number: int
 
 
-class Kill(msgspec.Struct, frozen=True, tag=True):
+class KillWorker(msgspec.Struct, frozen=True, tag=True):
     """Kill a worker, unless it has ended."""
 
     number: int
 
 
-class Started(msgspec.Struct, frozen=True, tag=True):
+class WorkerStarted(msgspec.Struct, frozen=True, tag=True):
     """A worker runs."""
 
     number: int
     pid: int
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class WorkerExited(msgspec.Struct, frozen=True, tag=True):
     """A worker has ended: with an exit code, or below 0 by that signal; pid 0 if it never began."""
 
     number: int
@@ -62,12 +62,12 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     code: int
 
 
-_read_order = msgspec.msgpack.Decoder(Start | Kill).decode
-_read_news = msgspec.msgpack.Decoder(Started | Ended).decode
+_read_order = msgspec.msgpack.Decoder(StartWorker | KillWorker).decode
+_read_news = msgspec.msgpack.Decoder(WorkerStarted | WorkerExited).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def start_fork_server(work: Work) -> ForkServer:
+def start_fork_server(work: WorkerMain) -> ForkServer:
     """Fork the fork server and return the supervisor's end; call it before there is a loop."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     supervisor = os.getpid()
@@ -100,7 +100,7 @@ class ForkServer:
             OSError: If the fork server is gone, or takes nothing any more.
         """
         descriptors = [channel.fileno(), *(sock.fileno() for sock in listening)]
-        socket.send_fds(self._control, [_encode(Start(number))], descriptors)
+        socket.send_fds(self._control, [_encode(StartWorker(number))], descriptors)
 
     def kill(self, number: int) -> None:
         """Have worker *number* killed.
@@ -108,9 +108,9 @@ class ForkServer:
         Raises:
             OSError: If the fork server is gone.
         """
-        self._control.send(_encode(Kill(number)))
+        self._control.send(_encode(KillWorker(number)))
 
-    def news(self) -> Started | Ended | None:
+    def news(self) -> WorkerStarted | WorkerExited | None:
         """Return what there is to tell; call it when the descriptor is readable.
 
         Raises:
@@ -124,7 +124,7 @@ class ForkServer:
             data = b""
         if not data:
             raise EOFError("the fork server has ended")
-        news: Started | Ended = _read_news(data)
+        news: WorkerStarted | WorkerExited = _read_news(data)
         return news
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class ForkServer:
 class _Server:
     """The fork server's own process."""
 
-    def __init__(self, control: socket.socket, work: Work, supervisor: int) -> None:
+    def __init__(self, control: socket.socket, work: WorkerMain, supervisor: int) -> None:
         self._control = control
         self._work = work
         self._supervisor = supervisor
@@ -173,12 +173,12 @@ class _Server:
         if not data:
             return False
         match _read_order(data):
-            case Start(number=number):
+            case StartWorker(number=number):
                 sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
                 self._fork(number, sockets)
                 for sock in sockets:
                     sock.close()
-            case Kill(number=number):
+            case KillWorker(number=number):
                 for pid, held in self._numbers.items():
                     if held == number:
                         os.kill(pid, signal.SIGKILL)  # not reaped yet, so it is no other's
@@ -191,12 +191,12 @@ class _Server:
         except OSError as error:
             # Of processes or memory there is no more now (fork(2), EAGAIN and ENOMEM): later maybe.
             log.error("a worker cannot be forked", extra={"worker": number, "why": str(error)})
-            self._tell(Ended(number, 0, EXIT_FAILED))
+            self._tell(WorkerExited(number, 0, EXIT_FAILED))
             return
         if not pid:
             _end_process(lambda: self._become(number, sockets, fork_server))
         self._numbers[pid] = number
-        self._tell(Started(number, pid))
+        self._tell(WorkerStarted(number, pid))
 
     def _become(self, number: int, sockets: Sequence[socket.socket], fork_server: int) -> None:
         signal.set_wakeup_fd(-1)
@@ -221,9 +221,9 @@ class _Server:
             if not pid:
                 return
             number = self._numbers.pop(pid)
-            self._tell(Ended(number, pid, os.waitstatus_to_exitcode(status)))
+            self._tell(WorkerExited(number, pid, os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, news: Started | Ended) -> None:
+    def _tell(self, news: WorkerStarted | WorkerExited) -> None:
         try:
             self._control.send(_encode(news))
         except OSError:

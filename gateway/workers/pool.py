@@ -25,15 +25,15 @@ from gateway.workers.channel import (
     Down,
     Drain,
     Family,
-    Look,
     Measured,
-    Shares,
     SignOut,
-    Standing,
+    StatusRequest,
     Up,
+    WorkerStatus,
     decode_up,
 )
-from gateway.workers.fork_server import Ended, ForkServer, Started
+from gateway.workers.fork_server import ForkServer, WorkerExited, WorkerStarted
+from gateway.workers.shares import Shares
 from gateway.workers.sums import Sums
 from shared.runtime.process import EXIT_FAILED
 
@@ -65,21 +65,21 @@ class WorkerSlot:
         self.number = number
         self.pid: int | None = None
         self.restarts = 0
-        self.standing: Standing | None = None
+        self.status: WorkerStatus | None = None
         self.measured: Measured | None = None
         self.channel: Channel[Up] | None = None
         self.started = asyncio.Event()
-        self.ended: asyncio.Future[Ended] | None = None
+        self.ended: asyncio.Future[WorkerExited] | None = None
         self.stalled = False
         self._asked = 0
         self._answered = 0
         self._heard = False
         self._missed = 0
-        self._waiting: dict[int, asyncio.Future[Standing | None]] = {}
+        self._waiting: dict[int, asyncio.Future[WorkerStatus | None]] = {}
 
     def reset(self) -> None:
         """Forget the worker that has ended."""
-        self.pid = self.standing = self.measured = self.channel = self.ended = None
+        self.pid = self.status = self.measured = self.channel = self.ended = None
         self.stalled = False
         self._answered = self._asked
         self._missed = 0
@@ -94,15 +94,15 @@ class WorkerSlot:
         answered = self._answered == self._asked
         self._missed = 0 if heard or answered else self._missed + 1
         if answered:
-            self._ask(Look(0, measured))
+            self._ask(StatusRequest(0, measured))
         return self._missed < STALLED_LOOKS
 
-    async def ask(self, look: Look) -> Standing | None:
-        """Return what the worker answers to *look*; None where that takes too long."""
+    async def ask(self, request: StatusRequest) -> WorkerStatus | None:
+        """Return what the worker answers to *request*; None where that takes too long."""
         if self.channel is None:
             return None
-        number = self._ask(look)
-        waiting: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
+        number = self._ask(request)
+        waiting: asyncio.Future[WorkerStatus | None] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -112,21 +112,21 @@ class WorkerSlot:
         finally:
             del self._waiting[number]
 
-    def _ask(self, look: Look) -> int:
+    def _ask(self, request: StatusRequest) -> int:
         self._asked += 1
-        self.send(msgspec.structs.replace(look, number=self._asked))
+        self.send(msgspec.structs.replace(request, number=self._asked))
         return self._asked
 
-    def take(self, standing: Standing) -> None:
+    def take(self, status: WorkerStatus) -> None:
         """Take what the worker has answered."""
-        self.standing = standing
-        self._answered = standing.number
+        self.status = status
+        self._answered = status.number
         self._heard = True
-        if standing.measured is not None:
-            self.measured = standing.measured
-        waiting = self._waiting.get(standing.number)
+        if status.measured is not None:
+            self.measured = status.measured
+        waiting = self._waiting.get(status.number)
         if waiting is not None:
-            _answer(waiting, standing)
+            _answer(waiting, status)
 
     def send(self, message: Down) -> None:
         """Tell the worker, if one runs."""
@@ -136,12 +136,12 @@ class WorkerSlot:
     @property
     def accepting(self) -> bool:
         """Whether the worker takes connections."""
-        return self.standing is not None and self.standing.accepting
+        return self.status is not None and self.status.accepting
 
     @property
     def reasons(self) -> Sequence[str]:
         """Why nothing should be sent to this worker."""
-        return self.standing.reasons if self.standing is not None else ("it is being started",)
+        return self.status.reasons if self.status is not None else ("it is being started",)
 
 
 class WorkerPool:
@@ -184,10 +184,10 @@ class WorkerPool:
     @property
     def table(self) -> tuple[Family, ...]:
         """How table and bus stand for the worker furthest behind, when it was last measured."""
-        standings = [slot.standing for slot in self.slots if slot.measured and slot.standing]
-        behind = furthest_behind(standings)
+        statuses = [slot.status for slot in self.slots if slot.measured and slot.status]
+        behind = furthest_behind(statuses)
         for slot in self.slots:
-            if behind is not None and slot.standing is behind and slot.measured is not None:
+            if behind is not None and slot.status is behind and slot.measured is not None:
                 return slot.measured.table
         return ()
 
@@ -287,7 +287,7 @@ class WorkerPool:
         if self._draining.is_set():
             slot.send(Drain())
 
-    async def _exit_of(self, slot: WorkerSlot, ended: asyncio.Future[Ended]) -> Ended:
+    async def _exit_of(self, slot: WorkerSlot, ended: asyncio.Future[WorkerExited]) -> WorkerExited:
         try:
             async with asyncio.timeout(_EXIT_SECONDS):
                 return await asyncio.shield(ended)
@@ -320,7 +320,7 @@ class WorkerPool:
         if news is None:
             return
         slot = self.slots[news.number]
-        if isinstance(news, Started):
+        if isinstance(news, WorkerStarted):
             slot.pid = news.pid
             slot.started.set()
             log.info("a worker was started", extra={"worker": news.number, "worker_pid": news.pid})
@@ -343,33 +343,33 @@ class WorkerPool:
 
     async def measure(self) -> None:
         """Fetch what all workers have counted; one that is too late counts as before."""
-        await self._ask_all(Look(0, measured=True))
+        await self._ask_all(StatusRequest(0, measured=True))
 
     async def describe(self, host: str | None) -> dict[str, Any]:
         """Return what the worker furthest behind knows of the table, and of *host* in it.
 
         A worker that is too late is not asked. An app fails for those workers that dialled it.
         """
-        standings = await self._ask_all(Look(0, described=True, host=host))
-        behind = furthest_behind(standings)
+        statuses = await self._ask_all(StatusRequest(0, described=True, host=host))
+        behind = furthest_behind(statuses)
         told: dict[str, Any] = {}
         if behind is not None and behind.described is not None:
             told = json.loads(behind.described)
         if _why(told) == SERVED:
-            others = (json.loads(one.described) for one in standings if one.described is not None)
+            others = (json.loads(one.described) for one in statuses if one.described is not None)
             failing = next((one for one in others if _why(one) == FAILING), told)
             told["host"] = failing["host"]
         return told
 
-    async def _ask_all(self, look: Look) -> list[Standing]:
-        answers = await asyncio.gather(*(slot.ask(look) for slot in self.slots))
+    async def _ask_all(self, request: StatusRequest) -> list[WorkerStatus]:
+        answers = await asyncio.gather(*(slot.ask(request) for slot in self.slots))
         return [answer for answer in answers if answer is not None]
 
 
-def furthest_behind(standings: Iterable[Standing]) -> Standing | None:
+def furthest_behind(statuses: Iterable[WorkerStatus]) -> WorkerStatus | None:
     """Return what the worker tells that knows least of the bus: of those that accept, if any do."""
-    told = list(standings)
-    accepting = [standing for standing in told if standing.accepting]
+    told = list(statuses)
+    accepting = [status for status in told if status.accepting]
     return min(accepting or told, key=attrgetter("rank"), default=None)
 
 
@@ -378,9 +378,9 @@ def _why(described: Mapping[str, Any]) -> object:
     return host.get("why") if isinstance(host, dict) else None
 
 
-def _answer(waiting: asyncio.Future[Standing | None], standing: Standing | None) -> None:
+def _answer(waiting: asyncio.Future[WorkerStatus | None], status: WorkerStatus | None) -> None:
     if not waiting.done():
-        waiting.set_result(standing)
+        waiting.set_result(status)
 
 
 async def _result(future: asyncio.Future[None]) -> None:

@@ -19,21 +19,21 @@ from gateway.bus.measures import FollowedMeters, TableMeters, rank_of
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
-from gateway.serving import collectors, first_table, relaying, work
+from gateway.serving import collectors, first_table, relaying, run_until_stopped
 from gateway.settings import Settings
 from gateway.workers.channel import (
     Channel,
     Down,
     Drain,
-    Look,
     Measured,
-    Shares,
     SignOut,
-    Standing,
+    StatusRequest,
     Up,
+    WorkerStatus,
     decode_down,
 )
-from gateway.workers.fork_server import Work
+from gateway.workers.fork_server import WorkerMain
+from gateway.workers.shares import Shares
 from gateway.workers.sums import families_of
 from shared.log import handlers
 from shared.runtime.process import EXIT_FAILED
@@ -41,14 +41,14 @@ from shared.runtime.process import EXIT_FAILED
 log = logging.getLogger(__name__)
 
 
-def make_work(settings: Settings, assets: Assets, shares: Shares) -> Work:
+def make_worker_main(settings: Settings, assets: Assets, shares: Shares) -> WorkerMain:
     """Return what a worker does, for the fork server."""
 
     def run(number: int, control: socket.socket, listening: Sequence[socket.socket]) -> None:
         settings.log.apply(processes=settings.workers)
         for handler in handlers():
             handler.addFilter(_named(number))
-        uvloop.run(_work(settings, assets, shares, number, control, listening))
+        uvloop.run(_run_worker(settings, assets, shares, number, control, listening))
 
     return run
 
@@ -61,7 +61,7 @@ def _named(number: int) -> Callable[[logging.LogRecord], bool]:
     return name
 
 
-async def _work(
+async def _run_worker(
     settings: Settings,
     assets: Assets,
     shares: Shares,
@@ -86,7 +86,9 @@ async def _work(
         stack.callback(worker.close)
         channel.closed.add_done_callback(_end_at_once)
         await channel.open(control)
-        await work(gateway, path, close=worker.close, stop=worker.stop, beside=worker.accept)
+        await run_until_stopped(
+            gateway, path, close=worker.close, stop=worker.stop, beside=worker.accept
+        )
         channel.closed.remove_done_callback(_end_at_once)
         channel.close()
 
@@ -146,8 +148,8 @@ class Worker:
     def take(self, message: Down) -> None:
         """Do what *message* says."""
         match message:
-            case Look():
-                self.answer(self.standing(message))
+            case StatusRequest():
+                self.answer(self.status(message))
             case SignOut(sid=sid, jti=jti):
                 self.gateway.follower.end_grant(sid, jti)
             case Drain():
@@ -155,12 +157,12 @@ class Worker:
             case _:
                 assert_never(message)
 
-    def standing(self, look: Look) -> Standing:
-        """Return how this worker stands, and what else *look* asks for."""
+    def status(self, request: StatusRequest) -> WorkerStatus:
+        """Return how this worker stands, and what else *request* asks for."""
         follower = self.gateway.follower
         table = follower.table
-        return Standing(
-            number=look.number,
+        return WorkerStatus(
+            number=request.number,
             epoch=None if table is None else table.epoch,
             seq=0 if table is None else table.seq,
             hash=0 if table is None else table.hash,
@@ -169,8 +171,10 @@ class Worker:
             open=self.path.open,
             accepting=self._listener is not None,
             reasons=tuple(self.gateway.reasons()),
-            measured=self._measured() if look.measured else None,
-            described=json.dumps(self.gateway.describe(look.host)) if look.described else None,
+            measured=self._measured() if request.measured else None,
+            described=json.dumps(self.gateway.describe(request.host))
+            if request.described
+            else None,
         )
 
     def _measured(self) -> Measured:

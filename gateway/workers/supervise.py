@@ -20,10 +20,10 @@ from prometheus_client.registry import Collector
 from gateway.pages.assets import Assets
 from gateway.serving import announce
 from gateway.settings import Settings
-from gateway.workers.channel import Shares
 from gateway.workers.fork_server import ForkServer, start_fork_server
 from gateway.workers.pool import Why, WorkerPool, WorkerSlot
-from gateway.workers.run import make_work
+from gateway.workers.run import make_worker_main
+from gateway.workers.shares import Shares
 from gateway.workers.sums import Sums, families_of, metrics_of
 from shared.metrics import make_ops_app
 from shared.runtime.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
@@ -95,7 +95,7 @@ class PoolMeters(Collector):
         for why in get_args(Why):
             ends.add_metric([why], self._pool.ends[why])
         yield ends
-        lags = [slot.standing.lag_seconds for slot in slots if slot.standing is not None]
+        lags = [slot.status.lag_seconds for slot in slots if slot.status is not None]
         yield GaugeMetricFamily(
             "fumarole_gateway_worker_lag_seconds",
             "Of the last event, at the worker that was last to apply it.",
@@ -116,17 +116,17 @@ def make_debug_workers(pool: WorkerPool) -> web.RouteDef:
 
 def _describe(slot: WorkerSlot) -> dict[str, Any]:
     told: dict[str, Any] = {"worker": slot.number, "pid": slot.pid, "restarts": slot.restarts}
-    standing = slot.standing
-    if standing is None:
+    status = slot.status
+    if status is None:
         return told | {"accepting": False}
     return told | {
-        "accepting": standing.accepting,
-        "open": standing.open,
-        "epoch": standing.epoch,
-        "seq": standing.seq,
-        "hash": f"{standing.hash:016x}",
-        "lag_seconds": round(standing.lag_seconds, 6),
-        "reasons": list(standing.reasons),
+        "accepting": status.accepting,
+        "open": status.open,
+        "epoch": status.epoch,
+        "seq": status.seq,
+        "hash": f"{status.hash:016x}",
+        "lag_seconds": round(status.lag_seconds, 6),
+        "reasons": list(status.reasons),
     }
 
 
@@ -142,7 +142,7 @@ def supervise(settings: Settings, assets: Assets) -> None:
     """
     raise_descriptor_limit()  # which the workers inherit
     shares = Shares(settings.workers)
-    fork_server = start_fork_server(make_work(settings, assets, shares))
+    fork_server = start_fork_server(make_worker_main(settings, assets, shares))
     try:
         uvloop.run(_supervise(settings, fork_server, shares))
     except* EOFError:

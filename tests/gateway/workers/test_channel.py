@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -16,27 +12,25 @@ from gateway.workers.channel import (
     Drain,
     Family,
     Frames,
-    Look,
     Measured,
     Sample,
-    Shares,
     SignOut,
-    Standing,
+    StatusRequest,
     Up,
+    WorkerStatus,
     decode_down,
     decode_up,
     encode,
 )
-from tests.gateway.process import ROOT
 
 FAMILY = Family("n", "t", "counter", (Sample("n_total", {"a": "b"}, 1.0),))
 DOWN: list[Down] = [
-    Look(1),
-    Look(2, True, True, "a.example"),
+    StatusRequest(1),
+    StatusRequest(2, True, True, "a.example"),
     SignOut("s", "j"),
     Drain(),
 ]
-STANDING = Standing(
+STATUS = WorkerStatus(
     number=1,
     epoch="e",
     seq=7,
@@ -48,8 +42,8 @@ STANDING = Standing(
     reasons=("a reason",),
 )
 UP: list[Up] = [
-    STANDING,
-    msgspec.structs.replace(STANDING, measured=Measured((FAMILY,), ()), described="{}"),
+    STATUS,
+    msgspec.structs.replace(STATUS, measured=Measured((FAMILY,), ()), described="{}"),
     SignOut("s", "j"),
 ]
 
@@ -85,44 +79,3 @@ def test_a_message_of_the_other_direction_or_a_part_of_one_is_refused() -> None:
         for decode, given_body in ((decode_down, body), (decode_up, body[:-1])):
             with pytest.raises(msgspec.DecodeError):
                 decode(given_body)
-
-
-def test_who_is_alone_takes_all() -> None:
-    shares = Shares(3)
-    shares.set(0, 1_000_000)
-    assert not shares.is_over(0)
-
-
-def test_few_more_than_the_mean_are_no_reason_to_hold_back() -> None:
-    shares = Shares(2)
-    shares.set(0, 8)
-    shares.set(1, 0)
-    assert not shares.is_over(0)
-    shares.set(0, 30)
-    assert shares.is_over(0)
-    assert not shares.is_over(1)
-
-
-def test_who_has_left_does_not_count() -> None:
-    shares = Shares(2)
-    shares.set(0, 500)
-    shares.set(1, 0)
-    assert shares.is_over(0)
-    shares.leave(1)
-    assert not shares.is_over(0)
-
-
-def test_all_processes_see_the_same() -> None:
-    # Not forked here, where a test's threads may run.
-    script = """
-        import os
-        from gateway.workers.channel import Shares
-        shares = Shares(2)
-        shares.set(0, 100)
-        if not os.fork():
-            shares.set(1, 7)
-            os._exit(0)
-        os.wait()
-        assert shares.is_over(0)
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, check=True)

@@ -11,7 +11,7 @@ from tests.gateway.process import ROOT
 
 PROLOGUE = """
 import os, select, signal, socket, sys, time
-from gateway.workers.fork_server import Ended, Started, start_fork_server
+from gateway.workers.fork_server import WorkerExited, WorkerStarted, start_fork_server
 
 def next_news(fork_server):
     assert select.select([fork_server], [], [], 10)[0]
@@ -51,7 +51,8 @@ def test_a_worker_gets_its_sockets_and_its_end_is_told() -> None:
             number, port, parent = feed.recv(100).split()
             assert (int(number), int(port)) == (3, server.getsockname()[1])
             assert int(parent) == fork_server.pid
-        assert isinstance(started, Started) and isinstance(ended, Ended), (started, ended)
+        assert isinstance(started, WorkerStarted), started
+        assert isinstance(ended, WorkerExited), ended
         assert (ended.number, ended.pid, ended.code) == (3, started.pid, 7)
         assert feed.recv(1) == b""  # nobody else holds the worker's end
         fork_server.close()
@@ -87,11 +88,11 @@ def test_a_worker_that_cannot_be_forked_has_ended_and_the_next_one_can() -> None
         fork_server = start_fork_server(lambda number, feed, listening: None)
         feed = start(fork_server, 0)
         ended = next_news(fork_server)
-        assert isinstance(ended, Ended) and (ended.number, ended.pid, ended.code) == (0, 0, 1)
+        assert ended == WorkerExited(0, 0, 1)
         assert feed.recv(1) == b""
         start(fork_server, 0)
         started, ended = next_news(fork_server), next_news(fork_server)
-        assert isinstance(started, Started) and (ended.pid, ended.code) == (started.pid, 0)
+        assert isinstance(started, WorkerStarted) and (ended.pid, ended.code) == (started.pid, 0)
         fork_server.close()
     """)
 
@@ -168,7 +169,7 @@ def test_a_supervisor_that_goes_without_hearing_all_news_is_no_failure() -> None
     run("""
         fork_server = start_fork_server(lambda number, feed, listening: None)
         start(fork_server, 0)
-        time.sleep(0.5)  # Started and Ended wait to be read
+        time.sleep(0.5)  # Both messages wait to be read
         fork_server._control.close()
         assert os.waitstatus_to_exitcode(os.waitpid(fork_server.pid, 0)[1]) == 0
     """)

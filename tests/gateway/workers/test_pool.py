@@ -16,16 +16,16 @@ from gateway.workers.channel import (
     Channel,
     Down,
     Family,
-    Look,
     Measured,
     Sample,
-    Shares,
     SignOut,
-    Standing,
+    StatusRequest,
+    WorkerStatus,
     decode_down,
 )
-from gateway.workers.fork_server import Ended, ForkServer, Started
+from gateway.workers.fork_server import ForkServer, WorkerExited, WorkerStarted
 from gateway.workers.pool import WorkerPool
+from gateway.workers.shares import Shares
 from tests.gateway.bus.following import until
 
 
@@ -36,7 +36,7 @@ class FakeForkServer:
         self.sockets: dict[int, socket.socket] = {}
         self.killed: list[int] = []
         self._refuses = refuses
-        self._told: list[Started | Ended] = []
+        self._told: list[WorkerStarted | WorkerExited] = []
         self._readable, self._writable = os.pipe()
 
     def fileno(self) -> int:
@@ -45,10 +45,10 @@ class FakeForkServer:
     def start(self, number: int, control: socket.socket, _listen: Sequence[socket.socket]) -> None:
         if self._refuses:
             self._refuses -= 1
-            self._tell(Ended(number, 0, 1))
+            self._tell(WorkerExited(number, 0, 1))
         else:
             self.sockets[number] = control.dup()
-            self._tell(Started(number, 4711 + number))
+            self._tell(WorkerStarted(number, 4711 + number))
 
     def kill(self, number: int) -> None:
         self.killed.append(number)
@@ -56,13 +56,13 @@ class FakeForkServer:
 
     def end(self, number: int) -> None:
         """Have the worker end."""
-        self._tell(Ended(number, 4711 + number, -9))
+        self._tell(WorkerExited(number, 4711 + number, -9))
 
-    def news(self) -> Started | Ended | None:
+    def news(self) -> WorkerStarted | WorkerExited | None:
         os.read(self._readable, 1)
         return self._told.pop(0)
 
-    def _tell(self, news: Started | Ended) -> None:
+    def _tell(self, news: WorkerStarted | WorkerExited) -> None:
         self._told.append(news)
         os.write(self._writable, b"x")
 
@@ -80,23 +80,23 @@ class FakeWorker:
         self.seq = seq
         self.mute = False
         self.late = False
-        self._owed: list[Look] = []
+        self._owed: list[StatusRequest] = []
         self.seen: list[Down] = []
         self.channel: Channel[Down] = Channel(decode_down, self._take)
 
     def _take(self, message: Down) -> None:
         self.seen.append(message)
-        if not isinstance(message, Look) or self.mute:
+        if not isinstance(message, StatusRequest) or self.mute:
             return
         self._owed.append(message)
         while len(self._owed) > self.late:
-            self.channel.send(self.standing(self._owed.pop(0)))
+            self.channel.send(self.status(self._owed.pop(0)))
 
-    def standing(self, look: Look) -> Standing:
+    def status(self, request: StatusRequest) -> WorkerStatus:
         sample = Sample("seq", {}, float(self.seq))
         family = (Family("seq", "", "gauge", (sample,)),)
-        return Standing(
-            number=look.number,
+        return WorkerStatus(
+            number=request.number,
             epoch="e",
             seq=self.seq,
             hash=1,
@@ -105,8 +105,10 @@ class FakeWorker:
             open=0,
             accepting=True,
             reasons=(),
-            measured=Measured((), family) if look.measured else None,
-            described=json.dumps({"seq": self.seq, "host": look.host}) if look.described else None,
+            measured=Measured((), family) if request.measured else None,
+            described=json.dumps({"seq": self.seq, "host": request.host})
+            if request.described
+            else None,
         )
 
     @property

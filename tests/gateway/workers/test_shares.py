@@ -1,0 +1,51 @@
+"""How connections are shared among workers that accept from one socket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+from gateway.workers.shares import Shares
+from tests.gateway.process import ROOT
+
+
+def test_who_is_alone_takes_all() -> None:
+    shares = Shares(3)
+    shares.set(0, 1_000_000)
+    assert not shares.is_over(0)
+
+
+def test_few_more_than_the_mean_are_no_reason_to_hold_back() -> None:
+    shares = Shares(2)
+    shares.set(0, 8)
+    shares.set(1, 0)
+    assert not shares.is_over(0)
+    shares.set(0, 30)
+    assert shares.is_over(0)
+    assert not shares.is_over(1)
+
+
+def test_who_has_left_does_not_count() -> None:
+    shares = Shares(2)
+    shares.set(0, 500)
+    shares.set(1, 0)
+    assert shares.is_over(0)
+    shares.leave(1)
+    assert not shares.is_over(0)
+
+
+def test_all_processes_see_the_same() -> None:
+    # Not forked here, where a test's threads may run.
+    script = """
+        import os
+        from gateway.workers.shares import Shares
+        shares = Shares(2)
+        shares.set(0, 100)
+        if not os.fork():
+            shares.set(1, 7)
+            os._exit(0)
+        os.wait()
+        assert shares.is_over(0)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, check=True)
