@@ -191,9 +191,7 @@ class JobObjects:
             for what in _COMMANDS:
                 uid = await self._has_command(job_id, namespace, what)
                 if uid is not None:
-                    with suppress(Conflict):  # the name is another object's by now
-                        name = companion_name(job_id, what)
-                        await self._kube.delete(COMMANDS, name, namespace, uid=uid)
+                    await self._delete(COMMANDS, companion_name(job_id, what), namespace, uid)
                     return
 
     async def _has_command(self, job_id: str, namespace: str, what: str) -> str | None:
@@ -226,8 +224,7 @@ class JobObjects:
                 if labels.get(INSTANCE_LABEL, self._instance) != self._instance:
                     log.warning("a VolcanoJob was given to another instance", extra={"uid": uid})
                     return
-            with suppress(Conflict):  # the name is another object's by now
-                await self._kube.delete(VCJOBS, name, namespace, uid=uid)
+            await self._delete(VCJOBS, name, namespace, uid)
 
     async def find_kept(self, job: ObservedJob) -> Mapping[str, Any]:
         """Return what was kept beside exactly this VolcanoJob for a store that knows nothing.
@@ -273,7 +270,7 @@ class JobObjects:
         async def remove() -> None:
             while waiting:
                 pod = waiting.popleft()
-                with suppress(Conflict):  # the name is another pod's by now
+                with suppress(Conflict):  # another pod's name by now; else it is decided again
                     await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
 
         async with self._while_there(namespace):
@@ -359,8 +356,26 @@ class JobObjects:
             uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
             if uid is None:
                 return
-            with suppress(Conflict):  # the name is another object's by now
-                await self._kube.delete(kind, companion.name, companion.namespace, uid=uid)
+            await self._delete(kind, companion.name, companion.namespace, uid)
+
+    async def _delete(self, kind: Kind, name: str, namespace: str, uid: str) -> None:
+        """Delete exactly this object; that its name is another object's by now is fine.
+
+        Raises:
+            Conflict: If it is there still. A webhook, or a server that was outrun, refuses with 409
+                too, and what is taken for gone is never deleted again.
+        """
+        try:
+            await self._kube.delete(kind, name, namespace, uid=uid)
+        except Conflict:
+            try:
+                found = await self._kube.get(kind, name, namespace)
+            except NotServed:
+                raise
+            except (NotFound, Forbidden):
+                return  # of some kinds we may delete what we may not read
+            if found["metadata"].get("uid") == uid:
+                raise
 
     @asynccontextmanager
     async def _while_there(self, namespace: str) -> AsyncIterator[None]:

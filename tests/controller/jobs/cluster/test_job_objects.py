@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.kube.errors import NotServed
-from tests.controller.kube.api_server import Answer, Script, says, serving
+from controller.kube.errors import Conflict, NotServed
+from tests.controller.kube.api_server import Answer, Script, says, serving, thing
 
 # As a kube-apiserver 1.3x says it of a kind, and of a group.
 NO_KIND = says({"kind": "Status", "reason": "NotFound", "details": {}, "code": 404,
@@ -45,3 +45,41 @@ async def test_an_object_that_is_not_there_is_gone(tmp_path: Path) -> None:
         objects = JobObjects(kube, instance="test")
         assert await objects.find_volcano_job("jobs", "j-a", "a") is None
         await objects.remove_volcano_job("jobs", "j-a", "uid")
+
+
+REFUSED = says({"kind": "Status", "reason": "Conflict", "code": 409,
+                "message": "the object has been modified; please apply your changes to the latest "
+                           "version and try again"}, 409)  # fmt: skip
+
+
+def there(uid: str) -> Answer:
+    found = thing("j-a", "7")
+    found["metadata"]["uid"] = uid
+    return says(found)
+
+
+async def test_a_volcano_job_whose_deletion_was_refused_is_not_taken_for_gone(
+    tmp_path: Path,
+) -> None:
+    # Else it runs on: what was removed is not removed again.
+    async with serving(Script(REFUSED, there("uid")), tmp_path) as kube:
+        with pytest.raises(Conflict):
+            await JobObjects(kube, instance="test").remove_volcano_job("jobs", "j-a", "uid")
+
+
+@pytest.mark.parametrize("answer", [there("another"), GONE])
+async def test_a_volcano_job_whose_name_is_another_ones_is_gone(
+    answer: Answer, tmp_path: Path
+) -> None:
+    script = Script(REFUSED, answer)
+    async with serving(script, tmp_path) as kube:
+        await JobObjects(kube, instance="test").remove_volcano_job("jobs", "j-a", "uid")
+    assert [method for method, *_ in script.requests] == ["DELETE", "GET"]
+
+
+async def test_a_kind_that_is_served_no_more_says_nothing_of_a_refused_deletion(
+    tmp_path: Path,
+) -> None:
+    async with serving(Script(REFUSED, NO_KIND), tmp_path) as kube:
+        with pytest.raises(NotServed):
+            await JobObjects(kube, instance="test").remove_volcano_job("jobs", "j-a", "uid")
