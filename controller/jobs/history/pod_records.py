@@ -131,7 +131,7 @@ def make_pod_records(
         if not _is_written_down(before, pod, gone=gone):
             place = (job.id, attempt, -1 if rank is None else rank)
             # Those that have left came first: the last pod of a rank says how that ended.
-            seen_at = now + number * _A_MOMENT_SECONDS
+            seen_at = now + number * _A_MOMENT_SECONDS if before is None else before.seen_at
             run = _run(place, pod, gone=gone, now=now, seen_at=seen_at, before=before)
             made.append(run)
     return made + [

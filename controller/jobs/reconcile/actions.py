@@ -29,7 +29,6 @@ from controller.store.jobs.progress.attempts import (
     Timer,
     attempts_of,
     move_attempt,
-    pod_records_of,
     replace_timers,
     start_attempt,
     upsert_pod_records,
@@ -170,10 +169,9 @@ class Actions:
             if seen.job is not None and seen.job.retries:
                 counts = {"retries": seen.job.retries, "restarts": seen.job.restarts}
                 await move_attempt(transaction, record.id, record.attempt, **counts)
-            written = await pod_records_of(transaction, record.id, record.attempt)
         if seen.departed:
             return None  # another look forgets those
-        return replace(seen, runs={run.pod_uid: run for run in written})
+        return replace(seen, runs={**seen.runs, **{run.pod_uid: run for run in runs}})
 
     async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
         """Have exactly these timers run; those that run already keep their due times."""

@@ -49,9 +49,10 @@ def test_a_pod_is_written_down_once_and_again_when_it_has_changed() -> None:
     assert (run.rank, run.node, run.started_at, run.ended_at) == (2, "n1", 10.0, None)
     over = ended(3, uid=pod.uid)
     assert not are_recorded(runs, [over], [])
-    runs = write(runs, over)
+    runs = write(runs, over, now=2 * NOW)
     assert are_recorded(runs, [over], [])
     assert (runs[pod.uid].exit_code, runs[pod.uid].ended_at) == (3, 40.0)
+    assert runs[pod.uid].seen_at == run.seen_at, "not when it was first seen"
 
 
 def test_a_pod_that_left_ended_when_it_said_or_else_when_it_left() -> None:
