@@ -277,7 +277,10 @@ OpenPage: TypeAlias = Callable[
 
 
 class Part(NamedTuple):
-    """Some objects of a list; the last part says at which version the list is the whole truth."""
+    """Some objects of a list, and at which version the list is the whole truth.
+
+    The last part says the version; those before it do where it is known by then.
+    """
 
     objects: Objects
     is_last: bool = False
@@ -318,7 +321,7 @@ async def read_list(
                 objects = iter(piece.found)
                 while some := [transform.decode(one) for one in islice(objects, AT_ONCE)]:
                     if held:
-                        yield Part(held)
+                        yield Part(held, version=version or piece.version)
                         await turn.rest()
                     held = some
                     meter.objects += len(some)

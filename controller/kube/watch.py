@@ -1,9 +1,13 @@
 """A stream of a kind's objects that never ends.
 
 It begins with all of them, in parts, and then says what changed. It begins again, with all of
-them, only when the server has forgotten what was last seen (410 Gone) or nothing follows it any
-more; a stream that the server ended, or a connection that was cut, goes on where it was.
-(Kubernetes API concepts, "Efficient detection of changes".)
+them, only when the server has forgotten what was last seen (410 Gone), says what is older than
+that, or nothing follows it any more; a stream that the server ended, or a connection that was cut,
+goes on where it was. (Kubernetes API concepts, "Efficient detection of changes".)
+
+Of several API servers behind one address one may lag behind. A list that is older than what was
+last seen is asked for again, for about half a minute; then it is the truth, of an etcd that was
+restored. (Kubernetes API concepts, "Resource versions": versions of one kind can be compared.)
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 MOST_FRUITLESS: Final = 3
 """Streams in a row that fail by themselves without one event: then everything is listed anew. The
 server may have an event that it cannot send, or a store that was restored and is behind."""
+MOST_OLDER: Final = 8
+"""Lists in a row that are older than what was last seen."""
 MAX_LINE: Final = 16 << 20
 
 log = logging.getLogger(__name__)
@@ -160,7 +166,7 @@ async def watch(
                 async for event in events:
                     yield event
         except Expired as error:
-            log.info("watch of %s begins again: what was last seen is forgotten", kind.plural)
+            log.info("watch of %s begins again: %s", kind.plural, error)
             # A server that forgets at once must not be made to list for ever.
             await connection.rest(stream.begin_again(error))
         except KubeError as error:
@@ -193,6 +199,9 @@ class _Stream:
         self._list_parts = partial(kube.parts, kind, labels=labels, transform=transform)
         self._clock = asyncio.get_running_loop().time
         self._backoff = Backoff()
+        self._older_backoff = Backoff()  # what is newer in between does not reset it
+        self._floor, self._older = "", 0
+        """What a list must not be older than, and how many in a row were."""
         self._version: str | None = None
         self._expired_lists = 0
         self._fruitless = 0
@@ -212,6 +221,8 @@ class _Stream:
                     yield some
         async with aclosing(self._changes(self._version or "")) as changes:
             async for change, seen in changes:
+                if _is_older(seen, self._version or ""):
+                    raise _WentBack("it says what is older than what it said before")
                 # The first says only that it is open: nothing may happen for long.
                 self._opened = min(self._opened, self._clock())
                 self._told(None)
@@ -226,8 +237,10 @@ class _Stream:
     def begin_again(self, error: Expired) -> float:
         """Have all objects listed, since *error* came; return how many seconds to wait."""
         self._expired_lists += self._version is None
+        self._floor = self._version or self._floor
         self._version = None
-        return self._backoff.after(error, lived=self._clock() - self._opened)
+        backoff = self._older_backoff if isinstance(error, _WentBack) else self._backoff
+        return backoff.after(error, lived=self._clock() - self._opened)
 
     def pause_after(self, error: KubeError) -> float:
         """Return how many seconds to wait after *error*; too many in vain, and it begins again."""
@@ -235,7 +248,7 @@ class _Stream:
             self._fruitless += 1
         if self._fruitless >= MOST_FRUITLESS:
             log.info("watch of %s begins again: nothing follows what was last seen", self._path)
-            self._version, self._fruitless = None, 0
+            self._version, self._floor, self._fruitless = None, "", 0
         return self._backoff.after(error, lived=self._clock() - self._opened)
 
     def pause_after_end(self) -> float:
@@ -252,11 +265,19 @@ class _Stream:
             async for part in parts:
                 if part.is_last and not part.version:
                     raise Unavailable("the API server sent a list without a version")
+                self._refuse_older(part.version)
                 if part.is_last:
                     self._version, self._expired_lists = part.version, 0
+                    self._floor, self._older = "", 0
                     self._told(None)
                 yield Listed(tuple(part.objects), first=first, last=part.is_last)
                 first = False
+
+    def _refuse_older(self, version: str) -> None:
+        """Raise Unavailable if a list of this *version* is older than what was last seen."""
+        if self._older < MOST_OLDER and _is_older(version, self._floor):
+            self._older += 1
+            raise Unavailable("the API server sent a list that is older than what its watch said")
 
     async def _changes(self, version: str) -> AsyncGenerator[tuple[WatchEvent | None, str], None]:
         query = {
@@ -289,6 +310,16 @@ def _read(text: bytes, transform: FieldTransform) -> tuple[WatchEvent | None, st
             return Deleted(thing), version
         case _:
             return None, version  # BOOKMARK, and what may come later
+
+
+class _WentBack(Expired):
+    """The watch sent what is older than what was seen."""
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Say whether *version* is known to be older; those that are no numbers are not compared."""
+    numbers = version.isdecimal() and other.isdecimal()
+    return numbers and int(version) < int(other)
 
 
 def _was_cut(error: KubeError) -> bool:

@@ -188,6 +188,60 @@ async def test_a_version_that_nothing_follows_any_more_lists_again(
     assert script.requests[-1][2]["resourceVersion"] == "10"
 
 
+async def test_a_watch_that_says_what_is_older_lists_again(tmp_path: Path) -> None:
+    # By an old word of it what is gone would be there again, and nothing would say that it went.
+    script = Script(
+        listing(thing("a", "4"), version="5"),
+        streams(("DELETED", thing("a", "9")), ("ADDED", thing("a", "4")), then="hang"),
+        listing(version="9"),
+        streams(("ADDED", thing("b", "10")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 4)) == ["=a", "-a", "=", "+b"]
+
+
+async def test_a_list_of_a_server_that_lags_behind_is_not_the_truth(tmp_path: Path) -> None:
+    stale = listing(version="7")
+    script = Script(
+        listing(version="5"),
+        streams(("ADDED", thing("a", "9")), gone()),
+        *[stale] * 3,
+        listing(thing("a", "9"), version="9"),
+        streams(("ADDED", thing("b", "10")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 4)) == ["=", "+a", "=a", "+b"]
+
+
+async def test_nothing_of_a_long_list_that_is_stale_is_taken(tmp_path: Path) -> None:
+    many = [thing(f"old{number}", "3") for number in range(120)]
+    script = Script(
+        listing(version="5"),
+        streams(("BOOKMARK", thing("", "9")), gone()),
+        listing(*many, version="7", **{"continue": "token"}),
+        listing(thing("a", "9"), version="9"),
+    )
+    assert names(await events(script, tmp_path, 2)) == ["=", "=a"]
+
+
+async def test_a_list_that_stays_older_is_of_a_store_that_was_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
+    script = Script(
+        listing(thing("a", "8"), version="9"),
+        streams(gone()),
+        *[listing(thing("b", "3"), version="4")] * (module.MOST_OLDER + 1),
+        streams(("ADDED", thing("c", "5")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 3)) == ["=a", "=b", "+c"]
+
+
+async def test_versions_that_are_no_numbers_are_not_compared(tmp_path: Path) -> None:
+    script = Script(
+        listing(version="b-9"), streams(("ADDED", thing("a", "a-1")), ("ADDED", thing("b", "3")))
+    )
+    assert names(await events(script, tmp_path, 3)) == ["=", "+a", "+b"]
+
+
 async def test_an_event_that_the_server_cannot_send_lists_again(tmp_path: Path) -> None:
     # client-go lists after any ERROR; here a server in trouble for a moment makes nobody do so.
     status = {"kind": "Status", "code": 500, "message": "unable to decode an object in the watch"}
