@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -355,6 +356,11 @@ class HeldShells:
 
     def _failed(self, place: HeldShell, error: ExecFailed) -> ExecFailed:
         place.failure = (self._clock() + AGAIN_SECONDS, error)
+        terminal = place.terminal
+        named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
+        pod = f"{terminal.namespace}/{terminal.pod}"
+        level = logging.WARNING if error.status in (401, 403) else logging.INFO
+        log.log(level, "a shell could not be opened: %s", error, extra=named | {"pod": pod})
         return error
 
     async def _keep(self, shell: Shell, held: HeldTerminal) -> None:
@@ -375,19 +381,7 @@ class HeldShells:
             self._tasks.create_task(self._try_to_open(held, name))
 
     async def _try_to_open(self, held: HeldTerminal, name: str) -> None:
+        # A failure is logged; whoever attaches tries again, and is told.
         async with self._ahead:
-            try:
+            with suppress(ExecFailed, NoSuchShell):
                 await self.open(held, name)
-            except (ExecFailed, NoSuchShell) as error:
-                # Whoever attaches tries again, and is told.
-                terminal = held.terminal
-                log.info(
-                    "a shell could not be opened: %s",
-                    error,
-                    extra={
-                        "sid": terminal.sid,
-                        "job": terminal.job,
-                        "rank": terminal.rank,
-                        "pod": f"{terminal.namespace}/{terminal.pod}",
-                    },
-                )

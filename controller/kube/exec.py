@@ -147,6 +147,9 @@ class PodExec:
         except aiohttp.WSServerHandshakeError as error:
             # The Status in the answer's body is lost in aiohttp; the code says enough.
             text = f"pods/exec was refused with {error.status}"
+            if error.status == 403:
+                right = f"get and create pods/exec in the namespace {container.namespace}"
+                text += f": this account may not {right} (ClusterRole fumarole-terminals)"
             raise ExecFailed(text, status=error.status) from error
         except (aiohttp.ClientError, OSError) as error:
             raise ExecFailed(f"pods/exec failed: {type(error).__name__}") from error

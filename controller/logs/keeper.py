@@ -332,10 +332,13 @@ class LogKeeper(LogObserver):
                 else:
                     async with self._slots[why]:
                         await self._stream(one, writer, follow=why == "ending")
-            except (NotFound, Invalid, Forbidden):
+            except (NotFound, Invalid):
                 return await self._read_last_words(one, writer)
             except KubeError as error:
                 about = {"job": one.pod.job_id, "pod": one.pod.name, "why": str(error)}
+                if isinstance(error, Forbidden):
+                    log.warning("a log may not be read", extra=about)
+                    return await self._read_last_words(one, writer)
                 log.warning("a log cannot be read now", extra=about)
                 if self._clock() >= until:
                     return ["unreadable"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -18,7 +19,7 @@ from controller.api.server_sent_events import EventStream, EventStreams
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.problems import TAG, Problem
-from controller.kube.errors import Invalid, KubeError, NotFound
+from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from controller.logs.live import PodName
 from controller.logs.reading import LogReader, LogText
 from controller.logs.storage import StorageUnavailable
@@ -33,6 +34,8 @@ MOST_FOLLOWED: Final = 64
 """Ranks of one stream."""
 
 TRUNCATED: Final = "Fumarole-Log-Truncated"
+
+log = logging.getLogger(__name__)
 
 
 def _rank(raw: object) -> object:
@@ -223,6 +226,9 @@ def _refused(error: KubeError | StorageUnavailable) -> ApiError:
         return ApiError("not_started", "This rank's container does not run yet.")
     if isinstance(error, StorageUnavailable):
         return ApiError("logs_unavailable")
+    if isinstance(error, Forbidden):
+        log.warning("a log may not be read", extra={"why": str(error)})
+        return ApiError("cluster_unavailable", "The cluster does not let the controller read logs.")
     return ApiError("cluster_unavailable")
 
 

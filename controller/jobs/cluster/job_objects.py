@@ -141,8 +141,10 @@ class JobObjects:
         """Return the VolcanoJob that is there; raise the *refusal* to make it if none is."""
         wanted = plan.volcano_job
         if may_be_there(refusal):
-            with suppress(NotFound, Forbidden):
+            try:
                 return await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
+            except (NotFound, Forbidden) as error:
+                raise _told(refusal, error) from None
         raise refusal
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
@@ -303,8 +305,8 @@ class JobObjects:
                 raise
             try:
                 made = await self._take(kind, body, namespace, job_id, owner)
-            except (NotFound, Forbidden):
-                raise refusal from None
+            except (NotFound, Forbidden) as error:
+                raise _told(refusal, error) from None
             if made["metadata"].get("deletionTimestamp"):
                 what = f"{body.get('kind', kind.kind)} {companion.name}"
                 text = f"the {what} of another attempt is still there"
@@ -456,6 +458,12 @@ class JobObjects:
     def _is_ours(self, given: Object, job_id: str) -> bool:
         labels = given["metadata"].get("labels") or {}
         return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
+
+
+def _told(refusal: KubeError, looked: NotFound | Forbidden) -> KubeError:
+    """Return why an object is not made: *refusal*, unless what is there may not be looked at."""
+    missing = isinstance(refusal, AlreadyExists) and isinstance(looked, Forbidden)
+    return looked if missing else refusal
 
 
 def _kind_of(key: str) -> Kind:

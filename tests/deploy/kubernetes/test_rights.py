@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.pipeline.builder import Companion
 from controller.kube import kinds
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden
-from controller.kube.exec import ExecTarget, PodExec
+from controller.kube.exec import ExecFailed, ExecTarget, PodExec
 from controller.kube.kinds import PODS, ROLE_BINDINGS, SECRETS, Kind
 from controller.kube.lease import Lease
 from deploy.local.cluster import EmbeddedCluster
@@ -251,6 +253,28 @@ def binding(role: str) -> dict[str, Any]:
         "roleRef": reference,
         "subjects": [{**subject, "namespace": "fumarole-system"}],
     }
+
+
+async def test_a_right_that_is_missing_is_named(cluster: EmbeddedCluster) -> None:
+    make = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}
+    role = {"metadata": {"name": "makes-and-no-more"}, "rules": [make]}
+    given = binding("makes-and-no-more")
+    given["subjects"][0]["name"] = "fumarole-hub"
+    async with (
+        Kube.connect(cluster.kubeconfig("admin")) as admin,
+        Kube.connect(cluster.kubeconfig("account-hub")) as hub,
+        PodExec.connect(hub.configuration, renew=hub.renew_credentials) as executor,
+    ):
+        await admin.create(PLURALS["ClusterRole"], role)
+        await admin.create(ROLE_BINDINGS, given, "kube-public")
+        objects = JobObjects(hub, instance="default")
+        ranks = Companion(kind="ConfigMap", name="j-x.ranks", manifest={"data": {}}, when="before")
+        await objects.ensure_companion("x", "kube-public", ranks, owner=None)
+        # It is there already: what is missing is the right to bring it to what it should be.
+        with pytest.raises(Forbidden, match='cannot patch resource "configmaps"'):
+            await objects.ensure_companion("x", "kube-public", ranks, owner=None)
+        with pytest.raises(ExecFailed, match="create pods/exec in the namespace kube-public"):
+            await executor.open(ExecTarget("kube-public", "x", "job"), ["true"])
 
 
 async def test_who_may_write_bindings_hands_out_no_more_than_it_has(

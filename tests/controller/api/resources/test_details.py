@@ -163,6 +163,20 @@ async def test_a_log_that_is_not_there_says_why(
     assert answer.status == status, await answer.text()
 
 
+@pytest.mark.parametrize("query", ["", "?follow=true"])
+async def test_a_log_that_may_not_be_read_is_no_silent_cluster(
+    api: Api, script: Script, caplog: pytest.LogCaptureFixture, query: str
+) -> None:
+    await ran(api, run(0))
+    why = 'pods "x" is forbidden: User "u" cannot get resource "pods/log"'
+    script.answer(says({"reason": "Forbidden", "message": why}, 403))
+    answer = await api.client.get(f"/v1/jobs/j1/logs{query}")
+    said = await answer.json()
+    assert (answer.status, said["code"]) == (503, "cluster_unavailable")
+    assert said["message"] == "The cluster does not let the controller read logs."
+    assert any("cannot get resource" in str(vars(record).get("why")) for record in caplog.records)
+
+
 @pytest.mark.parametrize("rank", ["-1", "x", "ALL", str(2**31 + 1), "1.0", ""])
 async def test_a_rank_that_is_none_is_one_problem_of_rank(api: Api, rank: str) -> None:
     answer = await api.client.get("/v1/jobs/j1/logs", params={"rank": rank})
