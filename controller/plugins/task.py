@@ -7,7 +7,7 @@ that an image fails is for people to see, or for the job's policies to decide.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
@@ -107,7 +107,7 @@ class TaskPlugin(JobPlugin):
             volcano_job.labels[PRODUCT_LABEL] = product
 
     def _volcano_plugins(self, job: Job) -> dict[str, list[str]]:
-        plugins: dict[str, list[str]] = {"env": [], "svc": []}
+        plugins: dict[str, list[str]] = {"env": [], "svc": [_NAMES_AT_ONCE]}
         if job.framework is None:
             return plugins
         framework, pods = FRAMEWORKS[job.framework], self.context.jobs.pods
@@ -148,6 +148,11 @@ class TaskPlugin(JobPlugin):
             depends_on=task.depends_on,
             topology_policy=job.topology.numa,
         )
+
+
+_NAMES_AT_ONCE: Final = "--publish-not-ready-addresses=true"
+"""Else a pod has a name only once it is ready: ranks that wait for each other's, before their
+programs or in them, would never be (Kubernetes, "DNS for Services and Pods")."""
 
 
 def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:

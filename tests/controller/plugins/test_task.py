@@ -8,12 +8,14 @@ import pytest
 from controller.jobs.spec.problems import JobRejected
 from tests.controller.plugins.making import container_of, plan_of, pod_of, problems_of
 
+SVC = ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]
+
 
 async def test_the_single_task_has_a_pod_a_replica_all_started_together() -> None:
     spec = (await plan_of(replicas=3)).volcano_job.manifest()["spec"]
     assert spec["minAvailable"] == 3
     assert [(task["name"], task["replicas"]) for task in spec["tasks"]] == [("job", 3)]
-    assert spec["plugins"] == {"env": [], "svc": ["--disable-network-policy=true"]}
+    assert spec["plugins"] == {"env": [], "svc": SVC}
     assert spec["queue"] == "default"
 
 
@@ -236,7 +238,7 @@ async def test_a_framework_is_volcanos_plugin_with_its_arguments(
     plan = await plan_of(framework=framework, tasks=[{"name": name} for name in tasks])
     assert plan.volcano_job.plugins == {
         "env": [],
-        "svc": ["--disable-network-policy=true"],
+        "svc": SVC,
         **plugins,
     }
 

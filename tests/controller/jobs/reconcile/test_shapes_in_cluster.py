@@ -159,6 +159,22 @@ async def test_four_ranks_read_who_they_are_and_reach_the_others_by_name(world: 
         assert seen["reached"] == [0, 1, 2, 3]
 
 
+async def test_ranks_know_each_others_names_before_any_of_them_is_ready(world: World) -> None:
+    # Nobody listens at the endpoint, so that no pod is ready.
+    finds = (
+        "other=j-names-job-$((1 - $(cat /etc/ucloud/rank.txt))).j-names; tries=0;"
+        " until getent hosts $other; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 9;"
+        " sleep 0.1; done; sleep 2"
+    )
+    record = await world.run(
+        "names",
+        replicas=2,
+        interactive={"lab": {"kind": "web", "port": 8888}},
+        invocation={"command": ["sh", "-c", finds]},
+    )
+    assert (record.state, record.message) == ("SUCCESS", None)
+
+
 async def test_a_numa_topology_is_taken_with_files_and_a_second_task(world: World) -> None:
     (world.folder / "numa").mkdir()
     record = await world.run(
