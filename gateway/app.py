@@ -40,12 +40,12 @@ from gateway.core.limits.rates import Rate, RefusalRate
 from gateway.live import Live
 from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
 from gateway.overload.watch import OverloadWatch, make_trim
-from gateway.pages.answers import Answers
 from gateway.pages.app import make_pages
 from gateway.pages.assets import Assets, Inside, Linked
 from gateway.pages.documents import Documents
 from gateway.pages.errors import PageErrors
 from gateway.pages.open import OpenPage
+from gateway.pages.responses import Responses
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
 from gateway.relay.background_tasks import BackgroundTasks
@@ -281,7 +281,7 @@ class Gateway:
     def _make_pages(self, assets: Assets, documents: Documents) -> web.Application:
         settings = self.settings
         limits = settings.limits
-        answers = Answers(
+        responses = Responses(
             documents=documents,
             errors=self.errors,
             frame_ancestors=settings.site.frame_ancestors,
@@ -295,14 +295,14 @@ class Gateway:
             tokens=self.tokens,
             follower=self.follower,
             grants=self.grants,
-            answers=answers,
+            responses=responses,
             wall=time.time,
             of_address=self._rate(limits.address_opens_per_minute, 60.0),
             of_user=self._rate(limits.user_opens_per_minute, 60.0),
         )
         assertions = self.assertions
         session = SessionPages(
-            answers=answers,
+            responses=responses,
             assets=assets,
             wall=time.time,
             public_keys=None if assertions is None else lambda: assertions.jwks,
@@ -313,7 +313,7 @@ class Gateway:
         )
         sign_out = SignOutPage(
             site=settings.site,
-            answers=answers,
+            responses=responses,
             sign_outs=self.sign_outs,
             of_address=self._rate(limits.address_opens_per_minute, 60.0),
             of_user=self._rate(_SIGN_OUTS_PER_MINUTE, 60.0),
@@ -322,7 +322,7 @@ class Gateway:
             open_page,
             session,
             sign_out,
-            answers,
+            responses,
             self.meters,
             strict_transport=settings.site.strict_transport,
         )

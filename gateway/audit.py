@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from gateway.core.access.access_right import AccessRight
-from gateway.core.access.answers import Refusal
 from gateway.core.access.grants import Grant
+from gateway.core.access.refusals import Refusal
 from gateway.core.limits.addresses import limit_key
 from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
 from shared.routes.route import Route

@@ -19,7 +19,7 @@ NO_STATUS: Final = 1005
 CLOSE_NO_TEXT: Final = 1007
 CLOSE_REFUSED: Final = 1008
 CLOSE_FAILED: Final = 1011
-"""Codes of RFC 6455, section 7.4.1; those of our own are in :mod:`gateway.core.access.answers`."""
+"""Codes of RFC 6455, section 7.4.1; those of our own are in :mod:`gateway.core.access.refusals`."""
 CLOSE_OPCODE: Final = 0x88
 BINARY_MESSAGE: Final = 0x82
 """The first byte of a binary message that is one frame."""

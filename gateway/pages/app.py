@@ -1,7 +1,7 @@
 """The gateway's own pages as one aiohttp application.
 
-It sees only requests that the front hands over: paths below ``/.fumarole/`` on private hosts, and
-every path of a desktop or terminal.
+It sees only requests that the data path hands over: paths below ``/.fumarole/`` on private hosts,
+and every path of a desktop or terminal.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.decision import JWKS_PATH
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.core.http.response_heads import STRICT_TRANSPORT
-from gateway.pages.answers import Answers
 from gateway.pages.open import FRAME_PATH, OPEN_PATH, OpenPage
+from gateway.pages.responses import Responses
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
 from gateway.relay.http.page_request import SIGN_OUT_PATH
@@ -32,7 +32,7 @@ def make_pages(
     open_page: OpenPage,
     session: SessionPages,
     sign_out: SignOutPage,
-    answers: Answers,
+    responses: Responses,
     meters: Meters,
     *,
     strict_transport: bool = False,
@@ -47,15 +47,15 @@ def make_pages(
         try:
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
-            refused = answers.refuse(request, REFUSALS["method_not_allowed"])
+            refused = responses.refuse(request, REFUSALS["method_not_allowed"])
             refused.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
             return refused
         except web.HTTPException as error:
             code = "not_found" if error.status == 404 else "bad_request"
-            return answers.refuse(request, REFUSALS[code])
+            return responses.refuse(request, REFUSALS[code])
         except Exception:  # the outermost boundary of a page
             log.exception("a page failed")
-            return answers.refuse(request, _FAILED)
+            return responses.refuse(request, _FAILED)
 
     async def count(_request: web.Request, answer: web.StreamResponse) -> None:
         meters.own_answers[answer.status // 100] += 1

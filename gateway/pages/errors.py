@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.core.access.answers import (
+from gateway.core.access.refusals import (
     REFUSALS,
     JsonErrors,
     Page,

@@ -11,7 +11,6 @@ from aiohttp import web
 
 from gateway.bus.follower import Follower
 from gateway.core.access.access_right import AccessRight
-from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.opening import (
     MAX_BODY_BYTES,
@@ -23,12 +22,13 @@ from gateway.core.access.opening import (
     may_post,
     read_opening,
 )
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.access.site import Site
 from gateway.core.http.accept import wants_page
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.pages.answers import Answers, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.documents import Card, form_action, link_action
+from gateway.pages.responses import Responses, expire_foreign, field_of, page_request_of, texts_for
 from gateway.relay.http.page_request import PageRequest
 from gateway.session_tokens import SessionTokens
 from shared.routes.route import Route
@@ -62,7 +62,7 @@ class OpenPage:
     tokens: SessionTokens
     follower: Follower
     grants: GrantKeys
-    answers: Answers
+    responses: Responses
     wall: Callable[[], float]
     of_address: Rate
     """How often an address (IPv6: a /64) may try."""
@@ -82,12 +82,12 @@ class OpenPage:
             script="open.js",
             busy=True,
         )
-        return self.answers.page(card, texts, sameorigin_referrer=True)
+        return self.responses.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
         """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
         page_request = page_request_of(request)
-        opens = self.answers.meters.opens
+        opens = self.responses.meters.opens
         attempt = _Attempt()
         try:
             answer = await self._open(request, page_request, attempt)
@@ -98,7 +98,7 @@ class OpenPage:
             refusal = REFUSALS[refused.code]
             if refused.again_in is not None:
                 refusal = refusal.again_in(refused.again_in)
-            return self.answers.refuse(request, refusal, operation="open", who=attempt.claims)
+            return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(
         self, request: web.Request, page_request: PageRequest, attempt: _Attempt
@@ -125,7 +125,7 @@ class OpenPage:
         answer = self._opened(request, opening, make_grant(claims, now=self.wall()), route)
         if page_request.holder not in (None, claims.sub):
             self._forget_other(request, answer)
-        self.answers.audit.opened(claims, page_request.client_address)
+        self.responses.audit.opened(claims, page_request.client_address)
         return answer
 
     def _check_origin(self, request: web.Request, page_request: PageRequest) -> None:
@@ -157,8 +157,8 @@ class OpenPage:
         self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
     ) -> web.Response:
         if not wants_page(field_of(request, "Accept")):
-            return self.answers.refuse(request, _OTHER_USER, operation="open", who=claims)
-        self.answers.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
+            return self.responses.refuse(request, _OTHER_USER, operation="open", who=claims)
+        self.responses.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
         texts, user = texts_for(request), claims.name or claims.sub
         card = Card(
@@ -169,7 +169,7 @@ class OpenPage:
             + link_action("/", texts("other_user.stay")),
             detail="409 · other_user",
         )
-        return self.answers.page(card, texts, status=409, sameorigin_referrer=True)
+        return self.responses.page(card, texts, status=409, sameorigin_referrer=True)
 
     def _opened(
         self, request: web.Request, opening: Opening, grant: Grant, route: Route

@@ -10,15 +10,15 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.access.access_right import AccessRight
-from gateway.core.access.answers import REFUSALS, Refusal, subject_of
 from gateway.core.access.decision import route_refusal
+from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.end_notice import notice_of, told_from
 from gateway.core.http.accept import takes_gzip
 from gateway.core.http.oversize import is_own_click
-from gateway.pages.answers import Answers, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.assets import Assets
 from gateway.pages.documents import EndNotice, Screen
 from gateway.pages.errors import job_url
+from gateway.pages.responses import Responses, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.texts import title_of, words_of
 from gateway.relay.http.page_request import PageRequest
 
@@ -27,7 +27,7 @@ from gateway.relay.http.page_request import PageRequest
 class SessionPages:
     """Serves what belongs to one session, to whoever holds a grant to it."""
 
-    answers: Answers
+    responses: Responses
     assets: Assets
     wall: Callable[[], float]
     public_keys: Callable[[], bytes] | None = None
@@ -46,7 +46,7 @@ class SessionPages:
         page_request = page_request_of(request)
         refusal = self._refusal(page_request)
         if refusal is not None or page_request.route is None or page_request.grant is None:
-            return self.answers.refuse(request, refusal or REFUSALS["not_found"])
+            return self.responses.refuse(request, refusal or REFUSALS["not_found"])
         texts = texts_for(request)
         route = page_request.route
         about = Screen(
@@ -59,33 +59,33 @@ class SessionPages:
         )
         match route.kind:
             case "terminal":
-                text = self.answers.documents.terminal(about, texts)
+                text = self.responses.documents.terminal(about, texts)
             case "vnc":
-                text = self.answers.documents.desktop(about, texts)
+                text = self.responses.documents.desktop(about, texts)
             case "web":
-                return self.answers.refuse(request, REFUSALS["not_found"])
-        return self.answers.html(text, texts)
+                return self.responses.refuse(request, REFUSALS["not_found"])
+        return self.responses.html(text, texts)
 
     async def frame(self, request: web.Request) -> web.Response:
         """Serve the page that shows a web app beneath a bar, where its route asks for one."""
         page_request = page_request_of(request)
         refusal, route = self._refusal(page_request), page_request.route
         if refusal is not None or route is None or not (route.frame and route.kind == "web"):
-            return self.answers.refuse(request, refusal or REFUSALS["not_found"])
+            return self.responses.refuse(request, refusal or REFUSALS["not_found"])
         texts = texts_for(request)
         where = job_url(self.orchestrator, subject_of(route))
-        text = self.answers.documents.frame(title_of(route, texts), texts, job_url=where)
-        return self.answers.html(text, texts, framing=True)
+        text = self.responses.documents.frame(title_of(route, texts), texts, job_url=where)
+        return self.responses.html(text, texts, framing=True)
 
     async def state(self, request: web.Request) -> web.Response:
         """Say in which state the session is; nothing else of it."""
         page_request = page_request_of(request)
         if page_request.refusal is not None or page_request.route is None:
-            return self.answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
+            return self.responses.refuse(request, page_request.refusal or REFUSALS["not_found"])
         route = page_request.route
         if route.expires_at is not None and self.wall() >= route.expires_at:
             over = REFUSALS["session_expired"].about(subject_of(route))
-            return self.answers.refuse(request, over)
+            return self.responses.refuse(request, over)
         starting = route.state == "starting"
         if starting:
             self.waiting(route.sid, self.wall())
@@ -104,13 +104,13 @@ class SessionPages:
             told |= {"title": words.title, "text": words.text}
         if starting and route.status is not None:
             told["status"] = msgspec.to_builtins(route.status)
-        return self.answers.json(told)
+        return self.responses.json(told)
 
     async def clear_cookies(self, request: web.Request) -> web.Response:
         """Expire the cookies that are not ours, by a click on a page of this host, and go on."""
         mode = field_of(request, "Sec-Fetch-Mode") or None
         if not is_own_click(field_of(request, "Sec-Fetch-Site"), mode):
-            return self.answers.refuse(request, REFUSALS["other_origin"])
+            return self.responses.refuse(request, REFUSALS["other_origin"])
         answer = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
         expire_foreign(request, answer)
         return answer
@@ -119,7 +119,7 @@ class SessionPages:
         """Serve a built file, for good: its name changes with its content."""
         asset = self.assets.find(request.match_info["name"])
         if asset is None:
-            return self.answers.refuse(request, REFUSALS["not_found"])
+            return self.responses.refuse(request, REFUSALS["not_found"])
         headers = {
             "Content-Type": asset.content_type,
             "Cache-Control": "public, max-age=31536000, immutable",
@@ -135,7 +135,7 @@ class SessionPages:
     async def jwks(self, request: web.Request) -> web.Response:
         """Serve the public keys that verify assertions, to everybody."""
         if self.public_keys is None:
-            return self.answers.refuse(request, REFUSALS["not_found"])
+            return self.responses.refuse(request, REFUSALS["not_found"])
         headers = {
             "Content-Type": "application/jwk-set+json",
             "Cache-Control": "public, max-age=300",
@@ -147,8 +147,8 @@ class SessionPages:
         """Refuse any other path or method; without a grant, as any request without one."""
         page_request = page_request_of(request)
         if page_request.refusal is not None:
-            return self.answers.refuse(request, page_request.refusal)
-        return self.answers.refuse(request, REFUSALS["not_found"])
+            return self.responses.refuse(request, page_request.refusal)
+        return self.responses.refuse(request, REFUSALS["not_found"])
 
     def _refusal(self, page_request: PageRequest) -> Refusal | None:
         if page_request.refusal is not None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.core.access.answers import REFUSALS
 from gateway.core.access.opening import expired_cookies
+from gateway.core.access.refusals import REFUSALS
 from gateway.core.access.site import Site
 from gateway.core.http.accept import wants_page
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
-from gateway.pages.answers import Answers, expire_foreign, field_of, page_request_of, texts_for
 from gateway.pages.documents import Card, form_action, link_action
+from gateway.pages.responses import Responses, expire_foreign, field_of, page_request_of, texts_for
 from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.sign_outs import SignOuts
 
@@ -28,7 +28,7 @@ class SignOutPage:
     """Signs users out of one session."""
 
     site: Site
-    answers: Answers
+    responses: Responses
     sign_outs: SignOuts
     of_address: Rate
     """How often an address (IPv6: a /64) may sign out."""
@@ -39,7 +39,7 @@ class SignOutPage:
         """Serve the page with the button."""
         page_request = page_request_of(request)
         if page_request.grant is None:
-            return self.answers.refuse(request, page_request.refusal or REFUSALS["not_found"])
+            return self.responses.refuse(request, page_request.refusal or REFUSALS["not_found"])
         texts = texts_for(request)
         card = Card(
             title=texts("signing_out.title"),
@@ -49,7 +49,7 @@ class SignOutPage:
             + link_action("/", texts("signing_out.stay")),
         )
         # The button's own request must tell its origin: under no-referrer that would be null.
-        return self.answers.page(card, texts, sameorigin_referrer=True)
+        return self.responses.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
         """End the grant of the request, and have the browser forget what belongs to it."""
@@ -57,14 +57,14 @@ class SignOutPage:
         grant = page_request.grant
         if grant is None:
             refusal = page_request.refusal or REFUSALS["not_found"]
-            return self.answers.refuse(request, refusal, operation="sign-out")
+            return self.responses.refuse(request, refusal, operation="sign-out")
         # The user first: what is refused then costs nothing to others at the same address.
         waits = self.of_user.take(f"{grant.sid} {grant.sub}")
         waits = waits or self.of_address.take(limit_key(page_request.client_address))
         if waits:
             refusal = REFUSALS["too_many_opens"].again_in(whole_seconds(waits))
-            return self.answers.refuse(request, refusal, operation="sign-out")
-        self.answers.audit.signed_out(grant, page_request.route, page_request.client_address)
+            return self.responses.refuse(request, refusal, operation="sign-out")
+        self.responses.audit.signed_out(grant, page_request.route, page_request.client_address)
         told = await self.sign_outs.end(grant)
         return self._signed_out(request, everywhere=told)
 
@@ -76,9 +76,9 @@ class SignOutPage:
                 status=texts("signed_out.text" if everywhere else "signed_out.text_later"),
                 advice=texts("signed_out.advice"),
             )
-            answer = self.answers.page(card, texts)
+            answer = self.responses.page(card, texts)
         else:
-            answer = self.answers.json({"signed_out": True, "everywhere": everywhere})
+            answer = self.responses.json({"signed_out": True, "everywhere": everywhere})
         # Not "cookies": that would clear the whole registrable domain.
         answer.headers["Clear-Site-Data"] = '"cache", "storage"'
         secure = self.site.scheme == "https"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gateway.core.access.answers import Refusal, Subject, subject_of, without_controls
+from gateway.core.access.refusals import Refusal, Subject, subject_of, without_controls
 from gateway.core.http.accept import preferred_language
 from shared.routes.route import Route
 from shared.routes.statuses import Status

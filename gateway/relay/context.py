@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.core.access.answers import Errors, JsonErrors
+from gateway.core.access.refusals import Errors, JsonErrors
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.http_date import HttpDate
 from gateway.core.http.known_sections import KnownSections
@@ -127,7 +127,7 @@ class Context:
         )
         self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
-        self.strangers: dict[CarriesRequests, None] = {}
+        self.unauthenticated: dict[CarriesRequests, None] = {}
         """Those without a credential, in about the order in which they came."""
         self.pages: set[Abortable] = set()
         """Those that a page of the gateway answers."""

@@ -101,7 +101,7 @@ class DataPath(Context):
         return self.connection_quota.unauthenticated + len(live) + len(live.leaving)
 
     def _open_by_kind(self) -> dict[str, int]:
-        # Those with a permit are registered as well; a front counts once.
+        # With a right they are registered as well: each counts once.
         return {
             **self.parts.live.kinds,
             "http": len(self.connections),
@@ -144,10 +144,10 @@ class DataPath(Context):
         at something come last the next time.
         """
         before = self.parts.loop.time() - WAITED_SECONDS
-        for connection in tuple(islice(self.strangers, most * _LOOKED_AT)):
+        for connection in tuple(islice(self.unauthenticated, most * _LOOKED_AT)):
             if connection.waits_since() > before:
-                del self.strangers[connection]
-                self.strangers[connection] = None
+                del self.unauthenticated[connection]
+                self.unauthenticated[connection] = None
                 continue
             connection.leave_place()
             connection.drain()

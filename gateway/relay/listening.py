@@ -216,23 +216,23 @@ class Listener:
 
     def _welcome(self, sock: socket.socket, client: str) -> None:
         # It has its place from here on: a handshake holds one as well.
-        front = self._path.welcome(client)
-        if front is None:
+        connection = self._path.welcome(client)
+        if connection is None:
             sock.close()
         else:
-            failed = partial(self._came_to_nothing, sock, client, front)
-            self._path.arriving.begin(self._connect(sock, front), failed=failed)
+            failed = partial(self._came_to_nothing, sock, client, connection)
+            self._path.arriving.begin(self._connect(sock, connection), failed=failed)
 
     def _came_to_nothing(
         self,
         sock: socket.socket,
         peer: str,
-        front: DownstreamConnection | None,
+        connection: DownstreamConnection | None,
         error: BaseException,
     ) -> None:
         sock.close()
-        if front is not None:
-            front.leave_place()
+        if connection is not None:
+            connection.leave_place()
         if isinstance(error, OSError | BadProxyHeader):
             self._path.meters.failed_arrivals += 1
             log.debug("a connection came to nothing", extra={"peer": peer, "why": str(error)})
@@ -252,13 +252,13 @@ class Listener:
         self._welcome(sock, client or peer)
 
     def _connect(
-        self, sock: socket.socket, front: DownstreamConnection
+        self, sock: socket.socket, connection: DownstreamConnection
     ) -> Coroutine[Any, Any, object]:
         context = self._tls()
         if context is None:
-            return self._loop.connect_accepted_socket(lambda: front, sock)
+            return self._loop.connect_accepted_socket(lambda: connection, sock)
         return secure(
-            front,
+            connection,
             context,
             lambda factory: self._loop.connect_accepted_socket(factory, sock),
             server_side=True,

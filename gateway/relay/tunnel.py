@@ -24,7 +24,7 @@ _FIRST_CONTROL: Final = 0x8
 """Opcodes below are those of data (RFC 6455, section 5.2); reads begin with a frame, mostly."""
 
 
-class Phase(IntEnum):
+class TunnelPhase(IntEnum):
     """How far the end of a tunnel has come; each phase leads to later ones only."""
 
     OPEN = 0
@@ -37,7 +37,7 @@ class Phase(IntEnum):
     """The browser's connection is closed."""
 
 
-_OPEN, _FINISHING, _CLOSING = Phase.OPEN, Phase.FINISHING, Phase.CLOSING
+_OPEN, _FINISHING, _CLOSING = TunnelPhase.OPEN, TunnelPhase.FINISHING, TunnelPhase.CLOSING
 """A member costs more to look up than all the rest of an end."""
 
 
@@ -289,7 +289,7 @@ class Tunnel(asyncio.Protocol):
         reset(self.app)
 
     def _gone(self) -> None:
-        self.phase = Phase.GONE
+        self.phase = TunnelPhase.GONE
         self.path.parts.live.discard(self)
 
     def end(self, ending: Ending) -> None:

@@ -15,8 +15,8 @@ from prometheus_client.samples import Sample
 
 from gateway.assertion_keys import AssertionKeyFile
 from gateway.bus.holder import Noted
-from gateway.core.access.answers import REFUSALS
 from gateway.core.access.explain import WHY
+from gateway.core.access.refusals import REFUSALS
 from gateway.core.limits.overload import Step
 from gateway.relay.meters import KINDS
 from gateway.tls import Certificates

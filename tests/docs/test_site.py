@@ -10,7 +10,7 @@ from pathlib import Path
 
 from controller.api.error_responses import ERRORS
 from deploy.settings_page import PAGE, asked_settings, render, silent_rows
-from gateway.core.access.answers import REFUSALS
+from gateway.core.access.refusals import REFUSALS
 
 ROOT = PAGE.parents[1]
 TROUBLE = (ROOT / "docs/how-to/troubleshoot.md").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from gateway.core.access.answers import REFUSALS
+from gateway.core.access.refusals import REFUSALS
 from gateway.core.http.fields import FieldReader, Fields, Section, check_together
 from gateway.core.http.framing import Body, ChunkedBody, FramingError, LengthBody
 from gateway.core.http.headers import Facts, forwarded_fields, head_to_app

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields

@@ -19,7 +19,7 @@ import aiohttp
 
 from controller.settings import read_settings as read_controller_settings
 from controller.store.tables import metadata
-from gateway.core.access.answers import REFUSALS
+from gateway.core.access.refusals import REFUSALS
 from gateway.settings import settings_from as read_gateway_settings
 from shared.bus import Keys
 from shared.settings import Environment

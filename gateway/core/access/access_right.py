@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from gateway.core.access.answers import (
+from gateway.core.access.refusals import (
     CLOSE_DRAINING,
     CLOSE_GRANT_ENDED,
+    CLOSE_SERVICE_RESTART,
     CLOSE_SESSION_ENDED,
-    CLOSE_TRY_AGAIN,
 )
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ GRANT_ENDED: Final = Ending(CLOSE_GRANT_ENDED, "grant ended", "grant_ended")
 GRANT_REVOKED: Final = Ending(CLOSE_GRANT_ENDED, "grant revoked", "grant_revoked")
 SESSION_ENDED: Final = Ending(CLOSE_SESSION_ENDED, "session ended", "session_ended")
 SESSION_EXPIRED: Final = Ending(CLOSE_SESSION_ENDED, "session expired", "session_expired")
-STARTING: Final = Ending(CLOSE_TRY_AGAIN, "starting", "session_starting")
-NEW_TARGET: Final = Ending(CLOSE_TRY_AGAIN, "new target", "target_changed")
-UNREADABLE: Final = Ending(CLOSE_TRY_AGAIN, "session unreadable", "session_unreadable")
+STARTING: Final = Ending(CLOSE_SERVICE_RESTART, "starting", "session_starting")
+NEW_TARGET: Final = Ending(CLOSE_SERVICE_RESTART, "new target", "target_changed")
+UNREADABLE: Final = Ending(CLOSE_SERVICE_RESTART, "session unreadable", "session_unreadable")
 DRAINING: Final = Ending(CLOSE_DRAINING, "gateway draining", "bus_lost")
-BUS_LOST: Final = Ending(CLOSE_TRY_AGAIN, "bus lost", "bus_lost")
+BUS_LOST: Final = Ending(CLOSE_SERVICE_RESTART, "bus lost", "bus_lost")
 
 
 class AccessRight(msgspec.Struct, kw_only=True, eq=False):

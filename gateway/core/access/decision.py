@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from gateway.core.access.access_right import AccessRight, is_revoked
-from gateway.core.access.answers import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.opening import is_for, make_grant
+from gateway.core.access.refusals import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.site import Provenance, Site, comes_from_here
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine

@@ -10,8 +10,8 @@ from gateway.core.http.headers import NO_HEAD
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
-    from gateway.core.access.answers import Refusal
     from gateway.core.access.assertions import Assertion
+    from gateway.core.access.refusals import Refusal
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from shared.routes.route import Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, assert_never
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.exchange import Exchange
 from gateway.core.downstream.phases import (
     DUE,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.access.answers import REFUSALS, Refusal, subject_of
 from gateway.core.access.opening import make_cookie
+from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.http.accept import wants_page
 from gateway.core.http.cookies import cut_cookie
 

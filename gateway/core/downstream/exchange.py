@@ -27,7 +27,7 @@ from gateway.core.http.switches import read_switch
 from gateway.core.http.upgrade import accept_of
 
 if TYPE_CHECKING:
-    from gateway.core.access.answers import Refusal
+    from gateway.core.access.refusals import Refusal
     from gateway.core.http.framing import Body
     from gateway.core.http.http_date import HttpDate
     from gateway.core.http.request_reader import RequestReader

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.limits.addresses import limit_key
 
 MOST_KEYS: Final = 65536

@@ -14,7 +14,7 @@ from gateway.core.rfb.desktop_filter import MEASURED
 from gateway.core.rfb.filter import MessageFilter, RfbError
 
 
-class Message(IntEnum):
+class ClientMessage(IntEnum):
     """What a client may send, by its first byte."""
 
     SET_PIXEL_FORMAT = 0
@@ -46,12 +46,12 @@ INPUT_ENCODINGS: Final = frozenset(
 ones. Without them a desktop reads messages exactly as they are read here."""
 
 _FIXED: Final[Mapping[int, tuple[int, bool]]] = {
-    Message.SET_PIXEL_FORMAT: (20, True),
-    Message.UPDATE_REQUEST: (10, True),
-    Message.CONTINUOUS_UPDATES: (10, True),
-    Message.KEY: (8, False),
-    Message.POINTER: (6, False),
-    Message.XVP: (4, False),
+    ClientMessage.SET_PIXEL_FORMAT: (20, True),
+    ClientMessage.UPDATE_REQUEST: (10, True),
+    ClientMessage.CONTINUOUS_UPDATES: (10, True),
+    ClientMessage.KEY: (8, False),
+    ClientMessage.POINTER: (6, False),
+    ClientMessage.XVP: (4, False),
 }
 """Size of a message, and whether one who looks on may send it."""
 _MEASURED_INPUT: Final = frozenset({-308, -258})
@@ -59,13 +59,13 @@ _MEASURED_INPUT: Final = frozenset({-308, -258})
 MAX_ENCODINGS: Final = 1024
 """In one message: browsers announce some twenty, and each is looked at."""
 
-_HUMAN: Final = frozenset(map(int, (Message.KEY, Message.POINTER, Message.QEMU)))
+_HUMAN: Final = frozenset(map(int, (ClientMessage.KEY, ClientMessage.POINTER, ClientMessage.QEMU)))
 _BY_ITSELF: Final = {int(kind): size for kind, (size, passes) in _FIXED.items() if passes}
 """Sizes of what browsers send by themselves: formats, and requests for updates."""
 _LOOKED_AT: Final = 16
 # Not members of the enumeration, which are looked up in its class each time.
 _SET_ENCODINGS, _CUT_TEXT, _FENCE = map(
-    int, (Message.SET_ENCODINGS, Message.CUT_TEXT, Message.FENCE)
+    int, (ClientMessage.SET_ENCODINGS, ClientMessage.CUT_TEXT, ClientMessage.FENCE)
 )
 
 
@@ -95,7 +95,7 @@ class BrowserFilter(MessageFilter):
         self._has_asked = False
 
     def _judge(self, passed: bytearray) -> bool:
-        if self._unread[0] == Message.CUT_TEXT:
+        if self._unread[0] == ClientMessage.CUT_TEXT:
             return self._judge_cut_text(passed)
         size, passes = self._measure()
         if size == 0:
@@ -114,16 +114,16 @@ class BrowserFilter(MessageFilter):
         if kind in _FIXED:
             return _FIXED[kind]
         match kind:
-            case Message.SET_ENCODINGS:
+            case ClientMessage.SET_ENCODINGS:
                 size = self._counted(at=2, width=2, header=4, unit=4)
                 if size > 4 + 4 * MAX_ENCODINGS:
                     raise RfbError("the browser announced too many encodings")
                 return size, True
-            case Message.FENCE:
+            case ClientMessage.FENCE:
                 return self._fence(), True
-            case Message.SET_DESKTOP_SIZE:
+            case ClientMessage.SET_DESKTOP_SIZE:
                 return self._counted(at=6, width=1, header=8, unit=16), False
-            case Message.QEMU:
+            case ClientMessage.QEMU:
                 return self._qemu(), False
             case _:
                 raise RfbError("the browser sent a message that is not known")
@@ -155,13 +155,13 @@ class BrowserFilter(MessageFilter):
 
     def _cleaned(self, message: bytes) -> bytes:
         match message[0]:
-            case Message.SET_ENCODINGS:
+            case ClientMessage.SET_ENCODINGS:
                 return self._announced(message)
-            case Message.SET_PIXEL_FORMAT if self._use_format is not None:
+            case ClientMessage.SET_PIXEL_FORMAT if self._use_format is not None:
                 if self._has_asked:
                     return b""  # pixels of the old format may be on their way
                 self._use_format(message[4:20])
-            case Message.UPDATE_REQUEST | Message.CONTINUOUS_UPDATES:
+            case ClientMessage.UPDATE_REQUEST | ClientMessage.CONTINUOUS_UPDATES:
                 self._has_asked = True
         return message
 

@@ -40,7 +40,7 @@ MEASURED: Final = (
 """What a browser may announce: the above, and levels of JPEG quality and of compression."""
 
 
-class Message(IntEnum):
+class ServerMessage(IntEnum):
     """What a desktop may send, by its first byte."""
 
     UPDATE = 0
@@ -87,7 +87,7 @@ class DesktopFilter(MessageFilter):
         self._tight_pixel_bytes = 3 if packed else self._pixel_bytes
 
     def _judge(self, passed: bytearray) -> bool:
-        if self._unread[0] == Message.CUT_TEXT and self._next == self._message:
+        if self._unread[0] == ServerMessage.CUT_TEXT and self._next == self._message:
             return self._judge_cut_text(passed)
         self._pass = self._next()
         return self._pass != 0
@@ -107,13 +107,13 @@ class DesktopFilter(MessageFilter):
 
     def _message(self) -> int:
         match self._unread[0]:
-            case Message.UPDATE:
+            case ServerMessage.UPDATE:
                 return self._update()
-            case Message.COLOUR_MAP:
+            case ServerMessage.COLOUR_MAP:
                 return 6 + 6 * self._number(4, 2) if len(self._unread) >= 6 else 0
-            case Message.BELL | Message.END_OF_CONTINUOUS_UPDATES:
+            case ServerMessage.BELL | ServerMessage.END_OF_CONTINUOUS_UPDATES:
                 return 1
-            case Message.FENCE:
+            case ServerMessage.FENCE:
                 return self._fence()
             case _:
                 raise RfbError("the desktop sent a message that is not known")

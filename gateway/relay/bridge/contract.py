@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from gateway.core.access.access_right import AccessRight, Ending
-from gateway.core.access.answers import Errors
+from gateway.core.access.refusals import Errors
 from gateway.core.http.http_date import HttpDate
 from gateway.core.limits.values import Limits
 from gateway.live import Live

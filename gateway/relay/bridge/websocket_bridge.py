@@ -25,7 +25,7 @@ from typing import ClassVar, Final
 from websockets.frames import Frame
 
 from gateway.core.access.access_right import Ending
-from gateway.core.access.answers import CLOSE_TRY_AGAIN, REFUSALS, write_answer
+from gateway.core.access.refusals import CLOSE_SERVICE_RESTART, REFUSALS, write_response
 from gateway.core.frames import take_messages
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest
@@ -306,7 +306,7 @@ class WebSocketBridge(Bridge):
         if self._frames.accept(self.request.head):
             self._answered = True
         else:
-            # The front has checked the head; if we disagree, nobody gets in.
+            # Admission has checked the head; if the library disagrees, nobody gets in.
             self.refuse("bad_upgrade")
 
     def _open(self) -> None:
@@ -336,12 +336,12 @@ class WebSocketBridge(Bridge):
         refusal = REFUSALS[code]
         self.parts.meters.refusals[refusal.code] += 1
         if self._answered:
-            self._close(CLOSE_TRY_AGAIN, refusal.message)
+            self._close(CLOSE_SERVICE_RESTART, refusal.message)
             return
         self.parts.meters.own_answers[refusal.status // 100] += 1
         page = self.parts.errors.render(refusal, b"")
         date = self.parts.date.field()
-        self.transport.write(write_answer(refusal, page, close=True, date=date))
+        self.transport.write(write_response(refusal, page, close=True, date=date))
         self._linger()
 
     # Sending
@@ -401,7 +401,7 @@ class WebSocketBridge(Bridge):
         if self.state is BridgeState.DIALLING:
             self.refuse("app_unreachable")
         else:
-            self.close(CLOSE_TRY_AGAIN, "connection to the job lost")
+            self.close(CLOSE_SERVICE_RESTART, "connection to the job lost")
 
     def _linger(self, *, at_once: bool = False) -> None:
         """Pass nothing on any more; close when the browser does, or soon (:class:`Lingering`).

@@ -12,7 +12,6 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from gateway.core.access.access_right import AccessRight
-from gateway.core.access.answers import REFUSALS, Refusal
 from gateway.core.access.decision import (
     OPEN_PATH,
     OWN_PREFIX,
@@ -27,6 +26,7 @@ from gateway.core.access.decision import (
     Repair,
 )
 from gateway.core.access.opening import OpeningRefused
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import may_be_told, notice_of, told_from
 from gateway.core.http.framing import request_body

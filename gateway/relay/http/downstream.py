@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.access.access_right import UNCOUNTED
-from gateway.core.access.answers import CLOSE_DRAINING, write_answer
+from gateway.core.access.refusals import CLOSE_DRAINING, write_response
 from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
@@ -23,7 +23,7 @@ from gateway.relay.wheel import TICK_SECONDS
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
-    from gateway.core.access.answers import Refusal
+    from gateway.core.access.refusals import Refusal
     from gateway.core.downstream.cached_decision import CachedDecision
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
@@ -95,14 +95,14 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     def _enter_place(self) -> None:
         if not self.placed:
             self.placed = True
-            self.context.strangers[self] = None
+            self.context.unauthenticated[self] = None
             self.context.connection_quota.enter(self.key)
 
     def leave_place(self) -> None:
         """It has a good credential now, or has gone."""
         if self.placed:
             self.placed = False
-            del self.context.strangers[self]
+            del self.context.unauthenticated[self]
             self.context.connection_quota.leave(self.key)
 
     def waits_since(self) -> float:
@@ -274,7 +274,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             page = page._replace(fields=(*page.fields, ("Set-Cookie", told)))
         head_only = asked is not None and asked[0].method == b"HEAD"
         date = self.date.field()
-        return write_answer(refusal, page, close=close, head_only=head_only, date=date)
+        return write_response(refusal, page, close=close, head_only=head_only, date=date)
 
     def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
         """Return, and count, the response that expires the cookies of a head too large."""
@@ -283,7 +283,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         page = parts.errors.render(refusal, seen.accept, seen.languages)
         expired = seen.expiring(base=parts.site.base, secure=parts.site.scheme == "https")
         page = page._replace(fields=page.fields + expired)
-        return write_answer(refusal, page, close=True, date=self.date.field())
+        return write_response(refusal, page, close=True, date=self.date.field())
 
     def _count(self, refusal: Refusal) -> None:
         meters = self.context.meters

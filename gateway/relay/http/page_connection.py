@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.access.answers import CLOSE_DRAINING, CLOSE_TRY_AGAIN
+from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
     from gateway.relay.context import Context
 
-_OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_TRY_AGAIN})
+_OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_SERVICE_RESTART})
 """Ends after which the browser may come back by the same right."""
 
 

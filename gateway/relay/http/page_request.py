@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.core.access.answers import Refusal
     from gateway.core.access.grants import Grant
+    from gateway.core.access.refusals import Refusal
     from shared.routes.route import Route
 
 SIGN_OUT_PATH: Final = b"/.fumarole/sign-out"
@@ -17,7 +17,7 @@ EXTRA_INFO: Final = "fumarole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """The front's judgement of one request.
+    """What the data path has decided about one request.
 
     ``host`` is the private host (lower case, without port), ``sid`` the session whose own host it
     is by its form. ``route`` is None for the files of the gateway's own pages, and for a POST to

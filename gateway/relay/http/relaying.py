@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.core.access.access_right import UNCOUNTED
-from gateway.core.access.answers import REFUSALS, subject_of
+from gateway.core.access.refusals import REFUSALS, subject_of
 from gateway.core.http.request_reader import RequestReader
 from gateway.relay.dial import DialFailed, failed_by
 from gateway.relay.http.large_bodies import SplicingConnection
 from gateway.relay.http.upstream import UpstreamConnection
 
 if TYPE_CHECKING:
-    from gateway.core.access.answers import Refusal
+    from gateway.core.access.refusals import Refusal
     from gateway.core.downstream.cached_decision import CachedDecision
     from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.pages.assets import Inside, load_assets
 from gateway.pages.errors import PageErrors
 from shared.errors import SettingsError

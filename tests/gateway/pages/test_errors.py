@@ -7,7 +7,7 @@ from html import escape
 
 import pytest
 
-from gateway.core.access.answers import REFUSALS, Refusal, Subject
+from gateway.core.access.refusals import REFUSALS, Refusal, Subject
 from gateway.pages.assets import Inside, load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.texts import LANGUAGES, Texts

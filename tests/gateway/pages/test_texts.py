@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.access.answers import REFUSALS, Refusal, Subject, subject_of
+from gateway.core.access.refusals import REFUSALS, Refusal, Subject, subject_of
 from gateway.pages.assets import Inside, load_assets
 from gateway.pages.errors import PageErrors
 from gateway.pages.texts import (

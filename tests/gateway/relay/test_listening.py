@@ -133,7 +133,7 @@ async def begun(r: Rig) -> Peer:
     browser = await r.browser()
     browser.send(b"GET / HTTP/1.1\r\n")
     async with asyncio.timeout(5):
-        while all(one.waits_since() < math.inf for one in r.path.strangers):
+        while all(one.waits_since() < math.inf for one in r.path.unauthenticated):
             await asyncio.sleep(0.005)
     return browser
 
@@ -180,11 +180,11 @@ async def test_whoever_came_just_now_is_waited_for() -> None:
         r.path.wheel.close()  # no deadline comes
         idle = await r.browser()
         await settled(r, unauthenticated=1)
-        (one,) = r.path.strangers
+        (one,) = r.path.unauthenticated
         assert 0 <= asyncio.get_running_loop().time() - one.waits_since() < 60
         r.path.make_room(1)
         assert idle.writer.is_closing() is False
-        assert list(r.path.strangers) == [one]
+        assert list(r.path.unauthenticated) == [one]
 
 
 async def test_far_beyond_its_limit_an_address_is_not_even_answered(

@@ -21,7 +21,7 @@ from gateway.core.access.access_right import (
     Ending,
     judge,
 )
-from gateway.core.access.answers import REFUSALS
+from gateway.core.access.refusals import REFUSALS
 from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, SID, route, table_of
 

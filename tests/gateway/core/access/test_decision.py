@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gateway.core.access.access_right import AccessRight
-from gateway.core.access.answers import REFUSALS, subject_of
 from gateway.core.access.decision import (
     Access,
     Ask,
@@ -26,6 +25,7 @@ from gateway.core.access.decision import (
     route_refusal,
 )
 from gateway.core.access.grants import Grant
+from gateway.core.access.refusals import REFUSALS, subject_of
 from gateway.core.access.site import Provenance, Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line

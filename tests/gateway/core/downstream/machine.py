@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.core.access.answers import JsonErrors, Refusal, write_answer
+from gateway.core.access.refusals import JsonErrors, Refusal, write_response
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
@@ -140,7 +140,7 @@ class Machine(Connection):
 
     def refusal_bytes(self, refusal: Refusal, asked: Any, *, close: bool) -> bytes:
         page = JsonErrors().render(refusal, b"")
-        return write_answer(refusal, page, close=close)
+        return write_response(refusal, page, close=close)
 
     def oversized_bytes(self, refusal: Refusal, seen: Any) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)

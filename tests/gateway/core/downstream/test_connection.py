@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.core.access.answers import REFUSALS, Refusal
+from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.phases import TAKES, Phase, Takes
 from gateway.core.http.headers import AppHead
 from gateway.core.http.heads import HeadRefused

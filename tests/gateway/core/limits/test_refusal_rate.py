@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.access.answers import REFUSALS
+from gateway.core.access.refusals import REFUSALS
 from gateway.core.limits.rates import RefusalRate
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from websockets.frames import Frame, Opcode
 
-from gateway.core.access.answers import JsonErrors
+from gateway.core.access.refusals import JsonErrors
 from gateway.core.limits.values import Limits
 from gateway.relay.bridge import Bridge, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.vnc import VncBridge

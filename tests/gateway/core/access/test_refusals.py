@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from gateway.core.access.answers import REASONS, REFUSALS, JsonErrors, Page, Refusal, write_answer
+from gateway.core.access.refusals import (
+    REASONS,
+    REFUSALS,
+    JsonErrors,
+    Page,
+    Refusal,
+    write_response,
+)
 
 
 def test_every_refusal_has_its_row_its_reason_and_a_message() -> None:
@@ -33,7 +40,7 @@ def test_programs_get_json() -> None:
 
 def test_an_answer_is_complete_and_never_stored() -> None:
     refusal = REFUSALS["session_starting"].saying("pulling")
-    raw = write_answer(refusal, Page("text/plain", b"hi", (("X-A", "b"),)), close=True)
+    raw = write_response(refusal, Page("text/plain", b"hi", (("X-A", "b"),)), close=True)
     assert raw == (
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n"
         b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nRetry-After: 2\r\n"
@@ -43,7 +50,7 @@ def test_an_answer_is_complete_and_never_stored() -> None:
 
 
 def test_a_head_answer_has_the_length_but_not_the_body() -> None:
-    raw = write_answer(REFUSALS["not_found"], Page("a/b", b"body"), close=False, head_only=True)
+    raw = write_response(REFUSALS["not_found"], Page("a/b", b"body"), close=False, head_only=True)
     assert b"Content-Length: 4\r\n" in raw
     assert raw.endswith(b"\r\n\r\n")
     assert b"Connection" not in raw
@@ -51,8 +58,8 @@ def test_a_head_answer_has_the_length_but_not_the_body() -> None:
 
 def test_401_and_405_have_the_fields_that_rfc_9110_asks_for() -> None:
     page = Page("a/b", b"")
-    assert b"WWW-Authenticate: " in write_answer(REFUSALS["no_credential"], page, close=False)
-    allowed = write_answer(REFUSALS["method_not_allowed"], page, close=False)
+    assert b"WWW-Authenticate: " in write_response(REFUSALS["no_credential"], page, close=False)
+    allowed = write_response(REFUSALS["method_not_allowed"], page, close=False)
     assert b"Allow: GET" in allowed
 
 
@@ -63,12 +70,12 @@ def test_a_message_is_kept_where_there_is_no_better_one() -> None:
 
 def test_a_date_stands_in_the_head() -> None:
     date = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
-    raw = write_answer(REFUSALS["not_found"], Page("a/b", b"body"), close=True, date=date)
+    raw = write_response(REFUSALS["not_found"], Page("a/b", b"body"), close=True, date=date)
     head, _, body = raw.partition(b"\r\n\r\n")
     assert date.rstrip() in head.split(b"\r\n")
     assert body == b"body"
 
 
 def test_what_is_no_proper_upgrade_is_told_the_version() -> None:
-    raw = write_answer(REFUSALS["bad_upgrade"], Page("a/b", b""), close=True)
+    raw = write_response(REFUSALS["bad_upgrade"], Page("a/b", b""), close=True)
     assert b"\r\nSec-WebSocket-Version: 13\r\n" in raw

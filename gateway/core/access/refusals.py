@@ -1,4 +1,4 @@
-"""Everything that the gateway answers by itself, as one table: docs/session-token.md, "Answers".
+"""Refusals, as one table: docs/session-token.md, "Answers".
 
 A refusal is named by its code. How it looks, as a page or as JSON, is the renderer's to say; how
 it is put on the wire stands here.
@@ -21,7 +21,7 @@ BUSY_SECONDS: Final = 5
 
 CLOSE_GRANT_ENDED: Final = 4401
 CLOSE_SESSION_ENDED: Final = 4410
-CLOSE_TRY_AGAIN: Final = 1012
+CLOSE_SERVICE_RESTART: Final = 1012
 CLOSE_DRAINING: Final = 1001
 
 REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
@@ -199,10 +199,10 @@ class JsonErrors:
         return Page("application/json", body)
 
 
-def answer_fields(refusal: Refusal, page: Page) -> list[tuple[str, str]]:
+def refusal_fields(refusal: Refusal, page: Page) -> list[tuple[str, str]]:
     """Return the fields that *page* is sent with.
 
-    Every such answer forbids storing it and sniffing its type: it depends on who asked.
+    Every such response forbids storing it and sniffing its type: it depends on who asked.
     """
     fields = [
         ("Content-Type", page.content_type),
@@ -216,10 +216,10 @@ def answer_fields(refusal: Refusal, page: Page) -> list[tuple[str, str]]:
     return [*fields, *page.fields]
 
 
-def write_answer(
+def write_response(
     refusal: Refusal, page: Page, *, close: bool, head_only: bool = False, date: bytes = b""
 ) -> bytes:
-    """Return *page* as the bytes of a complete HTTP/1.1 answer.
+    """Return *page* as the bytes of a complete HTTP/1.1 response.
 
     *date* is the whole field, see :class:`gateway.core.http.http_date.HttpDate`.
     """
@@ -227,7 +227,7 @@ def write_answer(
         b"HTTP/1.1 %d %s" % (refusal.status, REASONS[refusal.status]),
         b"Content-Length: %d" % len(page.body),
     ]
-    fields = answer_fields(refusal, page)
+    fields = refusal_fields(refusal, page)
     lines += [f"{name}: {value}".encode("latin-1") for name, value in fields]
     if refusal.status == 405:
         lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")

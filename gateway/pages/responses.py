@@ -1,4 +1,4 @@
-"""How the pages answer: with the headers that all of them share."""
+"""Responses of the pages: with the header fields that all of them share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from gateway.audit import Operation, Trail, Verified
-from gateway.core.access.answers import Errors, Refusal, answer_fields
+from gateway.core.access.refusals import Errors, Refusal, refusal_fields
 from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.pages.documents import VARY, Card, Documents, page_headers
@@ -17,7 +17,7 @@ from gateway.relay.meters import Meters
 
 
 def page_request_of(request: web.Request) -> PageRequest:
-    """Return the front's judgement of *request*; only the front ever hands requests over."""
+    """Return what the data path has decided about *request*; nobody else hands requests over."""
     page_request = request.transport.get_extra_info(EXTRA_INFO) if request.transport else None
     if not isinstance(page_request, PageRequest):
         raise web.HTTPBadRequest
@@ -34,17 +34,17 @@ def field_of(request: web.Request, name: str) -> bytes:
     return ",".join(request.headers.getall(name, ())).encode("latin-1", "replace")
 
 
-def expire_foreign(request: web.Request, answer: web.Response) -> None:
+def expire_foreign(request: web.Request, response: web.Response) -> None:
     """Have the browser forget the cookies that came with *request* and are not ours."""
     handed = page_request_of(request)
     values = [value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())]
     base, secure = handed.host.partition(".")[2], handed.scheme == "https"
     for line in expiring_lines(foreign_names(values), base=base, secure=secure):
-        answer.headers.add("Set-Cookie", line)
+        response.headers.add("Set-Cookie", line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Answers:
+class Responses:
     """Writes pages and refusals."""
 
     documents: Documents
@@ -58,7 +58,7 @@ class Answers:
     def page(
         self, card: Card, texts: Texts, *, status: int = 200, sameorigin_referrer: bool = False
     ) -> web.Response:
-        """Return *card* as an answer."""
+        """Return *card* as a response."""
         text = self.documents.card(card, texts)
         return self.html(text, texts, status=status, sameorigin_referrer=sameorigin_referrer)
 
@@ -71,7 +71,7 @@ class Answers:
         sameorigin_referrer: bool = False,
         framing: bool = False,
     ) -> web.Response:
-        """Return *text*, a whole document in the language of *texts*, as an answer."""
+        """Return *text*, a whole document in the language of *texts*, as a response."""
         headers = page_headers(
             self.frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
         )
@@ -79,7 +79,7 @@ class Answers:
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
     def json(self, value: object) -> web.Response:
-        """Return *value* as an answer that is not stored."""
+        """Return *value* as a response that is not stored."""
         headers = {
             "Cache-Control": "no-store",
             "Vary": VARY,
@@ -127,5 +127,5 @@ class Answers:
         self.meters.refusals[refusal.code] += 1
         accept, languages = field_of(request, "Accept"), field_of(request, "Accept-Language")
         page = self.errors.render(refusal, accept, languages)
-        headers = answer_fields(refusal, page)
+        headers = refusal_fields(refusal, page)
         return web.Response(status=refusal.status, body=page.body, headers=headers)
