@@ -36,21 +36,18 @@ _EXTENDED: Final = {126: 2, 127: 8}
 class FrameTracker:
     """Follows frame boundaries in a stream."""
 
-    __slots__ = ("_header", "_skip")
+    __slots__ = ("header", "left")
 
     def __init__(self) -> None:
-        self._skip = 0
-        self._header = b""
+        self.left = 0
+        """How many bytes of the frame under way are still to come; 0 within a frame's header."""
+        self.header = b""
+        """What has come of a frame's header that is not complete."""
 
     @property
     def at_boundary(self) -> bool:
         """Whether the last byte fed ended a frame, or nothing was fed."""
-        return not self._skip and not self._header
-
-    @property
-    def left(self) -> int:
-        """How many bytes of the frame under way are still to come; 0 within a frame's header."""
-        return self._skip
+        return not self.left and not self.header
 
     def feed(self, data: bytes, most: int = FRAMES_AT_ONCE) -> int:
         """Follow *data*; return how many bytes of it were followed, and may be passed on.
@@ -59,26 +56,26 @@ class FrameTracker:
         one read must not take long.
         """
         size = len(data)
-        if size <= self._skip:
-            self._skip -= size
+        if size <= self.left:
+            self.left -= size
             return size
-        if not self._skip and not self._header and 2 <= size == data[1] + 2 < 128:
+        if not self.left and not self.header and 2 <= size == data[1] + 2 < 128:
             return size  # one small frame without a mask, as most of an app's are
-        at, before = self._skip, len(self._header)
+        at, before = self.left, len(self.header)
         if before:
-            data = self._header + data
-        end, self._header, self._skip = size + before, b"", 0
+            data = self.header + data
+        end, self.header, self.left = size + before, b"", 0
         left = most
         while at < end:
             frame = frame_size(data, at)
             if frame == 0:
-                self._header = data[at:]
+                self.header = data[at:]
                 return size
             at += frame
             left -= 1
             if not left and at < end:
                 return at - before
-        self._skip = at - end
+        self.left = at - end
         return size
 
     def feed_to_boundary(self, data: bytes) -> int:
@@ -88,12 +85,12 @@ class FrameTracker:
         """
         if self.at_boundary:
             return 0
-        head = len(self._header)
+        head = len(self.header)
         if head:
-            frame = frame_size(self._header + data, 0)
+            frame = frame_size(self.header + data, 0)
             needed = frame - head if frame else len(data)
         else:
-            needed = self._skip
+            needed = self.left
         taken = min(needed, len(data))
         return self.feed(data[:taken])
 

@@ -106,8 +106,9 @@ class Tunnel(asyncio.Protocol):
         if ping_seconds := self.path.parts.limits.web_ping_seconds:
             self.arm_ping(ping_seconds)
         self.path.ends.begin(self.browser, self._hung_up)
-        resume_reading(self.browser)
-        resume_reading(self.app)
+        for transport in (self.browser, self.app):
+            if not transport.is_reading():
+                resume_reading(transport)
         if from_app:
             self.from_app(from_app)
         if from_browser:
@@ -148,14 +149,15 @@ class Tunnel(asyncio.Protocol):
         turns = self.turns
         if turns.crowded:
             turns.count_read(self)
-        if len(data) >= FULL_READ:  # nobody looks into it: less of it cannot take long
+        size = len(data)
+        if size >= FULL_READ:  # nobody looks into it: less of it cannot take long
             turns.take(self, data)
         elif not self.phase:
             # As receive() does it, without the call: most messages are small.
-            size, activity = len(data), self.activity
+            activity = self.activity
             self.traffic.up += size
             activity.up += size
-            if data[0] & 0x0F < _FIRST_CONTROL:
+            if not activity.input and data[0] & 0x0F < _FIRST_CONTROL:
                 activity.input = True
             self.app.write(data)
 
@@ -385,10 +387,21 @@ class AppSide(asyncio.Protocol):
         turns = tunnel.turns
         if turns.crowded:
             turns.count_read(self)
-        if len(data) < FULL_READ:  # few of its frames are followed now
-            tunnel.from_app(data)
-        else:
+        size = len(data)
+        if size >= FULL_READ:
             turns.take(self, data)
+        elif (
+            2 <= size == data[1] + 2 < 128
+            and not (tunnel.tracker.left or tunnel.tracker.header or tunnel.backlog)
+            and not tunnel.phase
+        ):
+            # One small frame between others, without a mask, as most of an app's messages are:
+            # as from_app() does it, without the calls. Where the frames end stays the same.
+            tunnel.traffic.down += size
+            tunnel.activity.down += size
+            tunnel.browser.write(data)
+        else:  # few of its frames are followed now
+            tunnel.from_app(data)
 
     def receive(self, data: bytes) -> None:
         """Pass *data* on."""

@@ -193,6 +193,27 @@ async def test_frames_without_content_take_many_short_turns() -> None:
         assert close_of(await browser.rest())[0] == 4401
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"\x82\x0c", b"\x82\x02ab", b"\x82\x02cdefgh"],
+        [b"\x82", b"\x01\x00"],
+        [b"\x82\x01\x00", b"\x82\x7e\x00", b"\x02\x00", b"z"],
+    ],
+    ids=["of a frame", "a header's end", "a length's end"],
+)
+async def test_what_looks_like_a_small_frame_within_another_is_none(pieces: list[bytes]) -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        for piece in pieces[:-1]:
+            app.send(piece)
+            assert await browser.exactly(len(piece)) == piece
+        r.world.revoke(sid=SID)
+        app.send(pieces[-1])
+        assert await browser.exactly(len(pieces[-1])) == pieces[-1]
+        assert close_of(await browser.rest())[0] == 4401
+
+
 async def test_a_browser_that_reads_nothing_is_reset() -> None:
     async with rig(limits=Limits(write_stall_seconds=0.4)) as r:
         browser, app = await r.tunnel()
