@@ -101,7 +101,8 @@ class Attachments:
     # Web apps
 
     def _visited(self, access_right: AccessRight) -> None:
-        visitor = _visitor(access_right)
+        grant = access_right.grant
+        visitor = (access_right.sid, grant.jti) if grant else _visitor(access_right)
         visit = self._visits.get(visitor)
         if visit is None:
             number = self._begin(_HTTP, access_right)
@@ -113,7 +114,8 @@ class Attachments:
         visit.left_at = 0.0
 
     def _visit_left(self, access_right: AccessRight, reason: str | None) -> None:
-        visitor = _visitor(access_right)
+        grant = access_right.grant
+        visitor = (access_right.sid, grant.jti) if grant else _visitor(access_right)
         visit = self._visits.get(visitor)
         if visit is None or not visit.count:
             return

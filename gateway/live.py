@@ -129,7 +129,7 @@ class Live:
         session = self._sessions.get(access_right.sid)
         if session is not None and 0 < self._most_of_session <= len(session.members):
             return False
-        user = self._whose(access_right)
+        user = access_right.user or self._whose(access_right)
         most = self._most_of_address if access_right.user is None else self._most_of_user
         return user is None or not 0 < most <= self._of_user.get(user, 0)
 
@@ -145,7 +145,7 @@ class Live:
     def add(self, member: Member) -> None:
         """Enter an open connection; adding it twice changes nothing."""
         access_right, kind = member.access_right, member.kind
-        sid, user = access_right.sid, self._whose(access_right)
+        sid, user = access_right.sid, access_right.user or self._whose(access_right)
         session = self._sessions.get(sid)
         if session is None:
             session = self._sessions[sid] = _Session(self, sid)
@@ -179,7 +179,7 @@ class Live:
 
     def _discard(self, member: Member, reason: str | None) -> None:
         access_right, kind = member.access_right, member.kind
-        sid, user = access_right.sid, self._whose(access_right)
+        sid, user = access_right.sid, access_right.user or self._whose(access_right)
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return
@@ -247,7 +247,10 @@ class Live:
             self._wheel.arm(session, self._loop.time() + self._until(ends_at))
 
     def _until(self, ends_at: float) -> float:
-        return min(max(ends_at - self._wall(), 0.0), _LONGEST_SECONDS)
+        seconds = ends_at - self._wall()
+        if seconds >= _LONGEST_SECONDS:
+            return _LONGEST_SECONDS
+        return seconds if seconds > 0.0 else 0.0
 
     def _leave(self, ended: list[tuple[Member, Ending]]) -> None:
         """End connections, each once: from here on they are none that is open."""

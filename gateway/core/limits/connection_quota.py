@@ -67,8 +67,8 @@ class ConnectionQuota:
         """
         if self.overload is not None and self.overload.step is _REFUSING:
             return Verdict.OVERLOADED if self.unauthenticated < REFUSED_MORE else Verdict.DROPPED
-        if self.most and self.full:
-            beyond = self.unauthenticated + self.known() - self.most
+        beyond = self.unauthenticated + self.known() - self.most if self.most else -1
+        if beyond >= 0:
             return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED
         here = self._by_key.get(key, 0) if key and self.most_unauthenticated else 0
         if here < (self.most_unauthenticated or 1):

@@ -122,7 +122,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Register the connection by *decision*, which may hold for its next requests."""
         self.decision = decision
         self.was_admitted = True
-        self.leave_place()
+        if self.placed:
+            self.leave_place()
         self.context.parts.live.add(self)
         self.activity = decision.access_right.activity
 
@@ -338,7 +339,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if self.decision is not None:
             self.drop_decision()
         self.context.connections.discard(self)
-        self.leave_place()
+        if self.placed:
+            self.leave_place()
         self.context.wheel.disarm(self)
         self.reader.forget()
 
