@@ -98,8 +98,8 @@ def error_headers(status: int) -> dict[str, tuple[str, str]]:
 
 
 def problems_json(problems: Iterable[Problem]) -> list[dict[str, str]]:
-    """Return *problems* as the API shows them."""
-    return [{"path": one.path, "message": one.message} for one in problems]
+    """Return *problems* as the API shows them, each once: tasks may share what is wrong."""
+    return [{"path": one.path, "message": one.message} for one in dict.fromkeys(problems)]
 
 
 def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) -> ApiError:

@@ -1,0 +1,51 @@
+"""The requests that docs/controller-api.md shows are ones that the API reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controller.api.conftest import Api
+
+DOCS = (Path(__file__).parents[3] / "docs/controller-api.md").read_text("utf-8")
+# What only the deployment of the example declares.
+DECLARED = re.compile(r"there is no (volume|such product)|has no such (priority|tool)|a runtime")
+
+
+def examples() -> list[Any]:
+    """Return the examples that are JSON, several of one block as the several that they are."""
+    blocks = re.findall(r"^```json\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+    return [json.loads(one) for block in blocks for one in block.split("\n\n")]
+
+
+def requests() -> list[tuple[str, Any]]:
+    """Return the paths and bodies of those that submit jobs."""
+    found = []
+    for one in examples():
+        if "template" in one:
+            found.append(("/v1/batches", one))
+        elif "image" in one and "owner" in one:
+            found.append(("/v1/jobs", {"items": [one]}))
+        elif "image" in one.get("items", [{}])[0]:
+            found.append(("/v1/jobs", one))
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(requests())))
+async def test_a_request_of_the_docs_is_read(api: Api, number: int) -> None:
+    path, body = requests()[number]
+    answer = await api.client.post(path, json=body)
+    said = await answer.json()
+    problems = said.get("details", {}).get("problems", [])
+    if answer.status not in (200, 201):
+        assert answer.status == 422, said
+        assert [one for one in problems if not DECLARED.search(one["message"])] == []
+    assert len(problems) == len({(one["path"], one["message"]) for one in problems})
+
+
+def test_the_docs_show_more_than_one() -> None:
+    assert len(requests()) >= 4
