@@ -84,6 +84,7 @@ class ControllerMetrics:
         routes: Callable[[], int],
         leads: Callable[[], bool],
         parked: Callable[[], int] = int,
+        unfollowed: Callable[[], int] = int,
     ) -> None:
         """Have these read whenever somebody asks."""
         waiting = Gauge(
@@ -104,6 +105,12 @@ class ControllerMetrics:
             registry=self._registry,
         )
         unreadable.set_function(parked)
+        blind = Gauge(
+            "fumarole_controller_unfollowed_kinds",
+            "Kinds of objects that cannot be followed now",
+            registry=self._registry,
+        )
+        blind.set_function(unfollowed)
 
     def job_enqueued(self, reason: Reason) -> None:
         """Count that a job is to be looked at."""

@@ -136,6 +136,7 @@ class Leader:
             routes=lambda: self._term.publisher.count if self._term else 0,
             leads=lambda: self._term is not None,
             parked=lambda: self._term.reconciler.parked if self._term else 0,
+            unfollowed=lambda: len(self._standby.informer.problems()),
         )
         core.jobs.listeners.append(self._look_at_job)
         core.routes.listeners.append(self._look_at_routes)

@@ -214,6 +214,7 @@ async def test_one_that_leads_says_what_does_not_work_yet(leading: Lead, store: 
         assert w.leader.degraded() == ("routes are not published to Redis",)
         assert w.leader.faults() == ()
         assert w.metric("leads") == 1
+        assert w.metric("unfollowed_kinds") == len(w.leader._standby.informer.problems()) > 0
 
 
 async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_leads(
