@@ -60,7 +60,7 @@ from gateway.session_tokens import Bearers, Checks, SessionTokens
 from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates
-from shared.bus import AskWriter, BusReader, Keys, ReportWriter, connect
+from shared.bus import BusReader, Keys, ReportWriter, SignOutWriter, connect
 from shared.jose.jwks import KeySource
 from shared.jose.jws import verified_payload
 from shared.link import AttachTokens, Seal
@@ -159,7 +159,7 @@ class Gateway:
         limits = settings.limits
         self.sign_outs = SignOuts(
             follower=self.follower,
-            asks=AskWriter(self.redis, Keys(settings.instance)),
+            writer=SignOutWriter(self.redis, Keys(settings.instance)),
             tell_workers=tell_workers,
         )
         process = secrets.token_hex(_PROCESS_BYTES)

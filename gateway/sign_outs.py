@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.bus.follower import Follower
 from gateway.core.access.grants import Grant
-from shared.bus import AskWriter
+from shared.bus import SignOutWriter
 from shared.errors import BusUnavailable
 
 PATIENCE_SECONDS: Final = 1.0
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SignOuts:
-    """Ends grants: here by *follower*, at the other workers, and by *asks* everywhere."""
+    """Ends grants: here by *follower*, at the other workers, and by *writer* everywhere."""
 
     follower: Follower
-    asks: AskWriter
+    writer: SignOutWriter
     tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None
     ended: int = 0
     """Grants, so far."""
@@ -53,7 +53,7 @@ class SignOuts:
         self.tell_workers(grant.sid, grant.jti)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await self.asks.add(grant.sid, grant.jti)
+                await self.writer.add(grant.sid, grant.jti)
             told = True
         except (BusUnavailable, TimeoutError) as error:
             log.warning("a sign-out could not be passed on yet", extra={"why": str(error)})
@@ -76,7 +76,7 @@ class SignOuts:
             sid, jti = self._pending[0]
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    await self.asks.add(sid, jti)
+                    await self.writer.add(sid, jti)
             except (BusUnavailable, TimeoutError):
                 return
             # Others may have come, and the oldest gone, meanwhile.

@@ -56,7 +56,7 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import Leadership, raise_term, read_leadership, read_store_metadata
 from controller.store.news import hear_others
 from controller.webhooks.dispatcher import Webhooks
-from shared.bus import AskReader, Keys, Publisher, ReportReader
+from shared.bus import Keys, Publisher, ReportReader, SignOutReader
 from shared.link import Seal
 
 RELEASE_SECONDS = 3.0
@@ -264,7 +264,7 @@ class Leader:
     async def _take_sign_outs(self, term: _Term) -> None:
         asks = SignOutAsks(
             store=self._process.store,
-            reader=AskReader(self._redis, Keys(self._process.settings.instance)),
+            reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
             term=term.number,
             clock=time.time,
             publish=term.publisher.look_at_store,

@@ -1,8 +1,8 @@
 """Takes up the sign-outs of users at gateways: revokes their grants everywhere.
 
 The leader reads the stream from where the last leader was, which is kept in the store together
-with the revocations: an ask that was taken up is never lost, and taking one up twice changes
-nothing. An ask can end the grants of one token on one session that is open, and nothing else.
+with the revocations: a request that was taken up is never lost, and taking one up twice changes
+nothing. A request can end the grants of one token on one session that is open, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from controller.store.instance import read_asks, record_asks
 from controller.store.sessions.revocations import StoredRevocation, add_revocation, revocation_time
 from controller.store.sessions.session_rows import Session, live_sessions_among
 from shared.audit import AuditRecord, write_audit
-from shared.bus import Ask, AskReader, place_of
-from shared.bus.asks import BEGINNING
+from shared.bus import SignOutReader, SignOutRequest, comparable_id
+from shared.bus.sign_out_requests import BEGINNING
 from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, event_time, revoked_at
 from shared.log import Outage
@@ -30,7 +30,7 @@ LOOK_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 1.0
 """After Redis or the store has not answered."""
 AT_ONCE: Final = 50
-"""Asks in one look, and so 500 a second at most, whoever sends them."""
+"""Requests in one look, and so 500 a second at most, whoever sends them."""
 MOST_OF_SESSION: Final = 60
 """Revocations of one session in a minute: more is no people signing out."""
 AHEAD_SECONDS: Final = 60.0
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Good:
-    """An ask to be done."""
+    """A request to be done."""
 
     session: Session
     event: GrantRevoked
@@ -57,14 +57,14 @@ class SignOutAsks:
         reader: Reads the stream.
         clock: Unix seconds.
         publish: Has new revocations published at once.
-        count: Counts what became of asks.
+        count: Counts what became of requests.
     """
 
     def __init__(
         self,
         *,
         store: Store,
-        reader: AskReader,
+        reader: SignOutReader,
         term: int,
         clock: Callable[[], float],
         publish: Callable[[], None],
@@ -81,7 +81,7 @@ class SignOutAsks:
         self._of_session: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Take up asks until cancelled.
+        """Take up requests until cancelled.
 
         Raises:
             LeadershipLost: If another one leads.
@@ -100,27 +100,27 @@ class SignOutAsks:
             await asyncio.sleep(pause)
 
     async def take_some(self) -> None:
-        """Take up the next asks.
+        """Take up the next requests.
 
         Raises:
             BusUnavailable, StoreUnavailable: If they could not be; they are still there then.
             LeadershipLost: If another one leads.
         """
         position = await self._begin()
-        asks = await self._reader.after(position, limit=AT_ONCE)
-        if not asks.entries:
-            await self._look_back(position, asks.last)
+        requests = await self._reader.after(position, limit=AT_ONCE)
+        if not requests.entries:
+            await self._look_back(position, requests.last)
             return
         good: list[_Good] = []
         taken: list[Taken] = []
         async with self._store.lead(self._term) as transaction:
-            for ask, session in await self._with_sessions(transaction, asks.entries):
-                result = self._judge(ask, session)
+            for request, session in await self._with_sessions(transaction, requests.entries):
+                result = self._judge(request, session)
                 taken.append(result)
                 if result == "revoked" and session is not None:
-                    good.append(await self._revoke(transaction, ask, session))
-            await record_asks(transaction, asks.entries[-1].id)
-        self._position = asks.entries[-1].id
+                    good.append(await self._revoke(transaction, request, session))
+            await record_asks(transaction, requests.entries[-1].id)
+        self._position = requests.entries[-1].id
         if good:
             self._publish()
         for result in taken:
@@ -138,24 +138,24 @@ class SignOutAsks:
         """Begin anew where the stream is not the one that was read, or nothing can follow it."""
         if last is None:
             return
-        if place_of(last) < place_of(position):
+        if comparable_id(last) < comparable_id(position):
             log.warning("the stream of sign-outs is another one than before")
             self._position = BEGINNING
-        elif place_of(last)[0] / 1000 > self._clock() + AHEAD_SECONDS:
+        elif comparable_id(last)[0] / 1000 > self._clock() + AHEAD_SECONDS:
             # All that stands in it has been taken up.
             log.warning("the stream of sign-outs is numbered far ahead, and is begun anew")
             await self._reader.forget(last)
             self._position = BEGINNING
 
     async def _with_sessions(
-        self, transaction: Transaction, entries: Sequence[Ask]
-    ) -> list[tuple[Ask, Session | None]]:
-        sids = {ask.sid for ask in entries if ask.sid is not None}
+        self, transaction: Transaction, entries: Sequence[SignOutRequest]
+    ) -> list[tuple[SignOutRequest, Session | None]]:
+        sids = {request.sid for request in entries if request.sid is not None}
         live = {one.sid: one for one in await live_sessions_among(transaction, sids)}
-        return [(ask, live.get(ask.sid or "")) for ask in entries]
+        return [(request, live.get(request.sid or "")) for request in entries]
 
-    def _judge(self, ask: Ask, session: Session | None) -> Taken:
-        if ask.sid is None:
+    def _judge(self, request: SignOutRequest, session: Session | None) -> Taken:
+        if request.sid is None:
             return "malformed"
         if session is None:
             return "unknown"
@@ -166,12 +166,14 @@ class SignOutAsks:
         self._of_session[session.sid] += 1
         return "revoked" if self._of_session[session.sid] <= MOST_OF_SESSION else "too_many"
 
-    async def _revoke(self, transaction: Transaction, ask: Ask, session: Session) -> _Good:
+    async def _revoke(
+        self, transaction: Transaction, request: SignOutRequest, session: Session
+    ) -> _Good:
         at = event_time(await revocation_time(transaction, now=self._clock()))
-        event = GrantRevoked(epoch="-", seq=0, at=at, sid=session.sid, jti=ask.jti)
+        event = GrantRevoked(epoch="-", seq=0, at=at, sid=session.sid, jti=request.jti)
         entry = event.revocation()
         stored = StoredRevocation(
-            member=entry.member, at=revoked_at(entry.score), sid=session.sid, jti=ask.jti
+            member=entry.member, at=revoked_at(entry.score), sid=session.sid, jti=request.jti
         )
         await add_revocation(transaction, stored)
         return _Good(session, event)

@@ -9,21 +9,27 @@ log of events and snapshots, subscribes, and marks tokens as used.
   client, and what it raises an error of ours.
 - ``scripts``: the three scripts in which everything is written.
 - ``publisher``, ``reader``: the two sides; ``signing``: what a publisher with a key signs.
-- ``reports``: what gateways tell the controller, for display; ``asks``: which grants it is to
-  revoke, since their users have signed out.
+- ``reports``: what gateways tell the controller, for display; ``sign_out_requests``: which grants
+  it is to revoke, since their users have signed out.
 
 ``inspection``: how one session stands, for people.
 
 docs/proxy-events.md is the contract.
 """
 
-from shared.bus.asks import Ask, AskReader, Asks, AskWriter, place_of
 from shared.bus.connection import connect
 from shared.bus.inspection import BusInspector, BusStanding
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import LOG_PART, BusReader, LogPart, Mark, Snapshot, parse_head
 from shared.bus.reports import ACTIVITIES_AT_ONCE, ReportReader, ReportWriter
+from shared.bus.sign_out_requests import (
+    SignOutReader,
+    SignOutRequest,
+    SignOutRequests,
+    SignOutWriter,
+    comparable_id,
+)
 from shared.bus.urls import check_url
 
 __all__ = [
@@ -32,10 +38,6 @@ __all__ = [
     "HEARTBEAT_SECONDS",
     "LOG_LENGTH",
     "LOG_PART",
-    "Ask",
-    "AskReader",
-    "AskWriter",
-    "Asks",
     "BusInspector",
     "BusReader",
     "BusStanding",
@@ -45,9 +47,13 @@ __all__ = [
     "Publisher",
     "ReportReader",
     "ReportWriter",
+    "SignOutReader",
+    "SignOutRequest",
+    "SignOutRequests",
+    "SignOutWriter",
     "Snapshot",
     "check_url",
+    "comparable_id",
     "connect",
     "parse_head",
-    "place_of",
 ]

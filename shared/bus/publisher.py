@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from shared.bus.connection import is_sharded, translated
 from shared.bus.keys import LOG_LENGTH, Keys, text_of
-from shared.bus.reader import read_place
+from shared.bus.reader import read_served_head
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
 from shared.errors import PublishRefused
@@ -83,7 +83,7 @@ class Publisher:
         Raises:
             BusUnavailable: If Redis does not answer.
         """
-        return (await read_place(self._redis, self._keys)).head
+        return (await read_served_head(self._redis, self._keys)).head
 
     async def has_lost(self) -> bool:
         """Say whether another process answers than the one on which the epoch began.
@@ -93,7 +93,7 @@ class Publisher:
         Raises:
             BusUnavailable: If Redis does not answer.
         """
-        return not (await read_place(self._redis, self._keys)).is_where_it_began
+        return not (await read_served_head(self._redis, self._keys)).is_where_it_began
 
     async def note_store(self, identity: str, revision: int) -> None:
         """Remember from which store, at which revision, the table was published.
@@ -278,7 +278,7 @@ class Publisher:
             with translated():
                 await self._fill(pending, routes, revoked)
             if self._signing is not None:
-                run_id = (await read_place(self._redis, self._keys)).run_id
+                run_id = (await read_served_head(self._redis, self._keys)).run_id
                 head = msgspec.structs.replace(head, server=run_id)
                 await self._signing.begin(head, routes, revoked)
             await self._finish(pending, head, now)

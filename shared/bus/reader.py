@@ -70,7 +70,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServedHead:
     """The head, and which process answered."""
 
     head: Head | None
@@ -82,7 +82,7 @@ class Place:
         return self.head is None or not self.head.moved
 
 
-def _place(fields: Mapping[bytes, bytes], info: Mapping[str, Any]) -> Place:
+def _served_head(fields: Mapping[bytes, bytes], info: Mapping[str, Any]) -> ServedHead:
     """Return the head in *fields* and the process that *info* is of.
 
     Raises:
@@ -92,7 +92,7 @@ def _place(fields: Mapping[bytes, bytes], info: Mapping[str, Any]) -> Place:
     if head is not None:
         # Whatever stands in Redis under that name.
         head = msgspec.structs.replace(head, moved=head.server not in (None, run_id))
-    return Place(head, run_id)
+    return ServedHead(head, run_id)
 
 
 class BusReader:
@@ -113,7 +113,7 @@ class BusReader:
         """
         with translated():
             await look_around(self._redis)
-        return (await read_place(self._redis, self._keys)).head
+        return (await read_served_head(self._redis, self._keys)).head
 
     async def log_after(self, seq: int, *, most: int = LOG_PART) -> LogPart:
         """Return the head and the events after *seq*, at most *most*, of one moment.
@@ -130,7 +130,7 @@ class BusReader:
         )
         events = (content.get(b"event") for _, content in entries)
         found = tuple(event for event in events if event is not None)
-        return LogPart(_place(fields, info).head, found)
+        return LogPart(_served_head(fields, info).head, found)
 
     async def snapshot(self, believe: Callable[[Head], None] | None = None) -> Snapshot | None:
         """Return the whole table, as it was at one moment; None where there is no head.
@@ -146,7 +146,7 @@ class BusReader:
             SnapshotRefused: If the table changed too much under the reading, or is larger than
                 its head says.
         """
-        head = (await read_place(self._redis, self._keys)).head
+        head = (await read_served_head(self._redis, self._keys)).head
         if head is None:
             return None
         if believe is not None:
@@ -168,7 +168,7 @@ class BusReader:
             lambda pipe: pipe.hgetall(self._keys.routes),
             lambda pipe: pipe.zrange(self._keys.revoked, 0, -1, withscores=True),
         )
-        head = _place(fields, info).head
+        head = _served_head(fields, info).head
         if head is None:
             return None
         return Snapshot(
@@ -255,9 +255,9 @@ class BusReader:
                 pipe.hgetall(self._keys.head)
                 pipe.info("server", "replication")
                 before, fields, info = await pipe.execute()
-        place = _place(fields, info)
+        served = _served_head(fields, info)
         return Mark(
-            text_of(before) if before is not None else None, place.head, place.is_where_it_began
+            text_of(before) if before is not None else None, served.head, served.is_where_it_began
         )
 
 
@@ -302,14 +302,14 @@ class _Paged:
         return msgspec.structs.replace(self.head, seq=self.seq)
 
 
-async def read_place(redis: Redis, keys: Keys) -> Place:
+async def read_served_head(redis: Redis, keys: Keys) -> ServedHead:
     """Return the head and who answered, in one transaction.
 
     Raises:
         BusUnavailable: If Redis does not answer, or a replica does.
     """
     fields, info = await _of_one_moment(redis, keys)
-    return _place(fields, info)
+    return _served_head(fields, info)
 
 
 async def _of_one_moment(redis: Redis, keys: Keys, *asked: Callable[[Any], object]) -> list[Any]:

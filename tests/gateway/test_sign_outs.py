@@ -11,7 +11,7 @@ from gateway import sign_outs as module
 from gateway.bus.follower import Follower
 from gateway.core.access.grants import Grant
 from gateway.sign_outs import MOST_PENDING, SignOuts
-from shared.bus import AskWriter
+from shared.bus import SignOutWriter
 from shared.errors import BusUnavailable
 
 
@@ -46,7 +46,7 @@ def grant(jti: str) -> Grant:
 def made() -> tuple[SignOuts, Asks, Ended]:
     asks, feed = Asks(), Ended()
     signs = SignOuts(
-        follower=cast(Follower, cast(Any, feed)), asks=cast(AskWriter, cast(Any, asks))
+        follower=cast(Follower, cast(Any, feed)), writer=cast(SignOutWriter, cast(Any, asks))
     )
     return signs, asks, feed
 

@@ -33,7 +33,7 @@ from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.sessions.revocations import revocations_that_matter
 from controller.store.sessions.session_rows import Session, insert_session
 from controller.webhooks.dispatcher import Webhooks
-from shared.bus import AskWriter, BusReader, Keys
+from shared.bus import BusReader, Keys, SignOutWriter
 from shared.metrics import make_registry
 from shared.routes.route import Route
 from shared.settings import Environment
@@ -471,7 +471,7 @@ async def test_a_job_is_run_shown_and_ended_by_who_leads(
         # Each part of the leader has done its own.
         await until(lambda: any([r.sid for r in some] == [sid] for some in shown))
         await eventually(lambda: _knows_volcano(store))
-        await AskWriter(redis, Keys("test")).add(sid, "t1")
+        await SignOutWriter(redis, Keys("test")).add(sid, "t1")
         await eventually(lambda: _is_revoked(store, sid))
         # Counted after it is in the store.
         await until(lambda: w.metric("sign_outs_total", result="revoked") == 1)

@@ -19,7 +19,7 @@ from controller.store.jobs.job_rows import insert_job
 from controller.store.sessions.revocations import revocations_that_matter
 from controller.store.sessions.session_rows import Session, end_session, insert_session
 from shared.audit import LOGGER
-from shared.bus import AskReader, AskWriter, Keys
+from shared.bus import Keys, SignOutReader, SignOutWriter
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_record
 from tests.shared.samples import make_sid
@@ -36,7 +36,7 @@ class Leader:
         self.taken: Counter[str] = Counter()
         self.asks = SignOutAsks(
             store=store,
-            reader=AskReader(redis, KEYS),
+            reader=SignOutReader(redis, KEYS),
             term=term,
             clock=clock,
             publish=self._publish,
@@ -93,7 +93,7 @@ async def test_a_sign_out_is_revoked_published_and_recorded(
     audit: pytest.LogCaptureFixture,
 ) -> None:
     leader = lead(1)
-    await AskWriter(redis, KEYS).add(LIVE, "t1")
+    await SignOutWriter(redis, KEYS).add(LIVE, "t1")
     await leader.take_all()
     assert await revoked(store, clock) == [(LIVE, "t1")]
     assert (leader.published, leader.taken) == (1, {"revoked": 1})
@@ -112,7 +112,7 @@ async def test_a_sign_out_is_revoked_published_and_recorded(
 async def test_a_new_leader_goes_on_where_the_last_one_was(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
-    writer, first = AskWriter(redis, KEYS), lead(1)
+    writer, first = SignOutWriter(redis, KEYS), lead(1)
     await writer.add(LIVE, "t1")
     await first.take_all()
     await writer.add(LIVE, "t2")
@@ -131,7 +131,7 @@ async def test_a_new_leader_goes_on_where_the_last_one_was(
 async def test_what_is_no_live_session_or_no_ask_is_counted_and_passed_over(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
-    leader, writer = lead(1), AskWriter(redis, KEYS)
+    leader, writer = lead(1), SignOutWriter(redis, KEYS)
     await redis.xadd(KEYS.asks, {"garbage": "x"})
     await redis.xadd(KEYS.asks, {"sid": LIVE, "sub": "everybody"})
     await writer.add(ENDED, "t1")
@@ -145,7 +145,7 @@ async def test_what_is_no_live_session_or_no_ask_is_counted_and_passed_over(
 async def test_a_flood_for_one_session_is_bounded_and_holds_up_no_other(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
-    leader, writer = lead(1), AskWriter(redis, KEYS)
+    leader, writer = lead(1), SignOutWriter(redis, KEYS)
     for number in range(MOST_OF_SESSION + 50):
         await writer.add(LIVE, f"f{number}")
     await writer.add(OTHER, "hers")

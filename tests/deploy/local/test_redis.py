@@ -11,13 +11,13 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from deploy.local.redis import ACL, RedisSetup, write_redis_setup
 from shared.bus import (
-    AskReader,
-    AskWriter,
     BusReader,
     Keys,
     Publisher,
     ReportReader,
     ReportWriter,
+    SignOutReader,
+    SignOutWriter,
     connect,
 )
 from shared.events import GrantRevoked, event_time
@@ -104,8 +104,8 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     await reports.write(b"{}")
     part = encode_activity(Activity(at=NOW, subs=("ada",)))
     await reports.write_activities({SID: part})
-    await AskWriter(viewer, KEYS).add(SID, "t")
-    (ask,) = (await AskReader(writer, KEYS).after("0-0", limit=1)).entries
+    await SignOutWriter(viewer, KEYS).add(SID, "t")
+    (ask,) = (await SignOutReader(writer, KEYS).after("0-0", limit=1)).entries
     assert (ask.sid, ask.jti) == (SID, "t")
     activities = await ReportReader(writer, KEYS).activities_of([SID], now=NOW)
     assert activities[SID].subs == ("ada",)

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from shared.bus.connection import translated
 from shared.bus.keys import Keys
 
-MOST_ASKS: Final = 10_000
+MOST_REQUESTS: Final = 10_000
 """In the stream; the oldest go first."""
 BEGINNING: Final = "0-0"
 
@@ -54,8 +54,8 @@ return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One entry; ``sid`` and ``jti`` are None where it is no ask of ours."""
+class SignOutRequest:
+    """One entry; ``sid`` and ``jti`` are None where it is no request of ours."""
 
     id: str
     sid: str | None
@@ -63,19 +63,19 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class SignOutRequests:
     """Some entries in their order, and the id of the last one that there is (None: there is none).
 
     An id begins with the milliseconds of Redis' clock at which the entry was added, unless whoever
     added it chose another.
     """
 
-    entries: tuple[Ask, ...]
+    entries: tuple[SignOutRequest, ...]
     last: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AskWriter:
+class SignOutWriter:
     """Adds to the stream."""
 
     redis: Redis
@@ -89,18 +89,18 @@ class AskWriter:
         """
         with translated():
             await self.redis.xadd(
-                self.keys.asks, {"sid": sid, "jti": jti}, maxlen=MOST_ASKS, approximate=False
+                self.keys.asks, {"sid": sid, "jti": jti}, maxlen=MOST_REQUESTS, approximate=False
             )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AskReader:
+class SignOutReader:
     """Reads the stream."""
 
     redis: Redis
     keys: Keys
 
-    async def after(self, position: str, *, limit: int) -> Asks:
+    async def after(self, position: str, *, limit: int) -> SignOutRequests:
         """Return the first *limit* entries after *position*, an entry's id.
 
         Raises:
@@ -108,7 +108,9 @@ class AskReader:
         """
         with translated():
             last, *entries = await self.redis.eval(_READ, 1, self.keys.asks, position, str(limit))
-        return Asks(tuple(_ask(*entry) for entry in entries), last.decode() or None)
+        return SignOutRequests(
+            tuple(_request_of(*entry) for entry in entries), last.decode() or None
+        )
 
     async def forget(self, last: str) -> None:
         """Remove the whole stream, if *last* is still its last entry.
@@ -120,14 +122,14 @@ class AskReader:
             await self.redis.eval(_FORGET, 1, self.keys.asks, last)
 
 
-def place_of(position: str) -> tuple[int, int]:
+def comparable_id(position: str) -> tuple[int, int]:
     """Return an entry's id as what can be compared."""
     milliseconds, _, number = position.partition("-")
     return int(milliseconds), int(number)
 
 
-def _ask(position: bytes, sid: bytes, jti: bytes) -> Ask:
+def _request_of(position: bytes, sid: bytes, jti: bytes) -> SignOutRequest:
     texts = sid.decode("latin-1"), jti.decode("latin-1")
     if _SID.fullmatch(texts[0]) and _JTI.fullmatch(texts[1]):
-        return Ask(position.decode(), *texts)
-    return Ask(position.decode(), None, None)
+        return SignOutRequest(position.decode(), *texts)
+    return SignOutRequest(position.decode(), None, None)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
-from shared.bus import AskReader, AskWriter, Keys, place_of
-from shared.bus import asks as module
-from shared.bus.asks import BEGINNING
+from shared.bus import Keys, SignOutReader, SignOutWriter, comparable_id
+from shared.bus import sign_out_requests as module
+from shared.bus.sign_out_requests import BEGINNING
 from tests.shared.samples import SID, make_sid
 
 KEYS = Keys("test")
 
 
 async def test_asks_are_read_in_order_from_where_one_was(redis: Redis) -> None:
-    writer, reader = AskWriter(redis, KEYS), AskReader(redis, KEYS)
-    assert await reader.after(BEGINNING, limit=10) == module.Asks((), None)
+    writer, reader = SignOutWriter(redis, KEYS), SignOutReader(redis, KEYS)
+    assert await reader.after(BEGINNING, limit=10) == module.SignOutRequests((), None)
     for number in range(5):
         await writer.add(make_sid(number), f"t{number}")
     first = await reader.after(BEGINNING, limit=3)
@@ -48,14 +48,14 @@ async def test_asks_are_read_in_order_from_where_one_was(redis: Redis) -> None:
 async def test_what_is_no_ask_is_read_as_none(redis: Redis, fields: dict[str, str]) -> None:
     await redis.xadd(KEYS.asks, fields)  # type: ignore[arg-type]  # redis wants its own union
     await redis.xadd(KEYS.asks, {"later": "field", "sid": SID, "jti": "good"})
-    bad, good = (await AskReader(redis, KEYS).after(BEGINNING, limit=10)).entries
+    bad, good = (await SignOutReader(redis, KEYS).after(BEGINNING, limit=10)).entries
     assert (bad.sid, bad.jti) == (None, None)
     assert (good.sid, good.jti) == (SID, "good")
 
 
 async def test_the_stream_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ASKS", 10)
-    writer = AskWriter(redis, KEYS)
+    monkeypatch.setattr(module, "MOST_REQUESTS", 10)
+    writer = SignOutWriter(redis, KEYS)
     for number in range(25):
         await writer.add(SID, f"t{number}")
     assert await redis.xlen(KEYS.asks) == 10
@@ -63,14 +63,16 @@ async def test_the_stream_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPat
 
 async def test_what_is_no_stream_is_removed(redis: Redis) -> None:
     await redis.set(KEYS.asks, "x")
-    assert await AskReader(redis, KEYS).after(BEGINNING, limit=10) == module.Asks((), None)
-    await AskWriter(redis, KEYS).add(SID, "t")
-    (ask,) = (await AskReader(redis, KEYS).after(BEGINNING, limit=10)).entries
+    assert await SignOutReader(redis, KEYS).after(BEGINNING, limit=10) == module.SignOutRequests(
+        (), None
+    )
+    await SignOutWriter(redis, KEYS).add(SID, "t")
+    (ask,) = (await SignOutReader(redis, KEYS).after(BEGINNING, limit=10)).entries
     assert ask.jti == "t"
 
 
 async def test_only_the_stream_that_was_read_is_forgotten(redis: Redis) -> None:
-    reader = AskReader(redis, KEYS)
+    reader = SignOutReader(redis, KEYS)
     await redis.xadd(KEYS.asks, {"sid": SID, "jti": "a"}, id="5-1")
     await redis.xadd(KEYS.asks, {"sid": SID, "jti": "b"}, id="6-0")
     await reader.forget("5-1")
@@ -80,4 +82,9 @@ async def test_only_the_stream_that_was_read_is_forgotten(redis: Redis) -> None:
 
 
 def test_places_are_numbers_and_no_texts() -> None:
-    assert place_of("9-0") < place_of("10-0") < place_of("10-2") < place_of("10-10")
+    assert (
+        comparable_id("9-0")
+        < comparable_id("10-0")
+        < comparable_id("10-2")
+        < comparable_id("10-10")
+    )
