@@ -16,6 +16,7 @@ from gateway.core.http.response_heads import ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
+from gateway.core.limits.unauthenticated import Unauthenticated
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
 from gateway.relay.ending.stalls import Swept
@@ -83,7 +84,9 @@ class Abortable(Swept, Protocol):
 
 
 class CarriesRequests(Abortable, Protocol):
-    """A connection that may carry further requests."""
+    """A connection that may carry further requests. ``key`` is by what it is counted."""
+
+    key: str
 
     def finish_next(self) -> None:
         """Close after the response to the request under way, or to the next one."""
@@ -95,10 +98,10 @@ class CarriesRequests(Abortable, Protocol):
         """Say whether it is closed, or about to be."""
 
     def waits_since(self) -> float:
-        """Return since when it waits for a request, infinity where it does not: the loop's time."""
+        """Return since when it waits for its client, infinity where it does not: loop's time."""
 
-    def leave_place(self) -> None:
-        """Have it counted no more among those without a credential."""
+    def make_room(self) -> None:
+        """Close it, which waits for its client; its place is free at once."""
 
 
 class Context:
@@ -127,8 +130,7 @@ class Context:
         )
         self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
-        self.unauthenticated: dict[CarriesRequests, None] = {}
-        """Those without a credential, in about the order in which they came."""
+        self.unauthenticated: Unauthenticated[CarriesRequests] = Unauthenticated()
         self.pages: set[Abortable] = set()
         """Those that a page of the gateway answers."""
         self.connection_quota = ConnectionQuota(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import DRAINING
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataPath", "Parts"]
 
-WAITED_SECONDS: Final = 2.0
-"""Browsers open connections ahead of requests: whoever does not send one soon can come again."""
 _ROOM_FOR_ONE: Final = 2
 """Connections that are closed for a new one: so that it is not full for long."""
-_LOOKED_AT: Final = 16
 _SHED_AT_ONCE: Final = 1000
 _SWEEPS: Final = 4
 """In the time that a peer has to take something."""
@@ -86,9 +82,11 @@ class DataPath(Context):
 
     def welcome(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
+        connection = DownstreamConnection(self, self.admission, peer)
         if self.connection_quota.nearly_full:
             self.make_room(_ROOM_FOR_ONE)
-        connection = DownstreamConnection(self, self.admission, peer)
+        if self.connection_quota.is_crowded(connection.key):
+            self.make_room(_ROOM_FOR_ONE, key=connection.key)
         if connection.take_place() is DROPPED:
             self.meters.dropped += 1
             return None
@@ -137,23 +135,15 @@ class DataPath(Context):
         for connection in tuple(self.connections):
             connection.drain()
 
-    def make_room(self, most: int) -> None:
-        """Close up to *most* connections without a credential that have only waited for a while.
+    def make_room(self, most: int, *, key: str = "") -> None:
+        """Close up to *most* connections without a credential whose client is waited for too long.
 
-        Nobody who merely holds connections keeps others out. A few are looked at; those that are
-        at something come last the next time.
+        Args:
+            most: How many.
+            key: Of the address whose connections make room for another one of it; "" for any.
         """
-        before = self.parts.loop.time() - WAITED_SECONDS
-        for connection in tuple(islice(self.unauthenticated, most * _LOOKED_AT)):
-            if connection.waits_since() > before:
-                del self.unauthenticated[connection]
-                self.unauthenticated[connection] = None
-                continue
-            connection.leave_place()
-            connection.drain()
-            most -= 1
-            if not most:
-                break
+        for connection in self.unauthenticated.idle(most, now=self.parts.loop.time(), key=key):
+            connection.make_room()
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
         """Close connections that wait for a request, unused ones, and those whose peer stalls.

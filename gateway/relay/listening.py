@@ -221,7 +221,8 @@ class Listener:
             sock.close()
         else:
             failed = partial(self._came_to_nothing, sock, client, connection)
-            self._path.arriving.begin(self._connect(sock, connection), failed=failed)
+            task = self._path.arriving.begin(self._connect(sock, connection), failed=failed)
+            connection.arrives(task)
 
     def _came_to_nothing(
         self,
@@ -232,6 +233,7 @@ class Listener:
     ) -> None:
         sock.close()
         if connection is not None:
+            connection.task = None  # its error knows it: a cycle, with the buffers of TLS in it
             connection.leave_place()
         if isinstance(error, OSError | BadProxyHeader):
             self._path.meters.failed_arrivals += 1

@@ -60,6 +60,10 @@ class ConnectionQuota:
             bool(self.most) and self.unauthenticated + self.known() >= self.most - self.most // 16
         )
 
+    def is_crowded(self, key: str) -> bool:
+        """Say whether the address of *key* has as many unauthenticated ones as it may."""
+        return bool(key) and 0 < self.most_unauthenticated <= self._by_key.get(key, 0)
+
     def judge(self, key: str) -> Verdict:
         """Say what becomes of a new connection from *key*; "" for an address that is not counted.
 

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.oversize import Oversized
+    from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
 
+COMES_SECONDS: Final = 1.0
+"""For a handshake, or a head that has begun, while room is wanted: most take a tenth of it."""
 _AFTER_SWITCHED: Final = after(Event.SWITCHED)
 
 
@@ -71,7 +74,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.traffic = context.meters.http
         self.admission = admission
         self.peer = peer
-        self.key = ""
+        trusted = context.parts.site.trusted_proxies
+        self.key = "" if trusted and is_within(peer, trusted) else limit_key(peer)
         """By what it is counted; "" for a proxy's, which is many people's."""
         self.placed = False
         self.verdict = WELCOME
@@ -84,9 +88,6 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     def take_place(self) -> Verdict:
         """Enter among the unauthenticated connections; one that is dropped stays outside."""
-        trusted = self.context.parts.site.trusted_proxies
-        if not (trusted and is_within(self.peer, trusted)):
-            self.key = limit_key(self.peer)
         self.verdict = self.context.connection_quota.judge(self.key)
         if self.verdict is not DROPPED:
             self._enter_place()
@@ -95,22 +96,46 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     def _enter_place(self) -> None:
         if not self.placed:
             self.placed = True
-            self.context.unauthenticated[self] = None
+            self.context.unauthenticated.enter(self)
             self.context.connection_quota.enter(self.key)
 
     def leave_place(self) -> None:
         """It has a good credential now, or has gone."""
         if self.placed:
             self.placed = False
-            del self.context.unauthenticated[self]
+            self.context.unauthenticated.leave(self)
             self.context.connection_quota.leave(self.key)
 
+    def arrives(self, task: Cancellable) -> None:
+        """Note what has begun to connect it: with TLS its client may take its time."""
+        self.task, self.began = task, self.loop.time()
+
     def waits_since(self) -> float:
-        """Return since when a request's first byte is waited for; infinity where none is."""
-        waits = self.phase is Phase.HEAD and not (self.reader.partial or self.inbox)
-        if not waits or self.write_full or self.transport is None or not self.deadline:
+        """Return since when its client is waited for; infinity where it is not.
+
+        A handshake, or a head, is waited for once it has had its time to come.
+        """
+        if self.phase is not Phase.HEAD or self.inbox or self.write_full:
             return math.inf
-        return self.deadline - self.context.parts.limits.idle_seconds
+        if self.transport is None:
+            return self.began + COMES_SECONDS
+        if not self.deadline:
+            return math.inf
+        limits = self.context.parts.limits
+        if self.reader.partial:
+            return self.deadline - limits.head_seconds + COMES_SECONDS
+        return self.deadline - limits.idle_seconds
+
+    def make_room(self) -> None:
+        """Close it, which waits for its client; its place is free at once.
+
+        Without a word: a refusal would be held until its client has read it.
+        """
+        self.leave_place()
+        if self.transport is None:
+            self.abandon()
+        else:
+            self.close()
 
     @property
     def access_right(self) -> AccessRight:
@@ -147,7 +172,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     # uvloop's transports have the interface but not the base class.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a head, if there is a place for one more connection."""
-        self.transport = transport
+        self.transport, self.task = transport, None
         context = self.context
         context.connections.add(self)
         self.draining = context.draining

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import resource
 import socket
 import ssl
@@ -29,6 +28,8 @@ from tests.gateway.relay.harness import (
 )
 
 _IDLE = socket.TCP_KEEPIDLE
+WAITING = "gateway.core.limits.unauthenticated"
+DOWNSTREAM = "gateway.relay.http.downstream"
 
 
 async def test_connections_that_come_together_are_not_probed_together() -> None:
@@ -66,6 +67,13 @@ async def test_connections_wait_for_a_listener_that_is_held() -> None:
 # ConnectionQuota
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nobody make room."""
+    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_strangers_from_one_address_are_limited_and_told_so() -> None:
     async with rig(limits=Limits(address_connections=3)) as r:
         waiting = [await r.browser("127.5.0.1") for _ in range(3)]
@@ -111,7 +119,7 @@ async def test_whose_right_has_ended_is_a_stranger_again() -> None:
 
 
 async def test_a_full_gateway_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.gateway.WAITED_SECONDS", 60.0)
+    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 60.0)
     async with rig(limits=Limits(connections=2)) as r:
         first, second = await r.browser(), await r.browser()
         await settled(r, unauthenticated=2)
@@ -133,13 +141,14 @@ async def begun(r: Rig) -> Peer:
     browser = await r.browser()
     browser.send(b"GET / HTTP/1.1\r\n")
     async with asyncio.timeout(5):
-        while all(one.waits_since() < math.inf for one in r.path.unauthenticated):
+        while not any(one.reader.partial for one in r.connections):
             await asyncio.sleep(0.005)
     return browser
 
 
 async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.gateway.WAITED_SECONDS", 0.0)
+    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
+    monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 60.0)
     async with rig(limits=Limits(connections=3)) as r:
         tunnel, _ = await r.tunnel()
         sending, idle = await begun(r), await r.browser()
@@ -161,8 +170,10 @@ async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.M
 async def test_who_is_at_something_does_not_keep_those_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (("WAITED_SECONDS", 0.0), ("_ROOM_FOR_ONE", 1), ("_LOOKED_AT", 1)):
-        monkeypatch.setattr(f"gateway.relay.gateway.{name}", value)
+    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
+    monkeypatch.setattr(f"{WAITING}.LOOKED_AT", 1)
+    monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 60.0)
+    monkeypatch.setattr("gateway.relay.gateway._ROOM_FOR_ONE", 1)
     async with rig(limits=Limits(connections=2)) as r:
         await begun(r)
         idle = await r.browser()
@@ -180,13 +191,63 @@ async def test_whoever_came_just_now_is_waited_for() -> None:
         r.path.wheel.close()  # no deadline comes
         idle = await r.browser()
         await settled(r, unauthenticated=1)
-        (one,) = r.path.unauthenticated
+        (one,) = r.path.unauthenticated.every()
         assert 0 <= asyncio.get_running_loop().time() - one.waits_since() < 60
         r.path.make_room(1)
         assert idle.writer.is_closing() is False
-        assert list(r.path.unauthenticated) == [one]
+        assert list(r.path.unauthenticated.every()) == [one]
 
 
+@pytest.mark.parametrize("raw", [b"", b"GET / HTTP/1.1\r\nHost: "], ids=["idle", "head"])
+async def test_who_keeps_a_client_waited_for_makes_room_at_a_crowded_address(
+    raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever holds all connections of an address keeps nobody out who shares it."""
+    async with rig(limits=Limits(address_connections=3)) as r:
+        elsewhere = await r.browser("127.5.0.2")
+        tunnel, _ = await r.tunnel()
+        holding = []
+        for _ in range(3):
+            holding.append(await r.browser("127.5.0.1"))
+            holding[-1].send(raw)
+            await settled(r, unauthenticated=1 + len(holding))
+        async with asyncio.timeout(30):
+            while raw and sum(bool(one.reader.partial) for one in r.connections) < 3:
+                await asyncio.sleep(0.005)
+        monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
+        monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 0.0)
+        await asked(r, await r.browser("127.5.0.1"))
+        assert [await one.gone() for one in holding[:2]] == [b"", b""]
+        # It was enough; and nobody of another address had to go.
+        assert await holding[2].silent()
+        assert not holding[2].reader.at_eof()
+        assert await elsewhere.silent()
+        assert not elsewhere.reader.at_eof()
+        assert await tunnel.silent()
+
+
+async def test_a_handshake_that_does_not_come_makes_room_at_a_crowded_address(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with secured(certificate, limits=Limits(address_connections=2, head_seconds=60.0)) as r:
+        silent = [await r.browser("127.5.0.1") for _ in range(2)]
+        await settled(r, unauthenticated=2)
+        monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
+        monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 0.0)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        late = Peer(
+            *await asyncio.open_connection(*r.address, ssl=context, local_addr=("127.5.0.1", 0))
+        )
+        r.peers.append(late)
+        await asked(r, late)
+        assert [await one.gone() for one in silent] == [b"", b""]
+        await settled(r, unauthenticated=0)
+        assert not r.path.arriving
+
+
+@pytest.mark.usefixtures("patient")
 async def test_far_beyond_its_limit_an_address_is_not_even_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -239,7 +300,7 @@ async def test_connections_of_an_address_by_public_links_are_limited() -> None:
 async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then(
     waited: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.relay.gateway.WAITED_SECONDS", waited)
+    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", waited)
     used = socket.socket()
     ceiling = used.fileno() + 24
     used.close()
@@ -308,6 +369,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
         assert r.path.meters.failed_arrivals == 3
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_handshake_holds_a_place(certificate: Path) -> None:
     async with secured(certificate, limits=Limits(address_connections=2, head_seconds=30.0)) as r:
         silent = [await r.browser("127.5.0.1") for _ in range(2)]

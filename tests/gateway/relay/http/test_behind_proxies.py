@@ -107,7 +107,10 @@ async def test_a_proxy_that_says_nothing_more_is_not_waited_for(begun: bytes) ->
         assert await browser.gone() == b""
 
 
-async def test_limits_count_the_client_and_not_the_proxy() -> None:
+async def test_limits_count_the_client_and_not_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.core.limits.unauthenticated.WAITED_SECONDS", 60.0)
     async with proxied(Limits(address_connections=2)) as r:
         for number in range(4):
             browser = await r.browser(PROXY)
