@@ -17,6 +17,10 @@ from shared.errors import MalformedEvent
 SCHEMA_VERSION = 1
 REVOCATION_KEPT_SECONDS = 86400
 """How long a revocation matters: no grant can last longer than this after it was issued."""
+MOST_EVENT_BYTES = 1 << 18
+"""A longer one is not read: of a list of hosts, 10 MB keep a loop for a third of a second."""
+MOST_ROUTE_BYTES = 1 << 17
+"""The bounds of its fields leave a route a quarter of that, its message aside."""
 
 _Sid = Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
@@ -187,9 +191,11 @@ def decode_event(data: bytes) -> Event:
     """Return the event in *data*; fields that this code does not know are ignored.
 
     Raises:
-        MalformedEvent: If it lacks what every version has, or is of a known version and type
-            but does not fit it.
+        MalformedEvent: If it is too long, lacks what every version has, or is of a known version
+            and type but does not fit it.
     """
+    if len(data) > MOST_EVENT_BYTES:
+        raise MalformedEvent(f"not a ProxyEvent: longer than {MOST_EVENT_BYTES} bytes")
     try:
         envelope = _decode_envelope(data)
         if envelope.v != SCHEMA_VERSION or envelope.type not in KNOWN_TYPES:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shared.errors import TokenRefused, UnreadableRoute
+from shared.events import MOST_ROUTE_BYTES
 from shared.jose.jws import unverified_payload
 from shared.routes.statuses import Status, without_status
 
@@ -178,9 +179,11 @@ class RouteReader:
         """Return the route *raw* of *sid*.
 
         Raises:
-            UnreadableRoute: If it is malformed, for another session, of another epoch, or not
-                signed although it must be.
+            UnreadableRoute: If it is malformed, too long, for another session, of
+                another epoch, or not signed although it must be.
         """
+        if len(raw) > MOST_ROUTE_BYTES:
+            raise UnreadableRoute(f"the route is longer than {MOST_ROUTE_BYTES} bytes")
         signed = bytes(raw)[:1] == b'"'
         if self._check is not None and not signed:
             raise UnreadableRoute("the route is not signed")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shared.errors import MalformedEvent
 from shared.events import (
+    MOST_EVENT_BYTES,
     REVOCATION_KEPT_SECONDS,
     GrantRevoked,
     RouteUpserted,
@@ -120,3 +121,16 @@ def test_a_route_stays_as_it_was_written() -> None:
     decoded = decode_event(event.encode())
     assert isinstance(decoded, RouteUpserted)
     assert json.loads(bytes(decoded.route)) == json.loads(raw)
+
+
+def test_what_is_too_long_is_no_event() -> None:
+    """Reading it would keep the loop."""
+    heartbeat = HEARTBEAT | {"unknown": ""}
+    for room, reads in ((MOST_EVENT_BYTES, True), (MOST_EVENT_BYTES + 1, False)):
+        filled = encode(heartbeat | {"unknown": "x" * (room - len(encode(heartbeat)))})
+        assert len(filled) == room
+        if reads:
+            assert decode_event(filled).seq == 3
+        else:
+            with pytest.raises(MalformedEvent):
+                decode_event(filled)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shared.errors import UnreadableRoute
-from shared.events import GrantRevoked, Head, RouteRemoved, event_time
+from shared.events import MOST_ROUTE_BYTES, GrantRevoked, Head, RouteRemoved, event_time
 from shared.routes.route import Route, RouteReader
 from shared.routes.table import Entry, Found, Outcome, RouteTable, Standing
 from tests.shared.routes.test_route import signed
@@ -118,6 +118,15 @@ def test_what_is_no_route_says_why_it_is_not_served(raw: bytes) -> None:
     assert entry is not None
     assert entry.problem
     assert table.find(HOST) == Found(Standing.UNREADABLE, private=True)
+
+
+def test_a_route_that_is_too_long_is_not_read() -> None:
+    """Whatever fills it: reading it would keep the loop."""
+    route = make_route() | {"unknown": ""}
+    for room, reads in ((MOST_ROUTE_BYTES, True), (MOST_ROUTE_BYTES + 1, False)):
+        filled = route | {"unknown": "x" * (room - len(encode(route)))}
+        assert len(encode(filled)) == room
+        assert is_readable(filled) is reads
 
 
 # What a table counts
