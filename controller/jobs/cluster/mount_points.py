@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.containment import Containment
-from controller.jobs.pipeline.pipeline import Plan
+from controller.jobs.pipeline.builder import NestedMounts
 from controller.kube.client import Kube, Object
 from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
@@ -53,14 +53,11 @@ _GOES_ON: Final = frozenset({Progress.WAITING, Progress.RUNNING, Progress.ENDING
 log = logging.getLogger(__name__)
 
 
-def mount_points_of(plan: Plan) -> MountPoints | None:
+def mount_points_of(nested: NestedMounts, job: VolcanoJob) -> MountPoints:
     """Return what the job's pods may leave in its output folder, and what removes it; no I/O.
 
     The pod that does is placed as the job's own are: only there its claim may be usable.
     """
-    nested, job = plan.nested_mounts, plan.volcano_job
-    if nested is None:
-        return None
     place = (job.labels.get(INSTANCE_LABEL, ""), job.namespace, nested.claim, nested.folder)
     digest = hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
     template = replace(

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, cast
 
-from controller.jobs.pipeline.border import BadResult, Call, HookName, PluginBorder, PluginFailed
-from controller.jobs.pipeline.builder import (
-    Companion,
-    CompanionKind,
-    JobBuilder,
-    NestedMounts,
-    SharedObject,
-)
-from controller.jobs.pipeline.hook_results import (
+from controller.jobs.pipeline.border import (
+    BadResult,
+    Call,
+    HookName,
+    PluginBorder,
+    PluginFailed,
     check_builder,
     check_kinds,
     checked_problems,
@@ -26,6 +23,13 @@ from controller.jobs.pipeline.hook_results import (
     due_times,
     nothing,
     tasks_of_job,
+)
+from controller.jobs.pipeline.builder import (
+    Companion,
+    CompanionKind,
+    JobBuilder,
+    NestedMounts,
+    SharedObject,
 )
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.pipeline.plugin_models import JobFields
@@ -115,9 +119,14 @@ class Pipeline:
         self.capabilities = Capabilities()
         self._turn = LoopTurn()
         self._with: Mapping[Hook, frozenset[str]] = {
-            hook: frozenset(plugin.name for plugin in plugins if _has(plugin, hook))
-            for hook in _HOOK_NAMES
+            hook: frozenset(plugin.name for plugin in plugins if _has(plugin, name))
+            for hook, name in _HOOK_NAMES.items()
         }
+        self._creating = tuple(
+            plugin
+            for plugin in plugins
+            if _has(plugin, "on_create") or plugin.job_fields_model is not None
+        )
 
     def learn(self, capabilities: Capabilities) -> None:
         """Refuse from now on what the cluster's Volcano cannot do."""
@@ -194,7 +203,7 @@ class Pipeline:
         problems: list[Problem] = []
         completed: dict[int, Companion] = {}
         secrets = job.secrets().values()
-        for plugin in self._plugins:
+        for plugin in self._creating:
             problems += await self._create(plugin, job, builder, completed, secrets)
         await self._turn.rest()  # no hook of ours may have waited
         problems += checked_problems(builder.problems)
@@ -266,7 +275,15 @@ class Pipeline:
         Raises:
             LeadershipLost, StoreUnavailable: If it cannot be recorded.
         """
-        ran, secrets = Ran(seen, hook, recorder), seen.job.secrets().values()
+        ran, since, secrets = list[RanHook](), time.monotonic(), seen.job.secrets().values()
+
+        async def record() -> None:
+            nonlocal since
+            if ran:
+                await recorder.record(seen, hook=hook, ran=tuple(ran))
+                ran.clear()
+                since = time.monotonic()
+
         for plugin in self._plugins:
             before = failed.get(plugin.name)
             if plugin.name in done or plugin.name not in self._with[hook]:
@@ -276,16 +293,16 @@ class Pipeline:
             try:
                 due = await self._run(plugin, hook, seen, secrets)
             except PluginFailed as failure:
-                await ran.record()
+                await record()
                 if _is_ours(plugin) and isinstance(failure.__cause__, StoreUnavailable):
                     # What it enters must not be given up: it waits for the store, as we do.
                     raise failure.__cause__ from None
                 await recorder.fail(seen, failure, hook=hook, before=before)
             else:
-                ran.add(plugin.name, due=due, before=before)
-                if ran.is_due:
-                    await ran.record()
-        await ran.record()
+                ran.append(RanHook(plugin.name, due, before))
+                if time.monotonic() - since >= RECORD_SECONDS:
+                    await record()
+        await record()
 
     async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
         """Have the plugin *name* look at jobs that are due; return when it wants each again.
@@ -382,40 +399,6 @@ class RanHook:
     plugin: str
     due: float | None
     before: HookFailure | None
-
-
-class Ran:
-    """The hooks of a job that have run and are not recorded yet."""
-
-    def __init__(
-        self,
-        seen: JobFromServer,
-        hook: Hook,
-        recorder: HookRecorder,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seen = seen
-        self._hook: Hook = hook
-        self._recorder = recorder
-        self._clock = clock
-        self._hooks: list[RanHook] = []
-        self._since = clock()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether so much time went by that it should not have to be spent again."""
-        return self._clock() - self._since >= RECORD_SECONDS
-
-    def add(self, plugin: str, *, due: float | None, before: HookFailure | None) -> None:
-        """Take the plugin's hook for done."""
-        self._hooks.append(RanHook(plugin, due, before))
-
-    async def record(self) -> None:
-        """Record what has run, in one transaction."""
-        if self._hooks:
-            await self._recorder.record(self._seen, hook=self._hook, ran=self._hooks)
-            self._hooks, self._since = [], self._clock()
 
 
 def _identify(made: VolcanoJob, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
@@ -515,7 +498,6 @@ class HookRecorder:
             )
 
 
-def _has(plugin: JobPlugin, hook: Hook) -> bool:
+def _has(plugin: JobPlugin, name: HookName) -> bool:
     """Say whether *plugin* has that hook of its own."""
-    name = _HOOK_NAMES[hook]
     return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)

@@ -199,7 +199,8 @@ class Adoption:
                 await adopt_run(transaction, record, tool)
             record = replace(record, tools=len(tools))
             await insert_job(transaction, record, labels=job.labels)
-            await attach_tools(transaction, tools)
+            if tools:
+                await attach_tools(transaction, tools)
             await record_attempt(
                 transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
             )

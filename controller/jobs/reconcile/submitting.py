@@ -285,9 +285,9 @@ class SubmitActions:
 
     async def _hold_mount_points(self, record: JobRecord, plan: Plan) -> None:
         """Keep the output folder from being cleaned until the job is over."""
-        wanted = mount_points_of(plan)
-        if wanted is None:
+        if plan.nested_mounts is None:
             return
+        wanted = mount_points_of(plan.nested_mounts, plan.volcano_job)
         async with self._records.lead() as transaction:
             held = await hold_mount_points(transaction, record.id, wanted)
         if not held:

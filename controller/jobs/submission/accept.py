@@ -156,15 +156,13 @@ class Submissions:
                 now = self._clock()
                 await keep_batch(transaction, batch, mode, results, vault=self._vault, now=now)
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
-            tools = {one.job_id: one.tools for one in checked if not one.problems}
-            await attach_tools(
-                transaction,
-                [
-                    replace(tool, asked_at=record.created_at)
-                    for _, record in new
-                    for tool in tools[record.id]
-                ],
-            )
+            by_job = {one.job_id: one.tools for one in checked if not one.problems}
+            if tools := [
+                replace(tool, asked_at=record.created_at)
+                for _, record in new
+                for tool in by_job[record.id]
+            ]:
+                await attach_tools(transaction, tools)
             for job, record in new:
                 await take_claims(
                     transaction,

@@ -47,10 +47,12 @@ def _tool(row: sa.Row[Any]) -> AttachedTool:
 
 
 async def attach_tools(transaction: Transaction, tools: Collection[AttachedTool]) -> None:
-    """Add *tools* to jobs that this transaction holds or has added; those there are stay."""
+    """Add *tools*, at least one, to jobs that this transaction holds or has added.
+
+    Those that are there already stay.
+    """
     rows = [{name: getattr(one, name) for name in AttachedTool.__slots__} for one in tools]
-    if rows:
-        await insert_if_absent(transaction, _table, rows)
+    await insert_if_absent(transaction, _table, rows)
 
 
 async def tools_of(transaction: Transaction, job_id: str) -> list[AttachedTool]:

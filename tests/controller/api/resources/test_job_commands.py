@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline.hook_results import due_time
+from controller.jobs.pipeline.border import due_time
 from controller.store.jobs.job_rows import find_job, move_job
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import make_job, submit

@@ -13,14 +13,17 @@ import pytest
 from controller.jobs.cluster.prerequisites import SHARED_KINDS
 from controller.jobs.pipeline.border import (
     MOST_STUCK,
+    SHAREABLE,
     BadResult,
     Call,
     PluginBorder,
     PluginFailed,
     Result,
+    due_time,
+    due_times,
+    nothing,
 )
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
-from controller.jobs.pipeline.hook_results import SHAREABLE, due_time, due_times, nothing
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.model import Job

@@ -296,8 +296,8 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
     )  # fmt: skip
     plan = await world.pipeline.plan(job)
     plan.volcano_job.tasks[0].template.more["nodeSelector"] = {"no": "node"}
-    wanted = mount_points_of(plan)
-    assert wanted is not None
+    assert plan.nested_mounts is not None
+    wanted = mount_points_of(plan.nested_mounts, plan.volcano_job)
     record = make_record(id="nowhere", namespace="jobs", spec=public_spec(job))
     older = make_record(id="older", namespace="jobs", spec=public_spec(job), uid="u")
     async with world.parts.store.write() as transaction:
