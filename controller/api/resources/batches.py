@@ -28,7 +28,7 @@ from controller.api.response_models import ResponseModel
 from controller.jobs.history.states import State
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.accept import BatchExists, NewBatch, Submissions, Submitted
 from controller.jobs.submission.batch_template import (
     MOST_ITEMS,
     BatchRequest,
@@ -37,7 +37,7 @@ from controller.jobs.submission.batch_template import (
     TooLarge,
     items_in,
 )
-from controller.jobs.submission.batches import BatchExists, Mode, NewBatch, Submitted
+from controller.jobs.submission.checking import Mode
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction

@@ -39,8 +39,7 @@ from controller.jobs.history.states import State
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import Draining, Submissions
-from controller.jobs.submission.batches import Submitted
+from controller.jobs.submission.accept import Draining, Submissions, Submitted
 from controller.jobs.submission.commands import JobCommands, asked_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults

@@ -26,9 +26,9 @@ from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.endpoints import asked_ports
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected
+from controller.jobs.spec.validation import charged_by
 from controller.jobs.tools.attachments import adopt_run, adopted_tools
 from controller.jobs.tools.runs import RunOf
-from controller.jobs.usage import charged_by
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.jobs.spec.model import (
     DEFAULT_TASK,
@@ -232,6 +232,34 @@ def amounts_of(
         resource = (product.gpu_resource if product else None) or defaults.gpu_resource
         amounts[resource] = Quantity(gpus * _WHOLE)
     return amounts
+
+
+def charged_by(job: Job, defaults: JobDefaults) -> dict[str, Any]:
+    """Return a record's fields of what the job is charged by, and takes, as things are now."""
+    catalogue = defaults.pods.catalogue
+    product = catalogue.find(job.product)
+    price = None if product is None or product.price is None else product.price.model_dump()
+    whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
+    for task in job.effective_tasks:
+        amounts = amounts_of(task.resources, product, defaults)
+        for name, amount in amounts.items():
+            known = name if name in whole else "gpu"
+            whole[known] += _number(amount) * task.replicas
+    return {"product": job.product or catalogue.default, "price": price, **whole}
+
+
+def replica_resources(job: Job, rank: int, defaults: JobDefaults) -> dict[str, str]:
+    """Return what each replica of the rank's task gets, by the names that Kubernetes has."""
+    product = defaults.pods.catalogue.find(job.product)
+    for task in job.effective_tasks:
+        if task.first <= rank < task.first + task.replicas:
+            amounts = amounts_of(task.resources, product, defaults)
+            return {name: str(amount) for name, amount in amounts.items()}
+    return {}
+
+
+def _number(amount: Quantity) -> float:
+    return amount.milli / 1000
 
 
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)

@@ -1,51 +1,156 @@
 """Takes jobs: all checks at once, then all or each into the store, then the reconciler's turn.
 
-First what pure code finds, then what the API server says to a dry run of what is new and passed.
 What is in the store was accepted; what was accepted is submitted, whatever dies meanwhile. The
 orchestrator names each job, so asking again after a lost answer does nothing.
+
+A batch is there with all of its jobs, or not at all. So whatever dies meanwhile, asking again with
+the same id either finds the batch or makes it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
-from controller.jobs.pipeline.border import PluginFailed
-from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.spec.accepted import is_as_asked, public_spec
-from controller.jobs.spec.model import Job
+from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.submission.batches import (
-    Mode,
-    NewBatch,
-    Submitted,
-    is_same_body,
-    keep_batch,
-    refuse_known,
-)
-from controller.jobs.submission.completion import Completion, PredecessorJob, artefacts_named
-from controller.jobs.submission.dry_run import Allowance, DryRun
+from controller.jobs.spec.validation import charged_by
+from controller.jobs.submission.checking import Checked, JobChecks, Mode, artefacts_named
+from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
-from controller.jobs.tools.plans import ToolPlans
-from controller.jobs.usage import charged_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import read_maintenance
-from controller.store.jobs.batches import BatchRecord
+from controller.store.jobs.batches import (
+    BatchItem,
+    BatchRecord,
+    add_to_batch,
+    find_batch,
+    insert_batch,
+)
 from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.store.jobs.job_rows import JobRecord, find_jobs, hold_jobs, insert_jobs
-from controller.store.jobs.tools import AttachedTool, attach_tools
+from controller.store.jobs.tools import attach_tools
 from controller.store.vault import Vault
+from shared.errors import FumaroleError
 
-MOST_TIMEOUTS: Final = 3
-"""Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
 
-PLANS_AT_ONCE: Final = 100
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of one job.
+
+    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
+    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
+    it cannot be run as it was asked for.
+    """
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the job runs or will."""
+        return self.result in ("created", "unchanged")
+
+
+_BOUND_TO: Final = "batch/"
+"""No job's id begins so: a fingerprint of a batch is none of a job."""
+
+
+class BatchExists(FumaroleError):
+    """There is a batch of this id."""
+
+    def __init__(self, record: BatchRecord) -> None:
+        super().__init__(f"there is a batch {record.id}")
+        self.record = record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBatch:
+    """A batch that is asked for.
+
+    ``body`` is all that was said, as one text; of each item there are its ``parameters``, and what
+    its job is called, None where nothing readable says so.
+    """
+
+    id: str
+    owner: Owner
+    body: str
+    parameters: Sequence[Mapping[str, Any]]
+    job_ids: Sequence[str | None]
+
+    def refuses(self, record: JobRecord) -> bool:
+        """Say whether a job that is there cannot be one of the batch: it is another batch's."""
+        return record.batch not in (None, self.id)
+
+
+def is_same_body(vault: Vault, record: BatchRecord, body: str) -> bool:
+    """Say whether the batch was made of this *body*."""
+    return vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
+
+
+async def refuse_known(transaction: Transaction, batch_id: str) -> None:
+    """Do nothing where there is no such batch.
+
+    Raises:
+        BatchExists: If there is.
+    """
+    record = await find_batch(transaction, batch_id)
+    if record is not None:
+        raise BatchExists(record)
+
+
+async def keep_batch(
+    transaction: Transaction,
+    batch: NewBatch,
+    mode: Mode,
+    results: Sequence[Submitted],
+    *,
+    vault: Vault,
+    now: float,
+) -> None:
+    """Keep the batch, and what became of each of its items.
+
+    Jobs that are there already and in no batch, which this transaction holds, become its own: their
+    batch was lost with the store, or is made of jobs that were sent one by one.
+
+    Raises:
+        AlreadyThere: If another call was faster.
+    """
+    record = BatchRecord(
+        id=batch.id,
+        owner_user=batch.owner.user,
+        owner_project=batch.owner.project,
+        mode=mode,
+        fingerprint=vault.fingerprint(_BOUND_TO + batch.id, {"body": batch.body}),
+        created_at=now,
+        items=len(results),
+        jobs=sum(one.accepted for one in results),
+    )
+    items = [
+        BatchItem(
+            index=index,
+            job_id=one.id or batch.job_ids[index],
+            result=one.result,
+            parameters=batch.parameters[index],
+            problems=[asdict(problem) for problem in one.problems] or None,
+        )
+        for index, one in enumerate(results)
+    ]
+    await insert_batch(transaction, record, items)
+    joining = {
+        one.id: index
+        for index, one in enumerate(results)
+        if one.id is not None and one.result == "unchanged"
+    }
+    await add_to_batch(transaction, batch.id, joining)
 
 
 class Draining(Exception):
@@ -80,11 +185,10 @@ class Submissions:
         self._pipeline = pipeline
         self._vault = vault
         self._defaults = defaults
-        self._tools = ToolPlans(pipeline, defaults)
+        self._checks = JobChecks(pipeline, defaults, dry_run)
         self._clock = clock
         self._random = random
         self._wake = wake
-        self._dry_run = dry_run
 
     async def submit(
         self, jobs: Sequence[Job | JobRejected], mode: Mode, *, batch: NewBatch | None = None
@@ -110,8 +214,7 @@ class Submissions:
             await self._pipeline.learn_from(transaction)
             known = await find_jobs(transaction, ids)
             named = await find_jobs(transaction, artefacts_named(jobs))
-        completion = self._completion(jobs, {**known, **named})
-        checked = await self._check_all(jobs, completion, known, mode)
+        checked = await self._checks.check_all(jobs, known, named, mode)
         while True:
             # Again where another call was faster: now this one finds what that one added.
             with suppress(AlreadyThere):
@@ -124,7 +227,7 @@ class Submissions:
     async def _accept(
         self,
         jobs: Sequence[Job | JobRejected],
-        checked: Sequence[_Checked],
+        checked: Sequence[Checked],
         mode: Mode,
         batch: NewBatch | None,
     ) -> list[Submitted]:
@@ -179,7 +282,7 @@ class Submissions:
     async def _make_records(
         self,
         jobs: Sequence[Job | JobRejected],
-        checked: Sequence[_Checked],
+        checked: Sequence[Checked],
         results: Sequence[Submitted],
         batch: NewBatch | None,
     ) -> list[tuple[Job, JobRecord]]:
@@ -217,102 +320,6 @@ class Submissions:
             else one
             for one in results
         ]
-
-    def _completion(
-        self, jobs: Sequence[Job | JobRejected], stored: Mapping[str, JobRecord]
-    ) -> Completion:
-        """Return what jobs are completed with: of those of this call too, but what is stored."""
-        found = {job.id: PredecessorJob.of(job) for job in jobs if isinstance(job, Job)}
-        found |= {id_: PredecessorJob.recorded(record) for id_, record in stored.items()}
-        return Completion(self._defaults.kinds, found)
-
-    async def _check_all(
-        self,
-        jobs: Sequence[Job | JobRejected],
-        completion: Completion,
-        known: Mapping[str, JobRecord],
-        mode: Mode,
-    ) -> list[_Checked]:
-        """Return what is wrong with each; the API server is asked about those that are new.
-
-        A plan is thousands of objects, which each full collection of garbage visits with the loop
-        at a stand: so no more than some plans are there at a time.
-        """
-        checked, timeouts, seen = list[_Checked](), Counter[str](), set[str]()
-        allowance = Allowance()
-        for start in range(0, len(jobs), PLANS_AT_ONCE):
-            some = list[_Checked]()
-            for job in jobs[start : start + PLANS_AT_ONCE]:
-                one = await self._check_in_time(job, completion, timeouts)
-                if one.failure is not None and mode == "atomic" and one.job_id not in known:
-                    raise one.failure
-                if one.job_id in seen:
-                    one.problems += (Problem("id", "is used twice in this call"),)
-                seen |= {one.job_id} if one.job_id is not None else set()
-                some.append(one)
-            # What was accepted before is not asked about again: it was, and its object may be
-            # there.
-            await self._try_out([one for one in some if one.is_new(known)], allowance)
-            for one in some:
-                one.forget_plans()
-            checked += some
-        return checked
-
-    async def _check_in_time(
-        self, job: Job | JobRejected, completion: Completion, timeouts: Counter[str]
-    ) -> _Checked:
-        """Return what is wrong with it; a plugin that was too slow thrice is not asked."""
-        slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
-        if isinstance(job, Job) and slow is not None:
-            failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
-            return _Checked.failed(job, failure)
-        one = await self._check(job, completion)
-        if one.failure is not None and one.failure.slow:
-            timeouts[one.failure.plugin] += 1
-        return one
-
-    async def _check(self, job: Job | JobRejected, completion: Completion) -> _Checked:
-        if isinstance(job, JobRejected):
-            return _Checked(job.problems)
-        # Here alone: what was accepted is tried again and adopted whatever the lists say by then.
-        images = self._defaults.images
-        refused = tuple(images.problems(job)) if images is not None else ()
-        try:
-            self._pipeline.refuse_unclaimed(job)
-            job, problems = completion.complete(job)
-            refused += (*problems, *self._defaults.kinds.problems(job))
-            plan = await self._pipeline.plan(job)
-            tools = await self._tools.of_new(job, plan, now=0.0) if job.tools else []
-        except JobRejected as rejected:
-            return _Checked((*refused, *rejected.problems), job_id=job.id)
-        except PluginFailed as failure:
-            return _Checked.failed(job, failure)
-        return _Checked(
-            refused,
-            plan,
-            job,
-            namespace=plan.volcano_job.namespace,
-            places=plan.places,
-            job_id=job.id,
-            tools=tuple(planned.tool for planned in tools),
-            tool_plans=tuple(planned.plan for planned in tools),
-        )
-
-    async def _try_out(self, checked: Sequence[_Checked], allowance: Allowance) -> None:
-        """Add what the API server has against those that nothing is known against.
-
-        Of a job that it takes, it is asked about the tools as well.
-        """
-        if self._dry_run is None:
-            return
-        jobs = [(one, "", one.plan) for one in checked if one.plan is not None]
-        await _ask(self._dry_run, jobs, allowance)
-        tools = [
-            (one, f"tools[{index}]", plan)
-            for one in checked
-            for index, plan in enumerate(one.tool_plans if not one.problems else ())
-        ]
-        await _ask(self._dry_run, tools, allowance)
 
     def _compare(
         self,
@@ -356,51 +363,8 @@ class Submissions:
         )
 
 
-async def _ask(
-    dry_run: DryRun, plans: Sequence[tuple[_Checked, str, Plan]], allowance: Allowance
-) -> None:
-    """Add what the API server has against *plans*, below a path within the job of each."""
-    if plans:
-        found = await dry_run.problems_of([plan for _, _, plan in plans], allowance)
-        for (one, where, _), problems in zip(plans, found, strict=True):
-            one.problems += tuple(each.under(where) for each in problems)
-
-
 async def _refuse_when_draining(transaction: Transaction) -> None:
     # In the transaction that inserts: once a drain has been answered, nothing is taken any more.
     now = await read_maintenance(transaction)
     if now.mode == "draining":
         raise Draining(now.message or "")
-
-
-@dataclass(slots=True)
-class _Checked:
-    """What is wrong with a job by itself.
-
-    ``plan`` is what would be made of it, and ``tool_plans`` of its ``tools``, until the API server
-    was asked; ``completed``, the job as it is kept, ``namespace`` and ``places`` are the plan's.
-    """
-
-    problems: tuple[Problem, ...]
-    plan: Plan | None = None
-    completed: Job | None = None
-    namespace: str = ""
-    places: Mapping[str, HeldPlace] = field(default_factory=dict)
-    job_id: str | None = None
-    failure: PluginFailed | None = None
-    tools: tuple[AttachedTool, ...] = ()
-    tool_plans: tuple[Plan, ...] = ()
-
-    @classmethod
-    def failed(cls, job: Job, failure: PluginFailed) -> _Checked:
-        """Return that it cannot be said, since a plugin failed."""
-        text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
-        return cls((Problem("", text),), job_id=job.id, failure=failure)
-
-    def forget_plans(self) -> None:
-        """Keep what was planned no longer."""
-        self.plan, self.tool_plans = None, ()
-
-    def is_new(self, known: Mapping[str, JobRecord]) -> bool:
-        """Say whether nothing is wrong with it so far, and it is not among *known*."""
-        return self.plan is not None and not self.problems and self.plan.job.id not in known

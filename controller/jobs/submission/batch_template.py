@@ -22,7 +22,7 @@ from controller.jobs.spec.field_types import Size, check_text
 from controller.jobs.spec.model import MOST_PARAMETERS, ParameterName
 from controller.jobs.spec.parameters import SECRET_FIELDS, DataPolicy, Strict
 from controller.jobs.spec.problems import MOST_PROBLEMS, JobRejected, Problem, make_path
-from controller.jobs.submission.batches import Mode
+from controller.jobs.submission.checking import Mode
 
 MOST_ITEMS: Final = 1000
 MOST_DIMENSIONS: Final = 16

@@ -13,7 +13,8 @@ import pytest
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.submission.accept import PLANS_AT_ONCE, Submissions
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.checking import PLANS_AT_ONCE
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_revision

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.spec.model import Job
-from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.batches import Submitted
+from controller.jobs.submission.accept import Submissions, Submitted
 from controller.jobs.submission.reservations import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store

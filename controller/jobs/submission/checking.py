@@ -1,0 +1,292 @@
+"""Checks jobs before they are accepted, and fills in what is kept with them.
+
+First what pure code finds, then what the API server says to a dry run of what is new and passed.
+Filled in is what a job's kind says for jobs that do not say it themselves, and where the artefacts
+of its predecessors are: settings change, and records of predecessors are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.spec.model import MOST_PARAMETERS, Job, Owner, OwnerKey, owner_key
+from controller.jobs.spec.parameters import LONGEST_PATH, ArtefactsParameter, Parameter
+from controller.jobs.spec.problems import JobRejected, Problem, make_path
+from controller.jobs.submission.dry_run import Allowance, DryRun
+from controller.jobs.tools.plans import ToolPlans
+from controller.settings import JobDefaults
+from controller.site.kinds import Kinds
+from controller.store.jobs.between_jobs.places import HeldPlace
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.tools import AttachedTool
+
+Mode = Literal["atomic", "best_effort"]
+
+MOST_TIMEOUTS: Final = 3
+"""Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
+
+PLANS_AT_ONCE: Final = 100
+ARTEFACTS: Final = "artefacts"
+"""The folder below a job's output that other jobs may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredecessorJob:
+    """A job that others may follow: whose it is, and its output."""
+
+    owner: OwnerKey
+    output: str | None
+
+    @classmethod
+    def of(cls, job: Job) -> PredecessorJob:
+        """Return what matters of *job*."""
+        return cls(owner_key(job.owner), job.output)
+
+    @classmethod
+    def recorded(cls, record: JobRecord) -> PredecessorJob:
+        """Return what matters of a job in the store."""
+        owner = Owner(user=record.owner_user, project=record.owner_project)
+        # One that a newer version has accepted may be kept as anything.
+        output = record.spec.get("output") if isinstance(record.spec, Mapping) else None
+        return cls(owner_key(owner), output if isinstance(output, str) else None)
+
+
+def artefacts_named(jobs: Sequence[Job | JobRejected]) -> set[str]:
+    """Return the jobs whose artefacts *jobs* read."""
+    accepted = (job for job in jobs if isinstance(job, Job))
+    return {one.job for job in accepted for _, one in _artefacts(job)}
+
+
+class Completion:
+    """Completes jobs.
+
+    Args:
+        kinds: What kinds fill in.
+        predecessors: The jobs whose artefacts may be read, by id.
+    """
+
+    def __init__(self, kinds: Kinds, predecessors: Mapping[str, PredecessorJob]) -> None:
+        self._kinds = kinds
+        self._predecessors = predecessors
+
+    def complete(self, job: Job) -> tuple[Job, list[Problem]]:
+        """Return *job* with what is filled in, and why something cannot be."""
+        problems: list[Problem] = []
+        update: dict[str, Any] = {}
+        filled: list[str] = []
+        parameters: dict[str, Parameter] = {}
+        kind = self._kinds.find(job.kind)
+        if kind is not None:
+            parameters |= kind.defaults(job)
+            filled += [f"parameters.{name}" for name in parameters]
+            if job.framework is None and kind.framework is not None:
+                update["framework"] = kind.framework
+                filled.append("framework")
+        for name, parameter in _artefacts(job):
+            found = self._folder(job, name, parameter)
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                parameters[name] = parameter.model_copy(update={"path": found})
+                filled.append(f"parameters.{name}.path")
+        parameters = {**job.parameters, **parameters}
+        if len(parameters) > MOST_PARAMETERS:
+            text = f"with those of its kind, it has more than {MOST_PARAMETERS}"
+            return job, [*problems, Problem("parameters", text)]
+        if not filled:
+            return job, problems
+        update |= {"parameters": parameters, "filled": sorted(filled)}
+        return job.model_copy(update=update), problems
+
+    def _folder(self, job: Job, name: str, parameter: ArtefactsParameter) -> str | Problem:
+        where = make_path(["parameters", name, "job"])
+        if parameter.path is not None:
+            return Problem(make_path(["parameters", name, "path"]), "unknown field")
+        if parameter.job not in job.after:
+            return Problem(where, "is none of the jobs that this one waits for (after)")
+        one = self._predecessors.get(parameter.job)
+        # One that is somebody else's is not told from one that is not there.
+        if one is None or one.owner != owner_key(job.owner):
+            return Problem(where, "there is no such job")
+        if one.output is None:
+            return Problem(where, "has no output, and so no artefacts")
+        path = f"{one.output}/{ARTEFACTS}"
+        if len(path) > LONGEST_PATH:
+            return Problem(where, "has artefacts whose path is too long")
+        return path
+
+
+def _artefacts(job: Job) -> Iterator[tuple[str, ArtefactsParameter]]:
+    for name, parameter in job.parameters.items():
+        if isinstance(parameter, ArtefactsParameter):
+            yield name, parameter
+
+
+@dataclass(slots=True)
+class Checked:
+    """What is wrong with a job by itself.
+
+    ``plan`` is what would be made of it, and ``tool_plans`` of its ``tools``, until the API server
+    was asked; ``completed``, the job as it is kept, ``namespace`` and ``places`` are the plan's.
+    """
+
+    problems: tuple[Problem, ...]
+    plan: Plan | None = None
+    completed: Job | None = None
+    namespace: str = ""
+    places: Mapping[str, HeldPlace] = field(default_factory=dict)
+    job_id: str | None = None
+    failure: PluginFailed | None = None
+    tools: tuple[AttachedTool, ...] = ()
+    tool_plans: tuple[Plan, ...] = ()
+
+    @classmethod
+    def failed(cls, job: Job, failure: PluginFailed) -> Checked:
+        """Return that it cannot be said, since a plugin failed."""
+        text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
+        return cls((Problem("", text),), job_id=job.id, failure=failure)
+
+    def forget_plans(self) -> None:
+        """Keep what was planned no longer."""
+        self.plan, self.tool_plans = None, ()
+
+    def is_new(self, known: Mapping[str, JobRecord]) -> bool:
+        """Say whether nothing is wrong with it so far, and it is not among *known*."""
+        return self.plan is not None and not self.problems and self.plan.job.id not in known
+
+
+class JobChecks:
+    """Finds what is wrong with jobs.
+
+    Args:
+        pipeline: Says what is wrong with a job.
+        defaults: What jobs get that they do not say.
+        dry_run: Asks the API server about new jobs; None where it is not to be asked.
+    """
+
+    def __init__(self, pipeline: Pipeline, defaults: JobDefaults, dry_run: DryRun | None) -> None:
+        self._pipeline = pipeline
+        self._defaults = defaults
+        self._tools = ToolPlans(pipeline, defaults)
+        self._dry_run = dry_run
+
+    async def check_all(
+        self,
+        jobs: Sequence[Job | JobRejected],
+        known: Mapping[str, JobRecord],
+        named: Mapping[str, JobRecord],
+        mode: Mode,
+    ) -> list[Checked]:
+        """Return what is wrong with each; the API server is asked about those that are new.
+
+        Args:
+            jobs: The jobs; or, for one that could not be read, why.
+            known: Those of them that the store has, by id.
+            named: Jobs of the store that they read artefacts of, by id.
+            mode: Whether one that is not accepted keeps the others out.
+
+        Raises:
+            PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
+
+        A plan is thousands of objects, which each full collection of garbage visits with the loop
+        at a stand: so no more than some plans are there at a time.
+        """
+        completion = self._completion(jobs, {**known, **named})
+        checked, timeouts, seen = list[Checked](), Counter[str](), set[str]()
+        allowance = Allowance()
+        for start in range(0, len(jobs), PLANS_AT_ONCE):
+            some = list[Checked]()
+            for job in jobs[start : start + PLANS_AT_ONCE]:
+                one = await self._check_in_time(job, completion, timeouts)
+                if one.failure is not None and mode == "atomic" and one.job_id not in known:
+                    raise one.failure
+                if one.job_id in seen:
+                    one.problems += (Problem("id", "is used twice in this call"),)
+                seen |= {one.job_id} if one.job_id is not None else set()
+                some.append(one)
+            # What was accepted before is not asked about again: it was, and its object may be
+            # there.
+            await self._try_out([one for one in some if one.is_new(known)], allowance)
+            for one in some:
+                one.forget_plans()
+            checked += some
+        return checked
+
+    async def _check_in_time(
+        self, job: Job | JobRejected, completion: Completion, timeouts: Counter[str]
+    ) -> Checked:
+        """Return what is wrong with it; a plugin that was too slow thrice is not asked."""
+        slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
+        if isinstance(job, Job) and slow is not None:
+            failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
+            return Checked.failed(job, failure)
+        one = await self._check(job, completion)
+        if one.failure is not None and one.failure.slow:
+            timeouts[one.failure.plugin] += 1
+        return one
+
+    async def _check(self, job: Job | JobRejected, completion: Completion) -> Checked:
+        if isinstance(job, JobRejected):
+            return Checked(job.problems)
+        # Here alone: what was accepted is tried again and adopted whatever the lists say by then.
+        images = self._defaults.images
+        refused = tuple(images.problems(job)) if images is not None else ()
+        try:
+            self._pipeline.refuse_unclaimed(job)
+            job, problems = completion.complete(job)
+            refused += (*problems, *self._defaults.kinds.problems(job))
+            plan = await self._pipeline.plan(job)
+            tools = await self._tools.of_new(job, plan, now=0.0) if job.tools else []
+        except JobRejected as rejected:
+            return Checked((*refused, *rejected.problems), job_id=job.id)
+        except PluginFailed as failure:
+            return Checked.failed(job, failure)
+        return Checked(
+            refused,
+            plan,
+            job,
+            namespace=plan.volcano_job.namespace,
+            places=plan.places,
+            job_id=job.id,
+            tools=tuple(planned.tool for planned in tools),
+            tool_plans=tuple(planned.plan for planned in tools),
+        )
+
+    async def _try_out(self, checked: Sequence[Checked], allowance: Allowance) -> None:
+        """Add what the API server has against those that nothing is known against.
+
+        Of a job that it takes, it is asked about the tools as well.
+        """
+        if self._dry_run is None:
+            return
+        jobs = [(one, "", one.plan) for one in checked if one.plan is not None]
+        await _ask(self._dry_run, jobs, allowance)
+        tools = [
+            (one, f"tools[{index}]", plan)
+            for one in checked
+            for index, plan in enumerate(one.tool_plans if not one.problems else ())
+        ]
+        await _ask(self._dry_run, tools, allowance)
+
+    def _completion(
+        self, jobs: Sequence[Job | JobRejected], stored: Mapping[str, JobRecord]
+    ) -> Completion:
+        """Return what jobs are completed with: of those of this call too, but what is stored."""
+        found = {job.id: PredecessorJob.of(job) for job in jobs if isinstance(job, Job)}
+        found |= {id_: PredecessorJob.recorded(record) for id_, record in stored.items()}
+        return Completion(self._defaults.kinds, found)
+
+
+async def _ask(
+    dry_run: DryRun, plans: Sequence[tuple[Checked, str, Plan]], allowance: Allowance
+) -> None:
+    """Add what the API server has against *plans*, below a path within the job of each."""
+    if plans:
+        found = await dry_run.problems_of([plan for _, _, plan in plans], allowance)
+        for (one, where, _), problems in zip(plans, found, strict=True):
+            one.problems += tuple(each.under(where) for each in problems)
