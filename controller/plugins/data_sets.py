@@ -14,8 +14,9 @@ from controller.jobs.pipeline.builder import JobBuilder, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.field_types import place_of
 from controller.jobs.spec.model import EffectiveTask, Job
+from controller.jobs.spec.parameters import JobFile
 from controller.jobs.spec.problems import make_path
-from controller.jobs.spec.storage import JobFile, files_of, find_place
+from controller.jobs.spec.storage import find_place
 from controller.volcano.manifest import Container, Mount, PodTemplate, Volume
 from controller.volcano.names import DATA_CONTAINER
 from controller.volcano.quantity import Quantity
@@ -104,7 +105,7 @@ class DataSetsPlugin(JobPlugin):
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add volumes, mounts, and the container that copies."""
-        copied = [file for file in files_of(job) if file.is_copied]
+        copied = [file for file in job.files() if file.is_copied]
         if not copied or builder.problems:
             return
         for task in job.effective_tasks:

@@ -19,7 +19,7 @@ from controller.jobs.pipeline.builder import JobBuilder, NestedMounts, make_help
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.field_types import VolumePath, place_of
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.storage import ClaimPath, files_of, find_place
+from controller.jobs.spec.storage import ClaimPath, find_place
 from controller.store.jobs.between_jobs.places import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
 from controller.volcano.names import CLEANING_CONTAINER, FILES_CONTAINER
@@ -142,7 +142,7 @@ class FileMountPlugin(JobPlugin):
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
         work = self.context.jobs.working_directory
-        for file in files_of(job):
+        for file in job.files():
             try:
                 place = find_place(file.source, job.owner, self.context.jobs.pods.volumes)
             except ValueError as error:

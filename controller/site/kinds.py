@@ -160,13 +160,9 @@ class Kinds(Strict):
     kinds: dict[SiteName, Kind] = Field(default_factory=dict, max_length=MOST_KINDS)
     closed: bool = False
 
-    def find(self, name: str | None) -> Kind | None:
-        """Return the kind; None where nothing is declared of it."""
-        return None if name is None else self.kinds.get(name)
-
     def problems(self, job: Job) -> Iterator[Problem]:
         """Find what is wrong with the kind of *job*, or with what the job says for it."""
-        kind = self.find(job.kind)
+        kind = self.kinds.get(job.kind or "")
         if kind is not None:
             yield from kind.problems(job)
         elif self.closed and job.kind is not None:

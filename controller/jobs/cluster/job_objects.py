@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controller.jobs.cluster.informer import PODS_READ
-from controller.jobs.cluster.recovery import recovery_name
 from controller.jobs.cluster.verdicts import may_be_there, verdict_on
+from controller.jobs.history.job_record import recovery_name
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Plan
 from controller.kube.client import Kube, Object

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import ensure_namespace
-from controller.jobs.cluster.recovery import Recovered, decimal_of, recovered
-from controller.jobs.history.job_record import known_of
+from controller.jobs.history.job_record import Recovered, decimal_of, known_of, recovered
 from controller.jobs.history.states import State
 from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.endpoints import asked_ports

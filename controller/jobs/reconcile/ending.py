@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.jobs.cluster.recovery import recovered
-from controller.jobs.history.job_record import JobRecords, decided_as
+from controller.jobs.history.job_record import JobRecords, decided_as, recovered
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state

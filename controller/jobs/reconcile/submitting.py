@@ -11,10 +11,9 @@ from typing import Any, Final
 from controller.jobs.cluster.job_objects import JobObjects, NameTaken
 from controller.jobs.cluster.mount_points import mount_points_of
 from controller.jobs.cluster.prerequisites import Prerequisites
-from controller.jobs.cluster.recovery import annotations_of, recovery_name
 from controller.jobs.cluster.verdicts import row_of, verdict_on
 from controller.jobs.history.explanations import explain_waiting
-from controller.jobs.history.job_record import JobRecords, decided_as
+from controller.jobs.history.job_record import JobRecords, annotations_of, decided_as, recovery_name
 from controller.jobs.history.states import State
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion

@@ -23,8 +23,19 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from controller.jobs.spec.field_types import Bandwidth, Cpu, Memory, PluginFields
-from controller.jobs.spec.parameters import COPIED, Parameter, Path, Strict, Text, secret_of
+from controller.jobs.spec.field_types import Bandwidth, Cpu, Memory, PluginFields, parse_path
+from controller.jobs.spec.parameters import (
+    COPIED,
+    ArtefactsParameter,
+    DirectoryParameter,
+    FileParameter,
+    JobFile,
+    Parameter,
+    Path,
+    Strict,
+    Text,
+    secret_of,
+)
 from controller.jobs.spec.problems import TAG
 from controller.volcano.policies import Action, Event, Rule
 from shared.routes.route import Clipboard
@@ -398,6 +409,15 @@ class Job(Strict):
             if one.first <= rank < one.first + one.replicas:
                 return one.name
         return None
+
+    def files(self) -> Iterator[JobFile]:
+        """Give the files that the job names."""
+        # The output folder first: what is mounted within it comes after it.
+        if self.output is not None:
+            yield JobFile(at="output", source=parse_path(self.output), kind="directory")
+        for name, parameter in self.parameters.items():
+            if isinstance(parameter, FileParameter | DirectoryParameter | ArtefactsParameter):
+                yield from parameter.files(name)
 
     def secrets(self) -> dict[str, str]:
         """Return the secret values of parameters by the parameters' names."""

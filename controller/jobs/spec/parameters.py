@@ -8,6 +8,8 @@ where they come from (see ``field_types``).
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -20,8 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from controller.jobs.spec.field_types import Size, check_path
-from controller.jobs.spec.problems import TAG
+from controller.jobs.spec.field_types import Size, VolumePath, check_path, parse_path
+from controller.jobs.spec.problems import TAG, make_path
+from controller.volcano.quantity import Quantity
 
 LONGEST_VALUE: Final = 32768
 """Of one value. Linux takes at most 128 KiB for one argument."""
@@ -155,6 +158,29 @@ class SecretParameter(Strict):
     value: _Secret = Field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """A file that a job names: ``at`` says where in the job, ``source`` which one it is.
+
+    ``parameter`` says it, and ``name`` is what it is called inside of the job; the output folder
+    has neither.
+    """
+
+    at: str
+    source: VolumePath
+    kind: Literal["file", "directory"]
+    parameter: str = ""
+    name: str | None = None
+    read_only: bool = False
+    policy: DataPolicy = "direct"
+    size_limit: Quantity | None = None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether each pod has a copy of it."""
+        return self.policy in COPIED
+
+
 class _Mounted(Strict):
     path: _Paths
     read_only: bool = False
@@ -172,6 +198,23 @@ class _Mounted(Strict):
     def paths(self) -> tuple[str, ...]:
         """Where it comes from; several, where it is a repeated one."""
         return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+
+    def files(self, name: str) -> Iterator[JobFile]:
+        """Give what the parameter, which is called *name*, names."""
+        path = make_path(["parameters", name, "path"])
+        for index, raw in enumerate(self.paths):
+            source = parse_path(raw)
+            yield JobFile(
+                at=path if isinstance(self.path, str) else f"{path}[{index}]",
+                source=source,
+                kind="file" if isinstance(self, FileParameter) else "directory",
+                parameter=name,
+                name=source.basename,
+                # What is shared is not written to, and what is written to a copy would be lost.
+                read_only=self.read_only or self.policy != "direct",
+                policy=self.policy,
+                size_limit=self.size_limit,
+            )
 
 
 class FileParameter(_Mounted):
@@ -196,6 +239,18 @@ class ArtefactsParameter(Strict):
     type: Literal["artefacts"]
     job: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
     path: Path | None = None
+
+    def files(self, name: str) -> Iterator[JobFile]:
+        """Give the folder, once it is known, of the parameter, which is called *name*."""
+        if self.path is not None:
+            yield JobFile(
+                at=make_path(["parameters", name, "job"]),
+                source=parse_path(self.path),
+                kind="directory",
+                parameter=name,
+                name=self.job,
+                read_only=True,
+            )
 
 
 class PeerParameter(Strict):

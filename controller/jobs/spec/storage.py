@@ -1,4 +1,4 @@
-"""The files that a job names, and which storage claim a volume of their paths is, per owner.
+"""Which storage claim a volume is, per owner, and which folder of it a job's file.
 
 A volume is written ``name=claim[/folder…][:ro]``. ``{user}`` and ``{project}`` in claim or folder,
 one a part, stand for the job's owner. They are put in as they are, so that two owners never share a
@@ -9,22 +9,15 @@ is refused, not bent. A place stays its first owner's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final, Literal
+from typing import Final
 
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.field_types import VolumePath, parse_path
-from controller.jobs.spec.model import Job, Owner
-from controller.jobs.spec.parameters import (
-    COPIED,
-    ArtefactsParameter,
-    DataPolicy,
-    DirectoryParameter,
-    FileParameter,
-)
-from controller.jobs.spec.problems import JobRejected, make_path
+from controller.jobs.spec.model import Owner
+from controller.jobs.spec.problems import JobRejected
 from controller.store.database import Store, Transaction
 from controller.store.jobs.between_jobs.places import (
     HeldPlace,
@@ -33,7 +26,6 @@ from controller.store.jobs.between_jobs.places import (
     others_places,
 )
 from controller.store.jobs.job_rows import JobRecord, oldest_jobs
-from controller.volcano.quantity import Quantity
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?", re.ASCII)
 _CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
@@ -176,66 +168,6 @@ def _source(name: str, raw: str) -> VolumeSource:
 _AT_ONCE: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFile:
-    """A file that a job names: ``at`` says where in the job, ``source`` which one it is.
-
-    ``parameter`` says it, and ``name`` is what it is called inside of the job; the output folder
-    has neither.
-    """
-
-    at: str
-    source: VolumePath
-    kind: Literal["file", "directory"]
-    parameter: str = ""
-    name: str | None = None
-    read_only: bool = False
-    policy: DataPolicy = "direct"
-    size_limit: Quantity | None = None
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether each pod has a copy of it."""
-        return self.policy in COPIED
-
-
-def files_of(job: Job) -> Iterator[JobFile]:
-    """Give the files that *job* names."""
-    # The output folder first: what is mounted within it comes after it.
-    if job.output is not None:
-        yield JobFile(at="output", source=parse_path(job.output), kind="directory")
-    for name, parameter in job.parameters.items():
-        match parameter:
-            case FileParameter() | DirectoryParameter():
-                yield from _mounted(name, parameter)
-            case ArtefactsParameter(path=str(raw)):
-                yield JobFile(
-                    at=make_path(["parameters", name, "job"]),
-                    source=parse_path(raw),
-                    kind="directory",
-                    parameter=name,
-                    name=parameter.job,
-                    read_only=True,
-                )
-
-
-def _mounted(name: str, parameter: FileParameter | DirectoryParameter) -> Iterator[JobFile]:
-    path = make_path(["parameters", name, "path"])
-    for index, raw in enumerate(parameter.paths):
-        source = parse_path(raw)
-        yield JobFile(
-            at=path if isinstance(parameter.path, str) else f"{path}[{index}]",
-            source=source,
-            kind=parameter.type,
-            parameter=name,
-            name=source.basename,
-            # What is shared is not written to, and what is written to a copy would be lost.
-            read_only=parameter.read_only or parameter.policy != "direct",
-            policy=parameter.policy,
-            size_limit=parameter.size_limit,
-        )
-
-
 async def remember_places(store: Store, volumes: Mapping[str, VolumeSource]) -> None:
     """Return once the jobs of a store that knows of no places hold theirs.
 
@@ -264,7 +196,7 @@ async def _remember(
         job = read_spec(record.spec, {})
     except JobRejected:
         return  # of another version, which keeps its places itself
-    for file in files_of(job):
+    for file in job.files():
         try:
             place = find_place(file.source, job.owner, volumes)
         except ValueError:

@@ -80,7 +80,7 @@ class Completion:
         update: dict[str, Any] = {}
         filled: list[str] = []
         parameters: dict[str, Parameter] = {}
-        kind = self._kinds.find(job.kind)
+        kind = self._kinds.kinds.get(job.kind or "")
         if kind is not None:
             parameters |= kind.defaults(job)
             filled += [f"parameters.{name}" for name in parameters]
@@ -239,7 +239,9 @@ class JobChecks:
         try:
             self._pipeline.refuse_unclaimed(job)
             job, problems = completion.complete(job)
-            refused += (*problems, *self._defaults.kinds.problems(job))
+            refused += tuple(problems)
+            if job.kind is not None:
+                refused += tuple(self._defaults.kinds.problems(job))
             plan = await self._pipeline.plan(job)
             tools = await self._tools.of_new(job, plan, now=0.0) if job.tools else []
         except JobRejected as rejected:

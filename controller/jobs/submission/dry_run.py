@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.jobs.cluster.verdicts import QUEUE_NOT_OPEN, QUEUE_UNSEEN, row_of, verdict_on
@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 class Allowance:
     """How long one call may still wait for the server."""
 
-    seconds: float = field(default_factory=lambda: MOST_SECONDS)
+    seconds: float = MOST_SECONDS
 
 
 class DryRun:

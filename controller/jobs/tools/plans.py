@@ -17,7 +17,6 @@ from controller.jobs.spec.parameters import (
     FileParameter,
 )
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.spec.storage import files_of
 from controller.jobs.spec.validation import charged_by
 from controller.settings import JobDefaults
 from controller.site.tool_list import Tool
@@ -102,7 +101,7 @@ def tool_spec(tool_job: Job) -> dict[str, Any]:
 
 def is_bound_to_node(tool_job: Job, shared_volumes: frozenset[str]) -> bool:
     """Say whether a tool must be on its rank's node: it mounts what only one node can."""
-    return any(file.source.volume not in shared_volumes for file in files_of(tool_job))
+    return any(file.source.volume not in shared_volumes for file in tool_job.files())
 
 
 def unshared_folders(plan: Plan, task: str) -> list[str]:

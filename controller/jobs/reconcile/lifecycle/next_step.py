@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from controller.jobs.cluster.recovery import to_keep
 from controller.jobs.history.explanations import explain_waiting, same_but_for_numbers
+from controller.jobs.history.job_record import to_keep
 from controller.jobs.history.pod_records import own_are_recorded
 from controller.jobs.history.retries import policies_of, triggered
 from controller.jobs.history.states import HOW_IT_ENDED, Happening, Outcome, State, next_state

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.recovery import recovery_name
+from controller.jobs.history.job_record import recovery_name
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.workqueue import Requeue
 from controller.kube.kinds import VCJOBS

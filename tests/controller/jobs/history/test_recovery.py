@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.jobs.cluster.recovery import annotations_of, recovered, to_keep
+from controller.jobs.history.job_record import annotations_of, recovered, to_keep
 from controller.volcano.names import CREATED_ANNOTATION, FIRST_START_ANNOTATION
 from tests.controller.samples import UID, make_observed, make_pod, make_record
 
