@@ -156,7 +156,6 @@ class HeldShells:
         clock: Monotonic seconds.
         wall: Unix seconds.
         scrollbacks: Where their output is kept.
-        nonce: A fresh text, to name a shell's output.
     """
 
     def __init__(
@@ -167,10 +166,8 @@ class HeldShells:
         clock: Callable[[], float],
         wall: Callable[[], float],
         scrollbacks: Scrollbacks | None = None,
-        nonce: Callable[[], str] = _fresh_id,
     ) -> None:
         self.scrollbacks = scrollbacks or Scrollbacks()
-        self._nonce = nonce
         self._wall = wall
         self._revocations = Revocations()
         self._terminals = terminals
@@ -352,7 +349,7 @@ class HeldShells:
             await stream.close()
             raise ExecFailed("the terminal has ended")
         guard = None if place.terminal.may_copy else ClipboardGuard()
-        return Shell(stream, first, self.scrollbacks, guard, stream_id=self._nonce())
+        return Shell(stream, first, self.scrollbacks, guard, stream_id=_fresh_id())
 
     def _failed(self, place: HeldShell, error: ExecFailed) -> ExecFailed:
         place.failure = (self._clock() + AGAIN_SECONDS, error)

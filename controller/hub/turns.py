@@ -7,7 +7,6 @@ which no other terminal shows or types anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -36,19 +35,15 @@ class InTurns(asyncio.Protocol):
     Args:
         handler: The transport's protocol so far.
         loop: The transport's.
-        clock: Seconds.
     """
 
     def __init__(
         self,
         handler: _Handler,
         loop: asyncio.AbstractEventLoop,
-        *,
-        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._handler = handler
         self._loop = loop
-        self._clock = clock
         self._waiting = b""
         self._paused = False
         self._lost = False
@@ -64,11 +59,11 @@ class InTurns(asyncio.Protocol):
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        until, at = self._clock() + WORK_SECONDS, 0
+        until, at = perf_counter() + WORK_SECONDS, 0
         while at < len(data) and not self._lost:
             self._handler.data_received(data[at : at + SLICE_BYTES])
             at += SLICE_BYTES
-            if self._clock() >= until:
+            if perf_counter() >= until:
                 break
         self._waiting = data[at:]
         if self._lost:

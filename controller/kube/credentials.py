@@ -7,7 +7,6 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -48,14 +47,10 @@ class Credentials:
     Args:
         kubeconfig: A kubeconfig's path; without it the in-cluster configuration if this is a pod,
             else ``~/.kube/config``.
-        clock: Monotonic seconds.
     """
 
-    def __init__(
-        self, kubeconfig: Path | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, kubeconfig: Path | None) -> None:
         self._kubeconfig = kubeconfig
-        self._clock = clock
         self._lock = asyncio.Lock()
         self._read_at = 0.0
         self._certificates: Certificates = ()
@@ -71,7 +66,7 @@ class Credentials:
         """
         await self._load_into(self.configuration)
         self._take_certificates(self.configuration)
-        self._read_at = self._clock()
+        self._read_at = time.monotonic()
         self.configuration.refresh_api_key_hook = self._refresh_hook
 
     @property
@@ -105,7 +100,7 @@ class Credentials:
             raise Unavailable("no credentials were given any more")
         self.configuration.api_key = fresh.api_key
         self.generation += 1
-        self._read_at = self._clock()
+        self._read_at = time.monotonic()
         self._take_certificates(fresh)
 
     def _take_certificates(self, fresh: Configuration) -> None:
@@ -139,10 +134,10 @@ class Credentials:
             except Unavailable as error:
                 # The old ones may still be good; if they are not, the server says so.
                 log.warning("credentials could not be read again: %s", error)
-                self._read_at = self._clock()
+                self._read_at = time.monotonic()
 
     def _is_fresh(self) -> bool:
-        return self._clock() - self._read_at < CREDENTIALS_SECONDS
+        return time.monotonic() - self._read_at < CREDENTIALS_SECONDS
 
     async def _load_into(self, configuration: Configuration) -> None:
         try:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from controller.jobs.pipeline.border import Call, PluginBorder
@@ -44,7 +43,6 @@ class Watchdog:
     Args:
         border: Knows which hook runs in which task.
         store_url: Where it is written down; a connection of its own, in the thread, is used.
-        clock: Unix seconds.
     """
 
     def __init__(
@@ -53,12 +51,10 @@ class Watchdog:
         *,
         store_url: str,
         metrics: _LoopMetrics,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._border = border
         self._store_url = store_url
         self._metrics = metrics
-        self._clock = clock
         self._beat = time.monotonic()
         self._culprit: Call | None = None
         self._written: tuple[Call, HookFailure] | None = None
@@ -117,7 +113,7 @@ class Watchdog:
             attempt=0,
             tries=1,
             error=f"blocked the controller for {stood:.0f} s and more",
-            at=self._clock(),
+            at=time.time(),
             next_at=None,
             blocked=True,
         )

@@ -16,7 +16,6 @@ from controller.jobs.spec.endpoints import (
 )
 from controller.jobs.spec.model import Endpoint, Job
 from controller.jobs.spec.parameters import SecretParameter
-from controller.jobs.spec.problems import make_path
 from controller.volcano.manifest import Container, Port, Variable, escape, pods_in
 from controller.volcano.names import companion_name, labels_of
 from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
@@ -123,7 +122,7 @@ class ProxyPlugin(JobPlugin):
 def _check(job: Job, builder: JobBuilder) -> None:
     names = [task.name for task in job.effective_tasks]
     for name, endpoint in job.interactive.items():
-        path = make_path(["interactive", name])
+        path = f"interactive.{name}"
         if endpoint.task is not None and endpoint.task not in names:
             builder.refuse(f"{path}.task", "there is no such task")
         if endpoint.url and endpoint.task not in (None, names[0]):

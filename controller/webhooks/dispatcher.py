@@ -67,7 +67,6 @@ class Webhooks:
         news: Tells of new updates.
         render: Makes the body of a message.
         counts: Counts what becomes of messages.
-        clock: Unix seconds.
     """
 
     def __init__(
@@ -78,14 +77,12 @@ class Webhooks:
         news: UpdateNews,
         render: Render,
         counts: _Counts,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._receivers = receivers
         self._store = store
         self._news = news
         self._render = render
         self._counts = counts
-        self._clock = clock
         self._dispatchers: dict[str, _Dispatcher] = {}
 
     async def begin(self) -> None:
@@ -116,14 +113,13 @@ class Webhooks:
             news=self._news,
             render=self._render,
             counts=self._counts,
-            clock=self._clock,
         )
 
     def oldest_seconds(self, receiver: str) -> float:
         """Return how old the oldest update is that the receiver has not accepted; else 0."""
         dispatcher = self._dispatchers.get(receiver)
         oldest = None if dispatcher is None else dispatcher.oldest
-        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+        return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
 
 async def _keep_on(dispatcher: _Dispatcher, name: str, contained: Containment) -> None:
@@ -145,7 +141,6 @@ class _Dispatcher:
         news: UpdateNews,
         render: Render,
         counts: _Counts,
-        clock: Callable[[], float],
     ) -> None:
         self._receiver = receiver
         self._store = store
@@ -153,7 +148,6 @@ class _Dispatcher:
         self._news = news
         self._render = render
         self._counts = counts
-        self._clock = clock
         self._identity = ""
         self._deliveries: Deliveries | None = None
         self._woken = asyncio.Event()
@@ -175,7 +169,7 @@ class _Dispatcher:
         deliveries = self._deliveries = await self._load()
         try:
             async with (
-                opened_sender(self._receiver, clock=self._clock) as sender,
+                opened_sender(self._receiver, clock=time.time) as sender,
                 asyncio.TaskGroup() as tasks,
             ):
                 tasks.create_task(self._listen())
@@ -191,7 +185,7 @@ class _Dispatcher:
             self._identity = (await read_store_metadata(transaction)).identity
             first = min(cursor.pending.values(), default=None)
             since = None if first is None else await time_from(transaction, first)
-        return Deliveries(cursor, since=since or self._clock(), random=random.random)
+        return Deliveries(cursor, since=since or time.time(), random=random.random)
 
     async def _listen(self) -> None:
         while True:
@@ -250,7 +244,7 @@ class _Dispatcher:
     async def _take_up(self, transaction: Transaction, deliveries: Deliveries) -> bool:
         last = await read_counter(transaction, "updates")
         forgotten = await read_counter(transaction, "updates_forgotten")
-        deliveries.observe(last=last, forgotten=forgotten, at=self._clock())
+        deliveries.observe(last=last, forgotten=forgotten, at=time.time())
         limit = min(PAGE, deliveries.room)
         if deliveries.position >= last or not limit:
             return False
@@ -281,7 +275,7 @@ class _Dispatcher:
         if result.outcome == "accepted":
             deliveries.accepted(send, send.last if row is None else row.id)
             if row is not None:
-                self._counts.accepted_after(self._receiver.name, self._clock() - row.at)
+                self._counts.accepted_after(self._receiver.name, time.time() - row.at)
         else:
             about = {"outcome": result.outcome, "status": result.status}
             self._log("a webhook is not accepted", **about)

@@ -107,7 +107,6 @@ class Reconciler:
         told: Called with a job's id after something about it has changed.
         metrics: Counts what is done.
         logs: Told of each job that is looked at.
-        clock: Unix seconds.
         beside: What else the leader does all the time, from when it may act.
         resync_per_second: How many jobs are looked at a second though nothing changed; None: as
             :func:`rest_after` says.
@@ -125,7 +124,6 @@ class Reconciler:
         told: Callable[[str], None],
         metrics: _StepMetrics,
         logs: LogObserver | None = None,
-        clock: Callable[[], float] = time.time,
         beside: Sequence[Callable[[], Awaitable[None]]] = (),
         resync_per_second: float | None = None,
     ) -> None:
@@ -138,7 +136,6 @@ class Reconciler:
         self._queue = queue
         self._told = told
         self._metrics = metrics
-        self._clock = clock
         self._logs = logs or LogObserver()
         self._beside = tuple(beside)
         self._contained = Containment("not looked at", metrics.step_failed)
@@ -240,7 +237,7 @@ class Reconciler:
             finally:
                 self._told(job_id)
                 self._tell(seen.record)
-            self._metrics.step_done(step, seen, now=self._clock())
+            self._metrics.step_done(step, seen, now=time.time())
             if seen.record.tool is not None and isinstance(step, Finish):
                 # Another run may follow.
                 self._queue.enqueue(seen.record.tool["job"], "step")
