@@ -199,3 +199,27 @@ def last_event_id(request: web.Request, after: int | None) -> int | None:
     if number is None:
         raise invalid([Problem("Last-Event-ID", "should be the number of an event")])
     return number
+
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+_LONGEST: Final = 64
+_KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST}}}")
+QUOTED_KEY: Final = f'^"*[!#-~]([!-~]{{0,{_LONGEST - 2}}}[!#-~])?"*$'
+"""The header's pattern, for the description."""
+
+
+def read_key(request: web.Request) -> str | None:
+    """Return the call's key; None where it has none.
+
+    Raises:
+        ApiError: 422 for several keys, and for what is none.
+    """
+    given = request.headers.getall(IDEMPOTENCY_KEY, [])
+    if not given:
+        return None
+    # The draft's form is a quoted string; the quotes are no part of the key.
+    key = given[0].strip().strip('"')
+    if len(given) > 1 or not _KEY.fullmatch(key):
+        problem = f"should be one key of 1 to {_LONGEST} visible ASCII characters"
+        raise invalid([Problem(IDEMPOTENCY_KEY, problem)])
+    return key

@@ -23,7 +23,8 @@ from controller.store.instance import (
     read_maintenance,
     read_store_metadata,
 )
-from controller.store.jobs.job_rows import ask_to_end, find_job, forget_these_jobs, insert_job
+from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
+from controller.store.jobs.tombstones import forget_these_jobs
 from controller.store.outbox.update_rows import (
     MOST_TOLD,
     Forgotten,

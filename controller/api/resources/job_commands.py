@@ -11,9 +11,8 @@ from pydantic import Field
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, or_not_found
-from controller.api.idempotency import IDEMPOTENCY_KEY, QUOTED_KEY, read_key
 from controller.api.operations import Operation
-from controller.api.requests import WHOLE_NUMBER, read_model
+from controller.api.requests import IDEMPOTENCY_KEY, QUOTED_KEY, WHOLE_NUMBER, read_key, read_model
 from controller.api.resources.jobs import JobView, view
 from controller.api.response_models import Extension
 from controller.jobs.spec.parameters import Strict

@@ -10,16 +10,18 @@ from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, not_found
-from controller.api.idempotency import IDEMPOTENCY_KEY, QUOTED_KEY, read_key
 from controller.api.operations import Operation
 from controller.api.requests import (
     DEFAULT_LIMIT,
+    IDEMPOTENCY_KEY,
     MOST_ITEMS,
+    QUOTED_KEY,
     Limit,
     PageCursor,
     Query,
     Word,
     is_given,
+    read_key,
     read_model,
     read_place,
     read_query,

@@ -13,9 +13,14 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.batches import forget_batches
 from controller.store.jobs.between_jobs.public_links import forget_links
 from controller.store.jobs.job_lists import fill_in_kinds
-from controller.store.jobs.job_rows import forget_these_jobs, long_over
+from controller.store.jobs.job_rows import long_over
 from controller.store.jobs.progress.hook_runs import forget_lone_hook_failures
-from controller.store.jobs.tombstones import Tombstone, forget_tombstones, old_tombstones
+from controller.store.jobs.tombstones import (
+    Tombstone,
+    forget_these_jobs,
+    forget_tombstones,
+    old_tombstones,
+)
 from controller.store.outbox.update_rows import forget_old_updates
 from controller.store.outbox.usage_entries import forget_usage
 from controller.store.sessions.session_rows import fill_in_owners

@@ -36,14 +36,9 @@ from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
 from controller.store.jobs.between_jobs.connections import record_connections
-from controller.store.jobs.job_rows import (
-    JobRecord,
-    has_jobs,
-    has_tombstone,
-    insert_job,
-    known_jobs,
-)
+from controller.store.jobs.job_rows import JobRecord, has_jobs, insert_job, known_jobs
 from controller.store.jobs.progress.attempts import intend_companions, record_attempt
+from controller.store.jobs.tombstones import has_tombstone
 from controller.store.jobs.tools import attach_tools
 from controller.volcano.names import (
     CREATED_ANNOTATION,

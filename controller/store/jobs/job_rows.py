@@ -10,14 +10,10 @@ import sqlalchemy as sa
 
 from controller.kube.loop_turn import LoopTurn
 from controller.store import tables
-from controller.store.database import Transaction, insert_if_absent
+from controller.store.database import Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import raise_revision
-from controller.store.jobs.batches import record_last_states
-from controller.store.jobs.progress.hook_runs import forget_hook_failures
-from controller.store.jobs.progress.stored_logs import drop_logs
 from controller.store.outbox.update_rows import (
-    forget_updates_of,
     record_beginnings,
     record_transition,
 )
@@ -405,36 +401,3 @@ async def long_over(
         sa.or_(IS_JOB, _table.c.id.not_in(last)),
     )
     return list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
-
-
-async def forget_these_jobs(
-    transaction: Transaction, job_ids: Collection[str], *, at: float
-) -> None:
-    """Drop the records of jobs that are over, leaving tombstones of the time *at*."""
-    if not job_ids:
-        return
-    await _bury(transaction, job_ids, at=at)
-    await forget_updates_of(transaction, job_ids)
-    await forget_hook_failures(transaction, job_ids)
-    await drop_logs(transaction, job_ids)
-    await record_last_states(transaction, job_ids)
-    await transaction.execute(sa.delete(_table).where(_table.c.id.in_(job_ids)))
-
-
-async def _bury(transaction: Transaction, job_ids: Collection[str], *, at: float) -> None:
-    attempts = tables.attempts.c
-    uids = sa.select(attempts.job_id, attempts.uid).where(attempts.job_id.in_(job_ids))
-    current = sa.select(_table.c.id, _table.c.uid).where(
-        _table.c.id.in_(job_ids), _table.c.uid.is_not(None)
-    )
-    rows = (await transaction.execute(uids.union(current))).all()
-    stones = [{"job_id": job_id, "uid": uid, "at": at} for job_id, uid in rows]
-    if stones:
-        await insert_if_absent(transaction, tables.tombstones, stones)
-
-
-async def has_tombstone(transaction: Transaction, job_id: str, uid: str) -> bool:
-    """Say whether this VolcanoJob's record was dropped, so that it may be removed."""
-    stones = tables.tombstones.c
-    query = sa.select(stones.uid).where(stones.job_id == job_id, stones.uid == uid)
-    return (await transaction.scalar(query)) is not None

@@ -11,7 +11,8 @@ import pytest
 
 from controller.jobs.submission import accept
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import find_job, forget_these_jobs, lock_job, move_job
+from controller.store.jobs.job_rows import find_job, lock_job, move_job
+from controller.store.jobs.tombstones import forget_these_jobs
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import ids, make_job, submit
 from tests.controller.api.test_audit import Kept, kept

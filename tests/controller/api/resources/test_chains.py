@@ -9,7 +9,8 @@ import pytest
 
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.parameters import ArtefactsParameter
-from controller.store.jobs.job_rows import find_job, forget_these_jobs, move_job
+from controller.store.jobs.job_rows import find_job, move_job
+from controller.store.jobs.tombstones import forget_these_jobs
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_batches import make_batch, make_template, post
 from tests.controller.api.resources.test_jobs import ids, make_job, submit

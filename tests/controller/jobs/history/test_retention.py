@@ -17,7 +17,8 @@ from controller.store.jobs.batches import (
     find_batch,
     insert_batch,
 )
-from controller.store.jobs.job_rows import has_tombstone, insert_job, known_jobs
+from controller.store.jobs.job_rows import insert_job, known_jobs
+from controller.store.jobs.tombstones import has_tombstone
 from controller.store.jobs.tools import AttachedTool, attach_tools, detach_tool
 from controller.store.outbox.update_rows import Forgotten, updates_after, updates_of
 from controller.volcano.names import TOOL_PREFIX

@@ -31,7 +31,8 @@ from controller.store.jobs.between_jobs.places import (
     let_mount_points_go,
     note_missing,
 )
-from controller.store.jobs.job_rows import JobRecord, forget_these_jobs, insert_job, move_job
+from controller.store.jobs.job_rows import JobRecord, insert_job, move_job
+from controller.store.jobs.tombstones import forget_these_jobs
 from controller.volcano.preflight import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.conftest import Clock

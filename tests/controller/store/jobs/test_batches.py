@@ -20,7 +20,8 @@ from controller.store.jobs.batches import (
     newest_batches,
 )
 from controller.store.jobs.job_lists import live_jobs_of_batch
-from controller.store.jobs.job_rows import find_job, forget_these_jobs, hold_jobs, insert_jobs
+from controller.store.jobs.job_rows import find_job, hold_jobs, insert_jobs
+from controller.store.jobs.tombstones import forget_these_jobs
 from controller.store.paging import Key
 from tests.controller.samples import make_record
 

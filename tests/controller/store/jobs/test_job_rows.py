@@ -16,7 +16,6 @@ from controller.store.jobs.job_rows import (
     find_job,
     find_jobs,
     has_jobs,
-    has_tombstone,
     insert_job,
     lock_job,
     move_job,
@@ -24,6 +23,7 @@ from controller.store.jobs.job_rows import (
     touch_unsubmitted,
     unfinished_jobs,
 )
+from controller.store.jobs.tombstones import has_tombstone
 from tests.controller.postgres import Postgres
 from tests.controller.samples import forget_jobs, make_record
 

@@ -9,7 +9,8 @@ from controller.store.jobs.between_jobs.connections import (
     record_predecessors,
     settle_followers,
 )
-from controller.store.jobs.job_rows import find_job, forget_these_jobs, insert_jobs, move_job
+from controller.store.jobs.job_rows import find_job, insert_jobs, move_job
+from controller.store.jobs.tombstones import forget_these_jobs
 from tests.controller.samples import make_record
 
 

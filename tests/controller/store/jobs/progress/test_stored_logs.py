@@ -9,7 +9,7 @@ import pytest
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term
-from controller.store.jobs.job_rows import forget_these_jobs, insert_job
+from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress.stored_logs import (
     Segment,
     dropped_keys,
@@ -21,6 +21,7 @@ from controller.store.jobs.progress.stored_logs import (
     open_log,
     write_log,
 )
+from controller.store.jobs.tombstones import forget_these_jobs
 from tests.controller.samples import make_record
 
 KEY = "0" * 32
