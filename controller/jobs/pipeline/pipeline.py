@@ -43,12 +43,14 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities
 from controller.store.jobs.between_jobs.places import HeldPlace
-from controller.store.jobs.progress.attempts import Hook, record_hooks, set_due
 from controller.store.jobs.progress.hook_runs import (
+    Hook,
     HookFailure,
     HookState,
     drop_hook_failure,
     record_hook_failure,
+    record_hooks,
+    set_due,
 )
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (

@@ -31,15 +31,13 @@ from controller.store.jobs.progress.attempts import (
     attempts_of,
     companions_of,
     drop_companions,
-    drop_due,
-    drop_hooks,
-    make_due_now,
     move_attempt,
     pod_records_of,
     record_attempt,
     replace_timers,
     start_attempt,
 )
+from controller.store.jobs.progress.hook_runs import drop_due, drop_hooks, make_due_now
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.audit import AuditRecord, write_audit

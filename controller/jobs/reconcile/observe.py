@@ -28,7 +28,6 @@ from controller.store.jobs.between_jobs.connections import (
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd, find_job
 from controller.store.jobs.progress.attempts import (
     CompanionRecord,
-    Hook,
     PodRecord,
     all_settled,
     attempts_of,
@@ -36,7 +35,7 @@ from controller.store.jobs.progress.attempts import (
     pod_records_of,
     timers_of,
 )
-from controller.store.jobs.progress.hook_runs import HookState, hooks_of
+from controller.store.jobs.progress.hook_runs import Hook, HookState, hooks_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod, as_of

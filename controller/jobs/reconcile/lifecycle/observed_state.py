@@ -11,8 +11,8 @@ from controller.jobs.reconcile.lifecycle.steps import Note, Rest, RunHooks
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.between_jobs.connections import Predecessor
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd
-from controller.store.jobs.progress.attempts import Hook, PodRecord, Timer
-from controller.store.jobs.progress.hook_runs import HookState
+from controller.store.jobs.progress.attempts import PodRecord, Timer
+from controller.store.jobs.progress.hook_runs import Hook, HookState
 from controller.volcano.observed import ObservedJob, ObservedPod
 
 

@@ -1,22 +1,19 @@
-"""Queries on attempts of jobs, what was made and seen of them, and when somebody looks again.
+"""Queries on attempts of jobs, what was made and seen of them, and what is timed in them.
 
-Pods go with their VolcanoJob; what they did is asked for later, and paid for. A due time is a
-plugin's, or that of a policy with a timeout that something has triggered.
+Pods go with their VolcanoJob; what they did is asked for later, and paid for. Timed are
+policies with a timeout that something has triggered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent, insert_or_change
-
-Hook = Literal["start", "complete", "cleanup"]
-
 
 # Attempts
 
@@ -86,89 +83,6 @@ async def retries_within(transaction: Transaction, job_id: str, attempt: int) ->
 async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, at: float) -> None:
     """Remember when the attempt first ran; the first time counts."""
     await transaction.execute(_START_ATTEMPT, {"of": job_id, "number": attempt, "started_at": at})
-
-
-# Hooks
-
-
-async def record_hooks(
-    transaction: Transaction,
-    job_id: str,
-    attempt: int,
-    *,
-    hook: Hook,
-    plugins: Sequence[str],
-    now: float,
-) -> None:
-    """Remember that the hook of these plugins has run to its end; again, it changes nothing."""
-    same = {"job_id": job_id, "attempt": attempt, "hook": hook, "at": now}
-    await insert_if_absent(
-        transaction, tables.hooks, [same | {"plugin": plugin} for plugin in plugins]
-    )
-
-
-async def drop_hooks(transaction: Transaction, job_id: str, attempt: int, *, hook: Hook) -> None:
-    """Have the hook of every plugin called once more."""
-    _table = tables.hooks
-    await transaction.execute(
-        sa.delete(_table).where(
-            tables.hooks.c.job_id == job_id,
-            tables.hooks.c.attempt == attempt,
-            tables.hooks.c.hook == hook,
-        )
-    )
-
-
-# Due times
-
-
-_DROP_DUE: Final = sa.delete(tables.due).where(tables.due.c.job_id == sa.bindparam("of"))
-_DROP_ONE_DUE: Final = _DROP_DUE.where(tables.due.c.plugin == sa.bindparam("named"))
-_HURRY: Final = sa.update(tables.due).where(
-    tables.due.c.job_id == sa.bindparam("of"), tables.due.c.at > sa.bindparam("now")
-)
-
-
-async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: float | None) -> None:
-    """Have the plugin see the job at that time; None: not again."""
-    if at is None:
-        await transaction.execute(_DROP_ONE_DUE, {"of": job_id, "named": plugin})
-        return
-    row = {"job_id": job_id, "plugin": plugin, "at": at}
-    await insert_or_change(transaction, tables.due, [row])
-
-
-async def make_due_now(transaction: Transaction, job_id: str, *, now: float) -> None:
-    """Have every plugin that waits for the job see it now."""
-    await transaction.execute(_HURRY, {"of": job_id, "now": now, "at": now})
-
-
-_place: Final = sa.func.row_number().over(
-    partition_by=tables.due.c.plugin, order_by=(tables.due.c.at, tables.due.c.job_id)
-)
-_IN_LINE: Final = (
-    sa.select(tables.due, _place.label("place"))
-    .where(tables.due.c.at <= sa.bindparam("now"))
-    .subquery()
-)
-_DUE: Final = (
-    sa.select(_IN_LINE.c.plugin, _IN_LINE.c.job_id)
-    .where(_IN_LINE.c.place <= sa.bindparam("limit"))
-    .order_by(_IN_LINE.c.place)
-)
-
-
-async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[str, list[str]]:
-    """Return the jobs that are due by plugin, of each the first *limit*: those longest due."""
-    due: dict[str, list[str]] = {}
-    for row in await transaction.execute(_DUE, {"now": now, "limit": limit}):
-        due.setdefault(row.plugin, []).append(row.job_id)
-    return due
-
-
-async def drop_due(transaction: Transaction, job_id: str) -> None:
-    """Have no plugin see the job again."""
-    await transaction.execute(_DROP_DUE, {"of": job_id})
 
 
 # Companions
@@ -314,6 +228,9 @@ async def upsert_pod_records(transaction: Transaction, runs: Collection[PodRecor
     """Remember *runs* as they are now; when each was first seen stays."""
     rows = [{name: getattr(run, name) for name in PodRecord.__slots__} for run in runs]
     await insert_or_change(transaction, _runs, rows, keep=("seen_at",))
+
+
+# Timers, and time added
 
 
 _timers = tables.policy_timers

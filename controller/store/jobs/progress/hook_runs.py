@@ -1,15 +1,17 @@
-"""Queries on hooks of plugins: which have run to their end, and which have failed."""
+"""Queries on hooks of plugins: which have run, which have failed, and which are due."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, insert_or_change
+from controller.store.database import Transaction, insert_if_absent, insert_or_change
+
+Hook = Literal["start", "complete", "cleanup"]
 
 _table = tables.hook_failures
 
@@ -129,3 +131,82 @@ async def forget_lone_hook_failures(transaction: Transaction, *, before: float) 
     """Forget those from before then whose job was never accepted, or is forgotten."""
     known = sa.select(tables.jobs.c.id).where(tables.jobs.c.id == _table.c.job_id)
     await transaction.execute(sa.delete(_table).where(_table.c.at < before, ~known.exists()))
+
+
+async def record_hooks(
+    transaction: Transaction,
+    job_id: str,
+    attempt: int,
+    *,
+    hook: Hook,
+    plugins: Sequence[str],
+    now: float,
+) -> None:
+    """Remember that the hook of these plugins has run to its end; again, it changes nothing."""
+    same = {"job_id": job_id, "attempt": attempt, "hook": hook, "at": now}
+    await insert_if_absent(
+        transaction, tables.hooks, [same | {"plugin": plugin} for plugin in plugins]
+    )
+
+
+async def drop_hooks(transaction: Transaction, job_id: str, attempt: int, *, hook: Hook) -> None:
+    """Have the hook of every plugin called once more."""
+    await transaction.execute(
+        sa.delete(tables.hooks).where(
+            tables.hooks.c.job_id == job_id,
+            tables.hooks.c.attempt == attempt,
+            tables.hooks.c.hook == hook,
+        )
+    )
+
+
+# Due times
+
+
+_DROP_DUE: Final = sa.delete(tables.due).where(tables.due.c.job_id == sa.bindparam("of"))
+_DROP_ONE_DUE: Final = _DROP_DUE.where(tables.due.c.plugin == sa.bindparam("named"))
+_HURRY: Final = sa.update(tables.due).where(
+    tables.due.c.job_id == sa.bindparam("of"), tables.due.c.at > sa.bindparam("now")
+)
+
+
+async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: float | None) -> None:
+    """Have the plugin see the job at that time; None: not again."""
+    if at is None:
+        await transaction.execute(_DROP_ONE_DUE, {"of": job_id, "named": plugin})
+        return
+    row = {"job_id": job_id, "plugin": plugin, "at": at}
+    await insert_or_change(transaction, tables.due, [row])
+
+
+async def make_due_now(transaction: Transaction, job_id: str, *, now: float) -> None:
+    """Have every plugin that waits for the job see it now."""
+    await transaction.execute(_HURRY, {"of": job_id, "now": now, "at": now})
+
+
+_place: Final = sa.func.row_number().over(
+    partition_by=tables.due.c.plugin, order_by=(tables.due.c.at, tables.due.c.job_id)
+)
+_IN_LINE: Final = (
+    sa.select(tables.due, _place.label("place"))
+    .where(tables.due.c.at <= sa.bindparam("now"))
+    .subquery()
+)
+_DUE: Final = (
+    sa.select(_IN_LINE.c.plugin, _IN_LINE.c.job_id)
+    .where(_IN_LINE.c.place <= sa.bindparam("limit"))
+    .order_by(_IN_LINE.c.place)
+)
+
+
+async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[str, list[str]]:
+    """Return the jobs that are due by plugin, of each the first *limit*: those longest due."""
+    due: dict[str, list[str]] = {}
+    for row in await transaction.execute(_DUE, {"now": now, "limit": limit}):
+        due.setdefault(row.plugin, []).append(row.job_id)
+    return due
+
+
+async def drop_due(transaction: Transaction, job_id: str) -> None:
+    """Have no plugin see the job again."""
+    await transaction.execute(_DROP_DUE, {"of": job_id})

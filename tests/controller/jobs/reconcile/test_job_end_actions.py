@@ -32,13 +32,11 @@ from controller.store.jobs.progress.attempts import (
     CompanionRecord,
     PodRecord,
     companions_of,
-    due_jobs,
     move_attempt,
     record_companions,
-    record_hooks,
     timers_of,
 )
-from controller.store.jobs.progress.hook_runs import hooks_of
+from controller.store.jobs.progress.hook_runs import due_jobs, hooks_of, record_hooks
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
 from shared.audit import LOGGER

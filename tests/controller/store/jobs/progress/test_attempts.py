@@ -9,15 +9,18 @@ from controller.store.jobs.progress.attempts import (
     attempts_of,
     companions_of,
     drop_companions,
-    drop_due,
-    due_jobs,
     intend_companions,
     record_attempt,
     record_companions,
+)
+from controller.store.jobs.progress.hook_runs import (
+    HookState,
+    drop_due,
+    due_jobs,
+    hooks_of,
     record_hooks,
     set_due,
 )
-from controller.store.jobs.progress.hook_runs import HookState, hooks_of
 from tests.controller.samples import make_record
 
 
