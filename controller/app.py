@@ -167,21 +167,21 @@ def _make_core(
     settings: ControllerSettings, loaded: LoadedPlugins, store: Store, registry: CollectorRegistry
 ) -> Core:
     jobs, routes = EventHandlers(), EventHandlers()
-    sessions = JobSessions(store, clock=time.time, wake=routes.wake)
+    sessions = JobSessions(store, clock=time.time, enqueue=routes.enqueue)
 
-    def wake(job_id: str) -> None:
+    def enqueue(job_id: str) -> None:
         # Routes too: who is to be let in no more must not wait until the job's turn comes.
-        routes.wake(job_id)
-        jobs.wake(job_id)
+        routes.enqueue(job_id)
+        jobs.enqueue(job_id)
 
     commands = JobCommands(
         store,
         clock=time.time,
         random=os.urandom,
-        wake=wake,
+        enqueue=enqueue,
         catalogue=settings.jobs.pods.catalogue,
     )
-    links = PublicLinks(store, clock=time.time, random=os.urandom, wake=routes.wake)
+    links = PublicLinks(store, clock=time.time, random=os.urandom, enqueue=routes.enqueue)
     context = PluginContext(
         instance=settings.instance,
         jobs=settings.jobs,
@@ -253,7 +253,7 @@ async def _start_api(
         defaults=settings.jobs,
         clock=time.time,
         random=os.urandom,
-        wake=core.jobs.wake,
+        enqueue=core.jobs.enqueue,
         dry_run=dry_run,
     )
     names = Keys(settings.instance)
@@ -266,7 +266,7 @@ async def _start_api(
         random=os.urandom,
         states_of=published.states_of,
         until_published=published.until_published,
-        wake=core.routes.wake,
+        enqueue=core.routes.enqueue,
         tell=Notices(redis, names, signer=settings.bus_signer).tell,
         catalogue=settings.jobs.pods.catalogue,
         rank_services=settings.jobs.rank_services,
@@ -283,8 +283,8 @@ async def _start_api(
             process.store,
             plans=ToolPlans(core.pipeline, settings.jobs, try_out=try_out),
             clock=time.time,
-            wake=core.jobs.wake,
-            routes=core.routes.wake,
+            enqueue=core.jobs.enqueue,
+            routes=core.routes.enqueue,
         ),
         sessions=sessions,
         kube=kube,

@@ -97,7 +97,7 @@ class EventHandlers:
 
     listeners: list[Callable[[str], None]] = field(default_factory=list)
 
-    def wake(self, job_id: str) -> None:
+    def enqueue(self, job_id: str) -> None:
         """Tell them."""
         for listener in self.listeners:
             listener(job_id)

@@ -200,7 +200,7 @@ class Leader:
             tasks.create_task(term.reconciler.run())
             tasks.create_task(hear_others(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
-            tasks.create_task(term.positions.run(term.publisher.routes, term.publisher.wake))
+            tasks.create_task(term.positions.run(term.publisher.routes, term.publisher.enqueue))
             tasks.create_task(self._take_sign_outs(term))
             if self._webhooks is not None:
                 sending = self._webhooks.run(term.number, failed=self._metrics.step_failed)
@@ -278,7 +278,7 @@ class Leader:
 
     def _look_at_routes(self, job_id: str) -> None:
         if self._term is not None:
-            self._term.publisher.wake(job_id)
+            self._term.publisher.enqueue(job_id)
 
     def _job_changed(self, job_id: str) -> None:
         if self._term is not None:

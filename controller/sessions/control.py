@@ -14,19 +14,19 @@ class JobSessions:
 
     Args:
         clock: Unix seconds.
-        wake: Is told the id of a job whose routes may have changed.
+        enqueue: Is told the id of a job whose routes may have changed.
     """
 
     def __init__(
-        self, store: Store, *, clock: Callable[[], float], wake: Callable[[str], None]
+        self, store: Store, *, clock: Callable[[], float], enqueue: Callable[[str], None]
     ) -> None:
         self._store = store
         self._clock = clock
-        self._wake = wake
+        self._enqueue = enqueue
 
     async def routes_may_have_changed(self, job_id: str) -> None:
         """Have the routes of the job's sessions compared with what is published, soon."""
-        self._wake(job_id)
+        self._enqueue(job_id)
 
     async def end_sessions(self, job_id: str, *, reason: str) -> None:
         """End all sessions of the job, for good.
@@ -53,4 +53,4 @@ class JobSessions:
                     reason=reason,
                 )
             )
-        self._wake(job_id)
+        self._enqueue(job_id)

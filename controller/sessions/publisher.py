@@ -101,7 +101,7 @@ class RoutePublisher:
         )
         self._unread = Outage(log, begins="changes cannot be read", ends="changes are read again")
 
-    def wake(self, job_id: str) -> None:
+    def enqueue(self, job_id: str) -> None:
         """Have the job's sessions and all revocations looked at, soon."""
         self._world.dirty_set.add([job_id])
         self._woken.set()
@@ -110,7 +110,7 @@ class RoutePublisher:
         """Have the sessions of a job looked at, soon, if it has any; also those of a tool's."""
         job_id = self._desired.job_of(job_id)
         if self._world.concerns(job_id):
-            self.wake(job_id)
+            self.enqueue(job_id)
 
     def look_at_store(self) -> None:
         """Have looked, at once, at what another process has written."""

@@ -20,7 +20,7 @@ from controller.jobs.tools.plans import tool_at
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance import raise_revision, read_leadership, read_store_metadata
-from controller.store.jobs.job_rows import JobRecord, hold_jobs
+from controller.store.jobs.job_rows import JobRecord, lock_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import StoredRevocation, add_revocation, revocation_time
@@ -138,7 +138,7 @@ class SessionService:
         clock: Unix seconds.
         states_of: How live sessions' routes stand.
         until_published: Waits, for a while, until gateways have been told of sessions.
-        wake: Is told the id of a job whose sessions changed.
+        enqueue: Is told the id of a job whose sessions changed.
         tell: Tells gateways of a revocation at once.
         catalogue: What products offer.
         rank_services: Whether only ports that jobs declare are reached.
@@ -154,7 +154,7 @@ class SessionService:
         random: Callable[[int], bytes],
         states_of: StatesOf,
         until_published: Callable[[Collection[str]], Awaitable[None]],
-        wake: Callable[[str], None],
+        enqueue: Callable[[str], None],
         tell: Tell,
         catalogue: Catalogue | None = None,
         rank_services: bool = False,
@@ -170,7 +170,7 @@ class SessionService:
         self._random = random
         self._states_of = states_of
         self._until_published = until_published
-        self._wake = wake
+        self._enqueue = enqueue
 
     async def open(self, wanted: Sequence[Wanted]) -> list[SessionView]:
         """Open a session for each, in order: all or none.
@@ -194,7 +194,7 @@ class SessionService:
         """
         async with self._store.write() as transaction:
             # Held: a job that ends meanwhile must not be left with a session that does not.
-            records = await hold_jobs(transaction, {one.job for one in wanted})
+            records = await lock_jobs(transaction, {one.job for one in wanted})
             sids = await _sids_of(transaction, key, len(wanted))
             sessions = await _opened_before(transaction, wanted, sids)
             are_new = not sessions
@@ -207,7 +207,7 @@ class SessionService:
             for session in sessions if are_new else ():
                 await insert_session(transaction, session)
         for job_id in {session.job_id for session in sessions}:
-            self._wake(job_id)
+            self._enqueue(job_id)
         await self._until_published([one.sid for one in sessions if one.ended_at is None])
         return Opened(await self._views(sessions), are_new)
 
@@ -249,7 +249,7 @@ class SessionService:
             session = await find_session(transaction, sid)
         if session is None:
             return None
-        self._wake(session.job_id)
+        self._enqueue(session.job_id)
         return await self._view(session)
 
     async def revoke(
@@ -268,7 +268,7 @@ class SessionService:
                 return None
             event = await self._revoke(transaction, sid=sid, jti=jti, sub=sub)
             term = (await read_leadership(transaction)).term
-        self._wake(session.job_id)
+        self._enqueue(session.job_id)
         await self._tell(event, term=term)
         return await self._view(session)
 

@@ -243,7 +243,7 @@ async def test_a_job_that_was_suspended_is_reached_as_before(
     (before,) = await of_job(admin, SERVICES, "sus-a")
     assert "ownerReferences" not in before["metadata"]
     store = Store(controller.settings["FUMAROLE_CONTROLLER_STORE_URL"])
-    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, enqueue=lambda _job: None)
     await commands.suspend("sus-a")
     await controller.until("sus-a", "SUSPENDED")
     await commands.resume("sus-a")

@@ -18,7 +18,7 @@ from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership
-from controller.store.jobs.job_rows import hold_jobs
+from controller.store.jobs.job_rows import lock_jobs
 from controller.store.jobs.progress.hook_runs import due_jobs, set_due
 from shared.log import Outage
 
@@ -133,7 +133,7 @@ class Monitoring:
         if not job_ids or self._tasks is None:
             return
         async with self._store.lead(self._term) as transaction:
-            held = await hold_jobs(transaction, job_ids)
+            held = await lock_jobs(transaction, job_ids)
             for job_id in job_ids:
                 at = self._clock() + AGAIN_SECONDS if job_id in held else None
                 await set_due(transaction, job_id, plugin, at=at)
@@ -170,7 +170,7 @@ class Monitoring:
             self._suspects.setdefault(plugin, set()).update(one.job.id for one in batch)
         again = dict.fromkeys(job_ids) | {one.job.id: again_at for one in batch} | told
         async with self._store.lead(self._term) as transaction:
-            held = await hold_jobs(transaction, job_ids)
+            held = await lock_jobs(transaction, job_ids)
             for job_id, at in again.items():
                 # The plugin takes its time: one may have ended since, or be forgotten.
                 goes_on = job_id in held and held[job_id].outcome is None

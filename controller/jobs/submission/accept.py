@@ -35,7 +35,7 @@ from controller.store.jobs.batches import (
     insert_batch,
 )
 from controller.store.jobs.between_jobs.places import HeldPlace
-from controller.store.jobs.job_rows import JobRecord, find_jobs, hold_jobs, insert_jobs
+from controller.store.jobs.job_rows import JobRecord, find_jobs, insert_jobs, lock_jobs
 from controller.store.jobs.tools import attach_tools
 from controller.store.vault import Vault
 from shared.errors import FumaroleError
@@ -165,7 +165,7 @@ class Submissions:
         vault: Seals their secrets.
         defaults: What they get that they do not say, and what it costs.
         clock: Unix seconds.
-        wake: Is told the id of a job that the reconciler should look at.
+        enqueue: Is told the id of a job that the reconciler should look at.
         dry_run: Asks the API server about new jobs; None where it is not to be asked.
     """
 
@@ -178,7 +178,7 @@ class Submissions:
         defaults: JobDefaults,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
-        wake: Callable[[str], None],
+        enqueue: Callable[[str], None],
         dry_run: DryRun | None = None,
     ) -> None:
         self._store = store
@@ -188,7 +188,7 @@ class Submissions:
         self._checks = JobChecks(pipeline, defaults, dry_run)
         self._clock = clock
         self._random = random
-        self._wake = wake
+        self._enqueue = enqueue
 
     async def submit(
         self, jobs: Sequence[Job | JobRejected], mode: Mode, *, batch: NewBatch | None = None
@@ -238,7 +238,7 @@ class Submissions:
             if batch is not None:
                 await refuse_known(transaction, batch.id)
             # Jobs that are there already become the batch's.
-            known = await (find_jobs if batch is None else hold_jobs)(transaction, ids)
+            known = await (find_jobs if batch is None else lock_jobs)(transaction, ids)
             results = list[Submitted]()
             for job, one in zip(jobs, checked, strict=True):
                 results.append(self._compare(job, one.problems, known, batch))
@@ -276,7 +276,7 @@ class Submissions:
                 )
                 await turn.rest()
         for job, _ in new:
-            self._wake(job.id)
+            self._enqueue(job.id)
         return results
 
     async def _make_records(

@@ -21,8 +21,8 @@ from controller.store.jobs.job_rows import (
     JobRecord,
     RequestedEnd,
     ask_to_end,
-    hold_jobs,
     lock_job,
+    lock_jobs,
     tell_job,
     unfinished_of,
 )
@@ -73,7 +73,7 @@ class JobCommands:
 
     Args:
         clock: Unix seconds.
-        wake: Is told the id of a job that the reconciler should look at.
+        enqueue: Is told the id of a job that the reconciler should look at.
         catalogue: Says whose jobs may be extended.
     """
 
@@ -83,14 +83,14 @@ class JobCommands:
         *,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
-        wake: Callable[[str], None],
+        enqueue: Callable[[str], None],
         catalogue: Catalogue = _ANYTHING,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._clock = clock
         self._random = random
-        self._wake = wake
+        self._enqueue = enqueue
 
     async def end(self, job_id: str, how: RequestedEnd = ASKED) -> JobRecord | None:
         """Note that the job is to end and return it; None where there is none.
@@ -122,13 +122,13 @@ class JobCommands:
         ids, ended, turn = sorted(set(job_ids)), dict[str, JobRecord](), LoopTurn()
         for first in range(0, len(ids), _TOGETHER):
             async with self._store.write() as transaction:
-                held = await hold_jobs(transaction, ids[first : first + _TOGETHER])
+                held = await lock_jobs(transaction, ids[first : first + _TOGETHER])
                 some, now = [one for one in held.values() if which(one)], self._clock()
                 for record in some:
                     ended[record.id] = await ask_to_end(transaction, record, now=now, how=how)
                     await turn.rest()
             for record in some:
-                self._wake(record.id)
+                self._enqueue(record.id)
         return ended
 
     async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
@@ -216,7 +216,7 @@ class JobCommands:
         """
         again, over = dict[str, float | None].fromkeys(job_ids), list[JobRecord]()
         async with self._store.write() as transaction:
-            held, now = await hold_jobs(transaction, job_ids), self._clock()
+            held, now = await lock_jobs(transaction, job_ids), self._clock()
             for record in held.values():
                 if record.is_final or record.expires_at is None:
                     continue
@@ -227,7 +227,7 @@ class JobCommands:
             for record in over:
                 await ask_to_end(transaction, record, now=now, how=EXPIRED)
         for record in over:
-            self._wake(record.id)
+            self._enqueue(record.id)
         return again
 
     async def acknowledge(
@@ -259,7 +259,7 @@ class JobCommands:
     async def _held(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
         async with self._store.write() as transaction:
             yield transaction, await lock_job(transaction, job_id)
-        self._wake(job_id)
+        self._enqueue(job_id)
 
 
 def _goes_on(record: JobRecord) -> bool:

@@ -33,7 +33,7 @@ from controller.store.jobs.between_jobs.public_links import (
     take_links,
     why_not_links,
 )
-from controller.store.jobs.job_rows import JobRecord, hold_jobs, lock_job
+from controller.store.jobs.job_rows import JobRecord, lock_job, lock_jobs
 from controller.store.sessions.session_rows import (
     Session,
     insert_session,
@@ -124,7 +124,7 @@ class PublicLinks:
 
     Args:
         clock: Unix seconds.
-        wake: Is told the id of a job whose routes may have changed.
+        enqueue: Is told the id of a job whose routes may have changed.
     """
 
     def __init__(
@@ -133,12 +133,12 @@ class PublicLinks:
         *,
         clock: Callable[[], float],
         random: Callable[[int], bytes],
-        wake: Callable[[str], None],
+        enqueue: Callable[[str], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._random = random
-        self._wake = wake
+        self._enqueue = enqueue
 
     async def expose(self, job: Job) -> None:
         """See to it that the job's links lead to it, where it has them; again changes nothing.
@@ -161,7 +161,7 @@ class PublicLinks:
             if record is None or record.outcome or any(one.links for one in sessions):
                 return
             await take_links_of(transaction, job, now=now, random=self._random)
-        self._wake(job.id)
+        self._enqueue(job.id)
 
     async def release(self, job_id: str) -> None:
         """Take the job's links from it; whose they are is remembered.
@@ -294,7 +294,7 @@ async def _hold_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict
     """Return the jobs in the store that these name as peers or wait for."""
     named = {one.job for job in jobs.values() for one in peers_of(job).values()}
     named |= {one for job in jobs.values() for one in job.after}
-    return await hold_jobs(transaction, named - jobs.keys())
+    return await lock_jobs(transaction, named - jobs.keys())
 
 
 def _owner_of(record: JobRecord) -> OwnerKey:

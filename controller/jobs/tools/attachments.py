@@ -22,8 +22,8 @@ from controller.store.jobs.job_rows import (
     JobRecord,
     ask_to_end,
     find_job,
-    hold_jobs,
     lock_job,
+    lock_jobs,
     tell_job,
 )
 from controller.store.jobs.tools import (
@@ -66,7 +66,7 @@ class Tools:
     Args:
         plans: Says what would be run.
         clock: Unix seconds.
-        wake: Is told the id of a job, or run, that the reconciler should look at.
+        enqueue: Is told the id of a job, or run, that the reconciler should look at.
         routes: Is told the id of a job whose sessions changed.
     """
 
@@ -76,13 +76,13 @@ class Tools:
         *,
         plans: ToolPlans,
         clock: Callable[[], float],
-        wake: Callable[[str], None],
+        enqueue: Callable[[str], None],
         routes: Callable[[str], None],
     ) -> None:
         self._store = store
         self._plans = plans
         self._clock = clock
-        self._wake = wake
+        self._enqueue = enqueue
         self._routes = routes
 
     async def attach(self, job_id: str, name: str, *, rank: int) -> tuple[ToolView, bool] | None:
@@ -119,7 +119,7 @@ class Tools:
                 raise JobRejected(one.under("tool") for one in rejected.problems) from None
         async with self._store.write() as transaction:
             view, new = await self._keep(transaction, job_id, (job_id, name, rank), made)
-        self._wake(job_id)
+        self._enqueue(job_id)
         return view, new
 
     def _check(self, record: JobRecord, name: str, rank: int) -> None:
@@ -197,7 +197,7 @@ class Tools:
             if known is None:
                 return False if await find_job(transaction, job_id) is not None else None
             # Before anything raises the revision, and in the order of ids: as everywhere.
-            held = await hold_jobs(transaction, {job_id, known.run or job_id})
+            held = await lock_jobs(transaction, {job_id, known.run or job_id})
             # Only now: on PostgreSQL another call may have removed it while this one waited.
             tools = await tools_of(transaction, job_id)
             tool = next((one for one in tools if one.place == place), None)
@@ -205,7 +205,7 @@ class Tools:
                 return False if job_id in held else None
             await self._detach(transaction, tool, held, left=len(tools) - 1)
         for one in sorted({job_id, tool.run or job_id}):
-            self._wake(one)
+            self._enqueue(one)
         self._routes(job_id)
         return True
 

@@ -221,7 +221,7 @@ async def lock_job(transaction: Transaction, job_id: str) -> JobRecord | None:
     return None if row is None else _record(row)
 
 
-async def hold_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
+async def lock_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
     """Return those of the jobs that there are, which nobody else changes until this ends.
 
     Call it before anything raises the revision: locks are taken in one order.

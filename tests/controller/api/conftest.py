@@ -165,14 +165,14 @@ async def api(
         defaults=jobs,
         clock=time.time,
         random=os.urandom,
-        wake=woken.append,
+        enqueue=woken.append,
         dry_run=dry_run,
     )
     commands = JobCommands(
         store,
         clock=time.time,
         random=os.urandom,
-        wake=woken.append,
+        enqueue=woken.append,
         catalogue=jobs.pods.catalogue,
     )
     sessions = SessionService(
@@ -182,7 +182,7 @@ async def api(
         random=os.urandom,
         states_of=_starting,
         until_published=_at_once,
-        wake=woken.append,
+        enqueue=woken.append,
         tell=_tell,
     )
     (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
@@ -195,7 +195,7 @@ async def api(
             store,
             plans=ToolPlans(pipeline, jobs, try_out=dry_run.problems_of),
             clock=time.time,
-            wake=woken.append,
+            enqueue=woken.append,
             routes=woken.append,
         ),
         sessions=sessions,

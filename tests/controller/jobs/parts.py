@@ -253,7 +253,7 @@ def make_parts(
         defaults=defaults or make_defaults(),
         clock=time.time,
         random=os.urandom,
-        wake=lambda _job: None,
+        enqueue=lambda _job: None,
     )
-    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, enqueue=lambda _job: None)
     return Parts(store, reconciler, actions, adoption, submissions, commands, term)

@@ -196,8 +196,8 @@ async def test_one_that_does_not_lead_says_why_it_is_not_ready(
         assert (w.leader.publisher, w.leader.degraded(), w.leader.faults()) == (None, (), ())
         assert [w.metric(name) for name in ("leads", "queue", "routes", "parked_jobs")] == [0] * 4
         # Of what nobody leads, nothing is to be looked at.
-        w.core.jobs.wake("j1")
-        w.core.routes.wake("j1")
+        w.core.jobs.enqueue("j1")
+        w.core.routes.enqueue("j1")
         assert w.metric("enqueued_total", reason="asked") is None
 
 
@@ -223,9 +223,9 @@ async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_l
     async with leading() as w:
         await w.lead()
         queue, publisher = w.leader._term.queue, w.leader.publisher
-        w.core.jobs.wake("j1")
+        w.core.jobs.enqueue("j1")
         assert (w.metric("queue"), w.metric("enqueued_total", reason="asked")) == (1, 1)
-        w.core.routes.wake("j2")
+        w.core.routes.enqueue("j2")
         assert publisher.describe()["changed_jobs"] == 1
         # What the cluster shows concerns routes, too, where the job has some.
         monkeypatch.setattr(publisher._world, "concerns", lambda job: job == "j3")
@@ -404,7 +404,7 @@ class Orchestrator:
         submissions = Submissions(
             store=self.store, pipeline=w.core.pipeline, vault=w.core.vault,
             defaults=w.process.settings.jobs, clock=time.time, random=os.urandom,
-            wake=w.core.jobs.wake,
+            enqueue=w.core.jobs.enqueue,
         )  # fmt: skip
         (result,) = await submissions.submit([make_job(**fields)], "atomic")
         assert result.result == "created"
@@ -463,7 +463,7 @@ async def test_a_job_is_run_shown_and_ended_by_who_leads(
                     base_path="/", created_at=time.time(),
                 ),
             )  # fmt: skip
-        w.core.routes.wake("j1")
+        w.core.routes.enqueue("j1")
         await one.until("RUNNING")
         await eventually(lambda: one.route_of(sid))
         assert w.metric("routes") == 1

@@ -22,7 +22,7 @@ def seen_of(expires_at: float | None) -> JobFromServer:
 async def test_time_counts_from_the_first_start_and_extensions_add_up(
     store: Store, clock: Clock
 ) -> None:
-    commands = JobCommands(store, clock=clock, random=os.urandom, wake=lambda _: None)
+    commands = JobCommands(store, clock=clock, random=os.urandom, enqueue=lambda _: None)
     plugin = ExpiryPlugin(make_context(control=commands))
     start = clock.now
     async with store.write() as transaction:

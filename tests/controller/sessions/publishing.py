@@ -157,8 +157,8 @@ async def publishing(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[World]:
-    wake: list[Callable[[str], None]] = []
-    informer = InformerCache(None, instance="test", changed=lambda job: [w(job) for w in wake])  # type: ignore[arg-type]  # no cluster here
+    enqueue: list[Callable[[str], None]] = []
+    informer = InformerCache(None, instance="test", changed=lambda job: [w(job) for w in enqueue])  # type: ignore[arg-type]  # no cluster here
     async with store.write() as transaction:
         term = await raise_term(transaction)
         revision = (await read_store_metadata(transaction)).revision
@@ -182,7 +182,7 @@ async def publishing(
         monotonic=monotonic,
         sleep=sleep,
     )
-    wake.append(publisher.job_changed)
+    enqueue.append(publisher.job_changed)
     published = PublishedRoutes(BusReader(redis, keys), lambda: publisher)
     sessions = SessionService(
         store=store,
@@ -191,7 +191,7 @@ async def publishing(
         random=os.urandom,
         states_of=published.states_of,
         until_published=published.until_published,
-        wake=publisher.wake,
+        enqueue=publisher.enqueue,
         tell=Notices(redis, keys).tell,
     )
     task = asyncio.create_task(publisher.run())

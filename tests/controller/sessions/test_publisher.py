@@ -44,11 +44,11 @@ async def test_a_session_that_cannot_be_made_out_is_starting_and_not_withdrawn(
 
     with monkeypatch.context() as patched:
         patched.setattr("controller.sessions.desired.read_known", fail)
-        world.publisher.wake("j1")
+        world.publisher.enqueue("j1")
         route = await world.until(sid, lambda route: route["state"] == "starting")
         assert route["target"] is None
         assert route["hosts"][0].startswith(sid)
-    world.publisher.wake("j1")
+    world.publisher.enqueue("j1")
     await world.until_ready(sid)
 
 
@@ -128,7 +128,7 @@ async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
         record = await find_job(transaction, "j1")
         assert record is not None
         await ask_to_end(transaction, record, now=1.0)
-    world.publisher.wake("j1")
+    world.publisher.enqueue("j1")
     await world.until_gone(sid)
     assert (await world.last_removed(sid))["phase"] == "stopped"
 

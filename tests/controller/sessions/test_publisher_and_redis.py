@@ -67,7 +67,7 @@ async def test_what_another_process_wrote_is_noticed(world: World) -> None:
         random=os.urandom,
         states_of=published.states_of,
         until_published=published.until_published,
-        wake=lambda _job: None,
+        enqueue=lambda _job: None,
         tell=Notices(world.redis, Keys("test")).tell,
     )
     (view,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])

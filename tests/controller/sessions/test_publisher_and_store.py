@@ -251,7 +251,7 @@ async def test_what_was_looked_at_while_redis_or_store_went_away_is_looked_at_ag
 ) -> None:
     sid = await world.open(endpoint="lab")
     world.show(make_pod())
-    world.publisher.wake("j1")
+    world.publisher.enqueue("j1")
     await world.until_ready(sid)
     failed: list[Any] = []
     real = DesiredRoutes.of
@@ -265,7 +265,7 @@ async def test_what_was_looked_at_while_redis_or_store_went_away_is_looked_at_ag
     monkeypatch.setattr(DesiredRoutes, "of", fails_once)
     # Only the cluster shows it: the store has nothing new that would be read again.
     world.show()
-    world.publisher.wake("j1")
+    world.publisher.enqueue("j1")
     await world.until(sid, lambda route: route["state"] == "starting")
     assert failed
 

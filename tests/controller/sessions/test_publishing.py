@@ -300,7 +300,7 @@ async def test_how_far_redis_was_told_is_kept_where_that_has_changed(
         await sleep.until_idle()
         before = len(kept)
         for _ in range(2):
-            one.publisher.wake("j1")
+            one.publisher.enqueue("j1")
             await sleep.until_idle()
         assert len(kept) == before
 
@@ -312,7 +312,7 @@ async def test_more_than_is_looked_at_at_once_does_not_wait(
     monkeypatch.setattr("controller.sessions.snapshot.AT_ONCE", 1)
     await world.open(endpoint="lab")
     world.publisher._world.dirty_set.add_later([f"other{number}" for number in range(5)])
-    world.publisher.wake("j1")
+    world.publisher.enqueue("j1")
 
     async def all_looked_at() -> bool:
         return not world.publisher.describe()["changed_jobs"]

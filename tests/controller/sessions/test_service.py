@@ -39,7 +39,7 @@ async def make_service(store: Store) -> SessionService:
         random=os.urandom,
         states_of=_starting,
         until_published=_at_once,
-        wake=lambda _job: None,
+        enqueue=lambda _job: None,
         tell=_tell,
         rank_services=True,
     )

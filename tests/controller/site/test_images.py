@@ -145,7 +145,7 @@ def test_nothing_of_another_registry_is_ever_allowed(text: str) -> None:
 async def submit(store: Store, *jobs: Job, defaults: JobDefaults) -> list[str]:
     submissions = Submissions(
         store=store, pipeline=make_pipeline(), vault=VAULT, defaults=defaults, clock=time.time,
-        random=os.urandom, wake=lambda _job: None,
+        random=os.urandom, enqueue=lambda _job: None,
     )  # fmt: skip
     told: list[str] = []
     for one in await submissions.submit(jobs, "best_effort"):

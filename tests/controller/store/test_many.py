@@ -12,9 +12,9 @@ from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import (
     MOST_VALUES,
     find_jobs,
-    hold_jobs,
     insert_jobs,
     known_jobs,
+    lock_jobs,
     settled_jobs,
     unfinished_jobs,
     unfinished_of,
@@ -38,7 +38,7 @@ async def test_more_jobs_than_one_statement_takes_are_asked_about(store: Store) 
         assert await known_jobs(transaction, ids) == there
         assert await settled_jobs(transaction, ids) == there
         assert (await find_jobs(transaction, ids)).keys() == there
-        assert list(await hold_jobs(transaction, ids[::-1])) == sorted(there)
+        assert list(await lock_jobs(transaction, ids[::-1])) == sorted(there)
 
 
 @pytest.fixture

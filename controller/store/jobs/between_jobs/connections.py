@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Store, Transaction, insert_if_absent
 from controller.store.instance import raise_revision
-from controller.store.jobs.job_rows import ASKED, FINAL_STATES, IS_LIVE, hold_jobs
+from controller.store.jobs.job_rows import ASKED, FINAL_STATES, IS_LIVE, lock_jobs
 from controller.volcano.names import peer_service_name
 
 _table = tables.connections
@@ -111,7 +111,7 @@ async def touch_jobs(transaction: Transaction, job_ids: Iterable[str]) -> None:
     """Have the jobs looked at, whichever process does that."""
     ids = sorted(set(job_ids))
     if ids:
-        await hold_jobs(transaction, ids)
+        await lock_jobs(transaction, ids)
         revision = await raise_revision(transaction)
         touched = sa.update(tables.jobs).where(tables.jobs.c.id.in_(ids))
         await transaction.execute(touched.values(revision=revision))

@@ -74,7 +74,7 @@ class Controllers:
         self._suspects: dict[Address, None] = {}
         self._gone_owners: dict[str, None] = {}
         self._uncounted: set[str] = set()
-        self._wake = asyncio.Event()
+        self._enqueue = asyncio.Event()
         self._count_wake = asyncio.Event()
         self._store.listen(self._hear)  # from the start: nothing may happen unheard
 
@@ -112,13 +112,13 @@ class Controllers:
             space = self._store.get(NAMESPACES, "", metadata["namespace"])
             if space and space.value["metadata"].get("deletionTimestamp"):
                 self._spaces.add(metadata["namespace"])
-        self._wake.set()
+        self._enqueue.set()
 
     async def _collect_forever(self) -> None:
         while True:
-            await self._wake.wait()
+            await self._enqueue.wait()
             await asyncio.sleep(_SETTLE_SECONDS)  # a real collector takes about 0.1 s
-            self._wake.clear()
+            self._enqueue.clear()
             gone, self._gone_owners = self._gone_owners, {}
             suspects, self._suspects = self._suspects, {}
             for uid in gone:

@@ -35,7 +35,7 @@ class ServiceProxies:
     def __init__(self, node: Sandbox, judge: Judge) -> None:
         self._node = node
         self._judge = judge
-        self._wake = asyncio.Event()
+        self._enqueue = asyncio.Event()
         self._listeners: dict[Place, asyncio.Server] = {}
         self._outside: dict[Place, asyncio.Server | None] = {}
         self._behind: dict[Place, list[Place]] = {}
@@ -43,15 +43,15 @@ class ServiceProxies:
 
     def look_again(self) -> None:
         """Learn that Services or Pods have changed."""
-        self._wake.set()
+        self._enqueue.set()
 
     async def run(self, services: Services, pods: Pods) -> None:
         """Follow until cancelled; then nothing listens any more."""
         try:
             while True:
-                await self._wake.wait()
+                await self._enqueue.wait()
                 await asyncio.sleep(_SETTLE_SECONDS)
-                self._wake.clear()
+                self._enqueue.clear()
                 self._behind = backends(services(), pods())
                 await self._listen()
         finally:
@@ -70,7 +70,7 @@ class ServiceProxies:
                 self._listeners[place] = await self._open(place)
             except (OSError, SandboxFailed) as error:
                 _LOG.warning("cannot listen at %s:%d: %s", *place, error)
-                asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._wake.set)
+                asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._enqueue.set)
 
         for place in self._outside.keys() - self._behind.keys():
             if (listener := self._outside.pop(place)) is not None:

@@ -42,7 +42,7 @@ class Storage:
     def __init__(self, client: Client, folder: Path) -> None:
         self._client = client
         self._folder = folder
-        self._wake = asyncio.Event()
+        self._enqueue = asyncio.Event()
         self._claims = Cache(client, CLAIMS, changed=self._changed)
         self._volumes = Cache(client, PERSISTENT_VOLUMES, changed=self._changed)
         self._classes = Cache(client, STORAGE_CLASSES, changed=self._changed)
@@ -55,10 +55,10 @@ class Storage:
                 tasks.create_task(cache.follow())
             for cache in caches:
                 await cache.synced.wait()
-            self._wake.set()
+            self._enqueue.set()
             while True:
-                await self._wake.wait()
-                self._wake.clear()
+                await self._enqueue.wait()
+                self._enqueue.clear()
                 try:
                     if self._classes.get("", STANDARD) is None:
                         await self._client.ensure(STORAGE_CLASSES, "", _standard_class())
@@ -66,7 +66,7 @@ class Storage:
                 except (Refused, OSError, TimeoutError) as error:
                     _LOG.info("storage: %s", error)
                     await asyncio.sleep(_AGAIN_SECONDS)
-                    self._wake.set()
+                    self._enqueue.set()
 
     async def place_of(self, namespace: str, name: str) -> Path:
         """Return the folder behind a claim.
@@ -85,7 +85,7 @@ class Storage:
         return _place(volume)
 
     def _changed(self, change: str, value: Object) -> None:
-        self._wake.set()
+        self._enqueue.set()
 
     async def _settle(self) -> None:
         for claim in list(self._claims.objects.values()):

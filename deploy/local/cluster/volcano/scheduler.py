@@ -38,7 +38,7 @@ class Scheduler:
     def __init__(self, client: Client, queues: Cache) -> None:
         self._client = client
         self._queues = queues
-        self._wake = asyncio.Event()
+        self._enqueue = asyncio.Event()
         self._nodes = Cache(client, NODES, changed=self._changed)
         self._pods = Cache(client, PODS, changed=self._pod_changed)
         self._groups = Cache(client, POD_GROUPS, changed=self._changed)
@@ -66,7 +66,7 @@ class Scheduler:
                 await self._wait()
 
     def _changed(self, change: str, value: Object) -> None:
-        self._wake.set()
+        self._enqueue.set()
 
     def _pod_changed(self, change: str, pod: Object) -> None:
         # Of pods that have ended only how many of a gang they were matters: while it lasts.
@@ -74,17 +74,17 @@ class Scheduler:
             self._active.pop(key_of(pod), None)
         elif not has_ended(pod) or key_of(pod) in self._active:
             self._active[key_of(pod)] = pod
-        self._wake.set()
+        self._enqueue.set()
 
     async def _wait(self) -> None:
         """Return soon after a change, or after a second: a Queue may have opened."""
         try:
             async with asyncio.timeout(_AGAIN_SECONDS):
-                await self._wake.wait()
+                await self._enqueue.wait()
         except TimeoutError:
             return
         await asyncio.sleep(_SETTLE_SECONDS)
-        self._wake.clear()
+        self._enqueue.clear()
 
     async def _schedule_all(self) -> None:
         rooms = make_rooms(self._nodes.objects.values(), self._active.values())

@@ -216,7 +216,7 @@ async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> 
         random=os.urandom,
         states_of=_starting,
         until_published=_at_once,
-        wake=api.woken.append,
+        enqueue=api.woken.append,
         tell=_tell,
         catalogue=catalogue,
     )

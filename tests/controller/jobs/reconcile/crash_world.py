@@ -98,7 +98,9 @@ class World:
         """Return our plugins, whose effects on the store can be cut off too, and one of others."""
         context = make_context(
             defaults=self.defaults,
-            control=JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None),
+            control=JobCommands(
+                store, clock=time.time, random=os.urandom, enqueue=lambda _job: None
+            ),
             ledger=UsageLedger(store, defaults=self.defaults, clock=time.time),
         )
         plugins = make_plugins([*PLUGINS, Ledger], context)

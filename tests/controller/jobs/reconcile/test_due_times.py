@@ -60,7 +60,7 @@ class World:
 @pytest_asyncio.fixture
 async def world(store: Store) -> AsyncIterator[World]:
     kube = cast(Any, None)
-    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=lambda _job: None)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, enqueue=lambda _job: None)
     plugins = [ExpiryPlugin(make_context(control=commands))]
     pipeline = Pipeline(plugins, instance="test", namespace="jobs")
     async with store.write() as transaction:

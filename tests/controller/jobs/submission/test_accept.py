@@ -35,7 +35,7 @@ async def submit(store: Store, *jobs: Job) -> tuple[list[str], list[str]]:
         defaults=make_defaults(),
         clock=time.time,
         random=os.urandom,
-        wake=woken.append,
+        enqueue=woken.append,
     )
     return [one.result for one in await submissions.submit(jobs, "best_effort")], woken
 
@@ -93,7 +93,7 @@ async def test_many_jobs_are_planned_and_tried_some_at_a_time(store: Store) -> N
         defaults=make_defaults(),
         clock=time.time,
         random=os.urandom,
-        wake=lambda _: None,
+        enqueue=lambda _: None,
         dry_run=cast(DryRun, counting),
     )
     jobs: list[Job | JobRejected] = [make_job(id=f"j{i}") for i in range(2 * PLANS_AT_ONCE)]

@@ -37,7 +37,7 @@ async def woken(store: Store) -> list[str]:
 
 @pytest.fixture
 def commands(store: Store, woken: list[str]) -> JobCommands:
-    return JobCommands(store, clock=time.time, random=os.urandom, wake=woken.append)
+    return JobCommands(store, clock=time.time, random=os.urandom, enqueue=woken.append)
 
 
 async def ending(store: Store) -> int:
@@ -52,7 +52,7 @@ async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
 ) -> None:
     begun = asyncio.Event()
 
-    def wake(job_id: str) -> None:
+    def enqueue(job_id: str) -> None:
         woken.append(job_id)
         begun.set()
 
@@ -60,7 +60,7 @@ async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
         await begun.wait()
         return await ending(store)
 
-    commands = JobCommands(store, clock=time.time, random=os.urandom, wake=wake)
+    commands = JobCommands(store, clock=time.time, random=os.urandom, enqueue=enqueue)
     async with asyncio.TaskGroup() as tasks:
         other = tasks.create_task(meanwhile())
         ended = tasks.create_task(commands.acknowledge(7, owners=ADA, job_ids=[]))

@@ -37,13 +37,13 @@ def submissions(store: Store, clock: Clock) -> Submissions:
         defaults=make_defaults(),
         clock=clock,
         random=os.urandom,
-        wake=lambda _job: None,
+        enqueue=lambda _job: None,
     )
 
 
 @pytest.fixture
 def links(store: Store, clock: Clock) -> PublicLinks:
-    return PublicLinks(store, clock=clock, random=os.urandom, wake=lambda _job: None)
+    return PublicLinks(store, clock=clock, random=os.urandom, enqueue=lambda _job: None)
 
 
 async def sessions_of(store: Store, job_id: str) -> list[Session]:

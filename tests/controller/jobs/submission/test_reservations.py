@@ -29,7 +29,7 @@ def submissions(store: Store, clock: Clock) -> Submissions:
         defaults=make_defaults(),
         clock=clock,
         random=os.urandom,
-        wake=lambda _job: None,
+        enqueue=lambda _job: None,
     )
 
 

@@ -47,7 +47,7 @@ def tools(store: Store, woken: list[str]) -> Tools:
         store,
         plans=ToolPlans(make_pipeline(), make_defaults()),
         clock=time.time,
-        wake=woken.append,
+        enqueue=woken.append,
         routes=woken.append,
     )
 

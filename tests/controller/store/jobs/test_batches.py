@@ -20,7 +20,7 @@ from controller.store.jobs.batches import (
     newest_batches,
 )
 from controller.store.jobs.job_lists import live_jobs_of_batch
-from controller.store.jobs.job_rows import find_job, hold_jobs, insert_jobs
+from controller.store.jobs.job_rows import find_job, insert_jobs, lock_jobs
 from controller.store.jobs.tombstones import forget_these_jobs
 from controller.store.paging import Key
 from tests.controller.samples import make_record
@@ -110,7 +110,7 @@ async def test_jobs_that_were_there_before_become_a_batchs(store: Store) -> None
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id=f"j{n}"), {}) for n in range(3)])
     async with store.write() as transaction:
-        await hold_jobs(transaction, ["j0", "j2"])
+        await lock_jobs(transaction, ["j0", "j2"])
         await add_to_batch(transaction, "b1", {"j0": 4, "j2": 5})
         await add_to_batch(transaction, "b1", {})
     async with store.read() as transaction:

@@ -52,7 +52,7 @@ async def submit(store: Store, *jobs: dict[str, Any], mode: Mode = "atomic") -> 
         defaults=defaults,
         clock=time.time,
         random=os.urandom,
-        wake=lambda _: None,
+        enqueue=lambda _: None,
     )
     return await submissions.submit([make_job(**job) for job in jobs], mode)
 
