@@ -46,7 +46,6 @@ class Election(Protocol):
 
     async def acquire(self) -> None:
         """Return when it is this process' turn."""
-        ...
 
     async def renew(self) -> None:
         """Run while leading.
@@ -54,11 +53,9 @@ class Election(Protocol):
         Raises:
             LeadershipLost: When it is somebody else's turn.
         """
-        ...
 
     async def release(self) -> None:
         """Let somebody else have the turn at once."""
-        ...
 
 
 class _Writable(Protocol):

@@ -41,7 +41,6 @@ class LogStorage(Protocol):
         Raises:
             StorageUnavailable: If it could not.
         """
-        ...
 
     async def get(self, name: str) -> bytes:
         """Return an object.
@@ -50,7 +49,6 @@ class LogStorage(Protocol):
             Missing: If there is none.
             StorageUnavailable: If it cannot be asked.
         """
-        ...
 
     async def remove(self, name: str) -> None:
         """Remove an object; none is fine.
@@ -58,7 +56,6 @@ class LogStorage(Protocol):
         Raises:
             StorageUnavailable: If it could not.
         """
-        ...
 
     async def remove_all(self, key: str) -> None:
         """Remove every object of a log.
@@ -66,7 +63,6 @@ class LogStorage(Protocol):
         Raises:
             StorageUnavailable: If it could not; some may be gone.
         """
-        ...
 
 
 def check_name(name: str) -> str:

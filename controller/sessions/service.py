@@ -127,7 +127,6 @@ class Tell(Protocol):
 
     async def __call__(self, event: GrantRevoked, *, term: int) -> None:
         """Tell of *event*; *term* is the leader's, as the store knows it."""
-        ...
 
 
 class SessionService:

@@ -32,11 +32,9 @@ class SessionControl(Protocol):
 
     async def routes_may_have_changed(self, job_id: str) -> None:
         """Have the routes of the job's sessions compared with what is published, soon."""
-        ...
 
     async def end_sessions(self, job_id: str, *, reason: str) -> None:
         """End all sessions of the job, for good."""
-        ...
 
 
 class JobControl(Protocol):
@@ -44,7 +42,6 @@ class JobControl(Protocol):
 
     async def end_if_over(self, job_ids: Collection[str]) -> Mapping[str, float | None]:
         """End the jobs whose time is over; return of each when it will be, None where never."""
-        ...
 
 
 class UsageLedger(Protocol):
@@ -52,7 +49,6 @@ class UsageLedger(Protocol):
 
     async def write_up(self, job_id: str) -> float | None:
         """Enter what is due for the job; return when there will be more, None where never."""
-        ...
 
 
 class LinkControl(Protocol):
@@ -60,11 +56,9 @@ class LinkControl(Protocol):
 
     async def expose(self, job: Job) -> None:
         """See to it that the job's links lead to it, where it has them; again changes nothing."""
-        ...
 
     async def release(self, job_id: str) -> None:
         """Take the job's links from it; whose they are is remembered."""
-        ...
 
 
 class PeerBook(Protocol):
@@ -72,15 +66,12 @@ class PeerBook(Protocol):
 
     async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
         """Return those of the jobs that there are, by id."""
-        ...
 
     async def callers_of(self, job_id: str) -> Sequence[Caller]:
         """Return the jobs that name this one and have not ended, in order."""
-        ...
 
     async def has_ended(self, job_id: str) -> None:
         """Have the jobs that this one names looked at: what they admit of it is to go."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ jobs: Final = sa.Table(
     # How many tools the job has.
     sa.Column("tools", sa.Integer, nullable=False, server_default="0"),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
-    # Each filter of a list in each of its two orders: see ``listing``.
+    # Each filter of a list in each of its two orders: see ``job_lists``.
     sa.Index("ix_jobs_state", "state", "id"),
     sa.Index("ix_jobs_owner", "owner_user", "id"),
     sa.Index("ix_jobs_project", "owner_project", "id"),
