@@ -244,6 +244,9 @@ def _what_was_decided_for(record: JobRecord) -> tuple[object, ...]:
     return record.desired, record.outcome, record.attempt, record.renewal
 
 
+# What the cluster keeps of a record
+
+
 _FIRST_START: Final = "first-start"
 _ALLOCATION: Final = "allocated-seconds"
 _MOST: Final = 10**6

@@ -71,6 +71,9 @@ def rank_services_of(job: Job) -> tuple[RankService, ...]:
     )
 
 
+# Public links
+
+
 SHORTEST: Final = 5
 LONGEST: Final = 63
 RESERVED: Final = frozenset(
@@ -147,6 +150,9 @@ def exposed_by(job: Job) -> Exposed | None:
 def link_host(name: str, base_domain: str) -> str:
     """Return the host of a link."""
     return f"{name}.{base_domain}"
+
+
+# Peers
 
 
 _NO_SUCH_JOB = "you have no such job, or it has ended"

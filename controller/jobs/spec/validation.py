@@ -219,6 +219,9 @@ def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
         yield task.at("resources.gpu"), f"the product has only {product.gpu}"
 
 
+# What a replica gets, and what that costs
+
+
 def amounts_of(
     wanted: Resources, product: Product | None, defaults: JobDefaults
 ) -> dict[str, Quantity]:
@@ -260,6 +263,9 @@ def replica_resources(job: Job, rank: int, defaults: JobDefaults) -> dict[str, s
 
 def _number(amount: Quantity) -> float:
     return amount.milli / 1000
+
+
+# What of a job is behind a part of its VolcanoJob
 
 
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)
