@@ -28,7 +28,7 @@ CONNECT_PATH: Final = b"/.fumarole/connect"
 JWKS_PATH: Final = b"/.fumarole/jwks.json"
 
 
-class Ask:
+class Request:
     """One request, as far as a decision needs it; immutable by convention.
 
     ``upgrade`` is a proper WebSocket upgrade, ``path`` as received, without the query.
@@ -57,7 +57,7 @@ class Connect(msgspec.Struct, frozen=True):
     claims: SessionClaims | None = None
 
 
-class Hand(msgspec.Struct, frozen=True, kw_only=True):
+class ServePage(msgspec.Struct, frozen=True, kw_only=True):
     """Have a page of the gateway answer; see :mod:`gateway.relay.http.page_request`."""
 
     host: str
@@ -85,7 +85,7 @@ class Repair(msgspec.Struct, frozen=True):
     """Repair the table once, and decide again."""
 
 
-Decision: TypeAlias = Forward | Connect | Hand | Refuse | Prove | Repair
+Decision: TypeAlias = Forward | Connect | ServePage | Refuse | Prove | Repair
 Proof: TypeAlias = SessionClaims | Refusal
 
 
@@ -112,77 +112,85 @@ class Access:
 
     def decide(
         self,
-        ask: Ask,
+        request: Request,
         *,
         table: RouteTable,
         now: float,
         proof: Proof | None = None,
         repaired: bool = False,
     ) -> Decision:
-        """Return what is to be done with *ask*.
+        """Return what is to be done with *request*.
 
         Args:
-            ask: The request; strict, and read before.
+            request: The request; strict, and read before.
             table: The table in use.
             now: Unix seconds.
             proof: What came of a :class:`Prove`.
             repaired: Whether a :class:`Repair` has been made.
         """
-        host = self._site.host_of(ask.fields.host)
+        host = self._site.host_of(request.fields.host)
         if host is None:
             return _NOT_FOUND
         found = table.find(host)
         route = found.route
         if found.standing is _SERVED and route is not None:
             if not found.private:
-                return _public(ask, route, host, now)
-            return self._private(ask, route, host, table, now, proof)
+                return _public(request, route, host, now)
+            return self._private(request, route, host, table, now, proof)
         if found.standing is Standing.ABSENT:
-            return self._absent(ask, host, table, now, repaired)
+            return self._absent(request, host, table, now, repaired)
         if found.standing is Standing.UNREADABLE:
             return _refuse("session_unreadable")
         return _NOT_FOUND
 
-    def asset(self, ask: Ask) -> Hand | None:
-        """Return what is to be done with *ask* if it is for what is the same for everybody.
+    def asset(self, request: Request) -> ServePage | None:
+        """Return what is to be done with *request* if it is for what is the same for everybody.
 
         These are the files of the gateway's own pages, and the public keys of assertions. Every
         host that could be a session's has them, also one that has ended, and also while nothing is
         known of any: the pages that say so need their looks. No credential is asked for: apps that
         fetch the keys have none.
         """
-        if not (ask.path.startswith(ASSET_PREFIX) or (self._asserting and ask.path == JWKS_PATH)):
+        if not (
+            request.path.startswith(ASSET_PREFIX) or (self._asserting and request.path == JWKS_PATH)
+        ):
             return None
-        host = self._site.host_of(ask.fields.host)
+        host = self._site.host_of(request.fields.host)
         sid = self._site.sid_of(host) if host is not None else None
-        return Hand(host=host, sid=sid, route=None) if host and sid else None
+        return ServePage(host=host, sid=sid, route=None) if host and sid else None
 
-    def proved(self, ask: Ask, proof: Proof | None, now: float) -> Grant | SessionClaims | None:
-        """Return whom a signature proves to have sent *ask*, for what and from wherever it is."""
+    def proved(
+        self, request: Request, proof: Proof | None, now: float
+    ) -> Grant | SessionClaims | None:
+        """Return who is proved to have sent *request*, whatever it is for and wherever from."""
         if isinstance(proof, SessionClaims):
             return proof
-        if proof is not None or ask.fields.token is not None or len(ask.fields.cookies) != 1:
+        if (
+            proof is not None
+            or request.fields.token is not None
+            or len(request.fields.cookies) != 1
+        ):
             return None
         try:
-            return self._grants.verify(ask.fields.cookies[0], now)
+            return self._grants.verify(request.fields.cookies[0], now)
         except GrantRefused:
             return None
 
     def _absent(
-        self, ask: Ask, host: str, table: RouteTable, now: float, repaired: bool
+        self, request: Request, host: str, table: RouteTable, now: float, repaired: bool
     ) -> Decision:
         sid = self._site.sid_of(host)
         if sid is None:
             return _NOT_FOUND
-        if ask.start.method == b"POST" and ask.path == OPEN_PATH:
-            return Hand(host=host, sid=sid, route=None)
-        if ask.path == OPEN_PATH and not repaired:
+        if request.start.method == b"POST" and request.path == OPEN_PATH:
+            return ServePage(host=host, sid=sid, route=None)
+        if request.path == OPEN_PATH and not repaired:
             # Who is sent here right after the session was opened may be ahead of the news of it.
             return Repair()
-        if ask.fields.token is not None or len(ask.fields.cookies) != 1:
+        if request.fields.token is not None or len(request.fields.cookies) != 1:
             return _NOT_FOUND
         try:
-            grant = self._grants.verify(ask.fields.cookies[0], now)
+            grant = self._grants.verify(request.fields.cookies[0], now)
         except GrantRefused:
             return _NOT_FOUND
         if grant.sid != sid:
@@ -193,25 +201,25 @@ class Access:
 
     def _private(
         self,
-        ask: Ask,
+        request: Request,
         route: Route,
         host: str,
         table: RouteTable,
         now: float,
         proof: Proof | None,
     ) -> Decision:
-        own = is_own(ask.path)
-        held = self._credential(ask, route, host, table, now, proof)
+        own = is_own(request.path)
+        held = self._credential(request, route, host, table, now, proof)
         if isinstance(held, Prove):
             return held
         claims = proof if isinstance(proof, SessionClaims) else None
-        connects = ask.upgrade and route.kind != "web" and ask.path == CONNECT_PATH
+        connects = request.upgrade and route.kind != "web" and request.path == CONNECT_PATH
         if own and not connects:
             refusal, grant = (held, None) if isinstance(held, Refusal) else (None, held)
             if refusal is REFUSALS["two_cookies"]:
                 return Refuse(refusal)
-            holder = self._holder(ask, route, table, now)
-            return Hand(
+            holder = self._holder(request, route, table, now)
+            return ServePage(
                 host=host,
                 sid=route.sid,
                 route=route,
@@ -228,15 +236,21 @@ class Access:
         if connects:
             return Connect(AccessRight(route=route, host=host, grant=held), claims)
         if route.kind == "web":
-            if ask.fields.service_worker and not route.service_workers and is_root(ask.path):
+            if (
+                request.fields.service_worker
+                and not route.service_workers
+                and is_root(request.path)
+            ):
                 return _refuse("root_service_worker")
             return Forward(AccessRight(route=route, host=host, grant=held), claims)
-        holder = self._holder(ask, route, table, now)
-        return Hand(host=host, sid=route.sid, route=route, grant=held, holder=holder, claims=claims)
+        holder = self._holder(request, route, table, now)
+        return ServePage(
+            host=host, sid=route.sid, route=route, grant=held, holder=holder, claims=claims
+        )
 
     def _credential(
         self,
-        ask: Ask,
+        request: Request,
         route: Route,
         host: str,
         table: RouteTable,
@@ -244,15 +258,15 @@ class Access:
         proof: Proof | None,
     ) -> Grant | Refusal | Prove:
         """Judge the first credential that is present; nothing falls through to another."""
-        fields = ask.fields
+        fields = request.fields
         token = fields.token
         if token is None and fields.cookies:
             if route.service_workers:
                 return REFUSALS["bearer_only"]
-            return self._cookie(ask, route, host, table, now)
+            return self._cookie(request, route, host, table, now)
         if token is None:
             token = own_bearer(fields.authorization)
-        if token is None or ask.path == OPEN_PATH:
+        if token is None or request.path == OPEN_PATH:
             return REFUSALS["no_credential"]
         if proof is None:
             return Prove(token.decode("latin-1"))
@@ -261,19 +275,21 @@ class Access:
         return _from_claims(proof, route, table, now)
 
     def _cookie(
-        self, ask: Ask, route: Route, host: str, table: RouteTable, now: float
+        self, request: Request, route: Route, host: str, table: RouteTable, now: float
     ) -> Grant | Refusal:
-        if len(ask.fields.cookies) > 1:
+        if len(request.fields.cookies) > 1:
             return REFUSALS["two_cookies"]
         try:
-            grant = self._grants.verify(ask.fields.cookies[0], now)
+            grant = self._grants.verify(request.fields.cookies[0], now)
         except GrantRefused as error:
             return REFUSALS["grant_ended" if error.reason == "ended" else "bad_credential"]
         if grant.sid != route.sid:
             return REFUSALS["other_session"]
         if is_revoked(grant, table):
             return REFUSALS["grant_revoked"]
-        if not self._is_from(host, ask.start.method, ask.fields.provenance, upgrade=ask.upgrade):
+        if not self._is_from(
+            host, request.start.method, request.fields.provenance, upgrade=request.upgrade
+        ):
             return REFUSALS["other_origin"]
         return _fitting(grant, route)
 
@@ -296,11 +312,11 @@ class Access:
             framed=bool(self._site.embed_origins),
         )
 
-    def _holder(self, ask: Ask, route: Route, table: RouteTable, now: float) -> str | None:
-        if len(ask.fields.cookies) != 1:
+    def _holder(self, request: Request, route: Route, table: RouteTable, now: float) -> str | None:
+        if len(request.fields.cookies) != 1:
             return None
         try:
-            grant = self._grants.verify(ask.fields.cookies[0], now)
+            grant = self._grants.verify(request.fields.cookies[0], now)
         except GrantRefused:
             return None
         live = grant.sid == route.sid and not is_revoked(grant, table)
@@ -351,8 +367,8 @@ def route_refusal(route: Route, now: float, *, public: bool = False) -> Refusal 
             return None
 
 
-def _public(ask: Ask, route: Route, host: str, now: float) -> Decision:
-    if not route.public or route.kind != "web" or is_own(ask.path):
+def _public(request: Request, route: Route, host: str, now: float) -> Decision:
+    if not route.public or route.kind != "web" or is_own(request.path):
         return _NOT_FOUND
     refusal = route_refusal(route, now, public=True)
     if refusal is not None:

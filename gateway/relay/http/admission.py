@@ -15,15 +15,15 @@ from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import (
     OPEN_PATH,
     OWN_PREFIX,
-    Ask,
     Connect,
     Decision,
     Forward,
-    Hand,
     Proof,
     Prove,
     Refuse,
     Repair,
+    Request,
+    ServePage,
 )
 from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.refusals import REFUSALS, Refusal
@@ -96,32 +96,32 @@ class Admission:
                 return
         if kept is not None:
             connection.drop_decision()
-        ask = Ask(start, fields, fields.websocket)
-        if ask.path.startswith(OWN_PREFIX) and self._serve_asset(connection, ask):
+        request = Request(start, fields, fields.websocket)
+        if request.path.startswith(OWN_PREFIX) and self._serve_asset(connection, request):
             return
-        self._decide(connection, ask)
+        self._decide(connection, request)
 
     def _admit_without_table(
         self, connection: DownstreamConnection, start: StartLine, fields: Fields
     ) -> None:
-        ask = Ask(start, fields, fields.websocket)
+        request = Request(start, fields, fields.websocket)
         if self._parts.world.stale:
             connection.drop_decision()
-            self._run(connection, self._wake_up(connection, ask))
-        elif not self._serve_asset(connection, ask):
+            self._run(connection, self._wake_up(connection, request))
+        elif not self._serve_asset(connection, request):
             connection.refuse("bus_lost")
 
-    def _serve_asset(self, connection: DownstreamConnection, ask: Ask) -> bool:
-        hand = self._access.asset(ask)
-        if hand is None:
+    def _serve_asset(self, connection: DownstreamConnection, request: Request) -> bool:
+        page = self._access.asset(request)
+        if page is None:
             return False
-        self._hand(connection, ask, hand, self._address(connection, ask.fields))
+        self._serve_page(connection, request, page, self._address(connection, request.fields))
         return True
 
     def _decide(
         self,
         connection: DownstreamConnection,
-        ask: Ask,
+        request: Request,
         *,
         proof: Proof | None = None,
         marked: bool = False,
@@ -133,14 +133,14 @@ class Admission:
             connection.refuse("bus_lost")
             return
         decision = self._access.decide(
-            ask, table=table, now=self._parts.wall(), proof=proof, repaired=repaired
+            request, table=table, now=self._parts.wall(), proof=proof, repaired=repaired
         )
-        self._carry_out(connection, ask, decision, table, marked=marked, proof=proof)
+        self._carry_out(connection, request, decision, table, marked=marked, proof=proof)
 
     def _carry_out(
         self,
         connection: DownstreamConnection,
-        ask: Ask,
+        request: Request,
         decision: Decision,
         table: RouteTable,
         *,
@@ -155,22 +155,22 @@ class Admission:
             connection.refuse("gateway_overloaded")
             return
         match decision:
-            case Forward() | Connect() | Hand():
+            case Forward() | Connect() | ServePage():
                 if decision.claims is not None and not marked:
-                    self._run(connection, self._mark(connection, ask, decision.claims))
+                    self._run(connection, self._mark(connection, request, decision.claims))
                 else:
-                    self._proceed(connection, ask, decision, table)
+                    self._proceed(connection, request, decision, table)
             case Refuse(refusal=refusal):
-                self._record(connection, ask, refusal, proof=proof)
+                self._record(connection, request, refusal, proof=proof)
                 connection.refuse(refusal)
             case Prove(token=token):
                 remembered = self._parts.bearer.remembered(token)
                 if remembered is not None:
-                    self._decide(connection, ask, proof=remembered, marked=True)
+                    self._decide(connection, request, proof=remembered, marked=True)
                 else:
-                    self._run(connection, self._prove(connection, ask, token))
+                    self._run(connection, self._prove(connection, request, token))
             case Repair():
-                self._run(connection, self._repair(connection, ask))
+                self._run(connection, self._repair(connection, request))
             case _:
                 assert_never(decision)
 
@@ -179,78 +179,80 @@ class Admission:
     def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
         connection.task = self._parts.background_tasks.run(task, failed=connection.abort)
 
-    async def _prove(self, connection: DownstreamConnection, ask: Ask, token: str) -> None:
+    async def _prove(self, connection: DownstreamConnection, request: Request, token: str) -> None:
         proof: Proof
         try:
             proof = await self._parts.bearer.verify(
-                token, address=self._address(connection, ask.fields)
+                token, address=self._address(connection, request.fields)
             )
         except OpeningRefused as refused:
             proof = REFUSALS[refused.code]
         connection.task = None
-        self._decide(connection, ask, proof=proof)
+        self._decide(connection, request, proof=proof)
 
     async def _mark(
-        self, connection: DownstreamConnection, ask: Ask, claims: SessionClaims
+        self, connection: DownstreamConnection, request: Request, claims: SessionClaims
     ) -> None:
         """Use up the token, and decide once more: much can have happened meanwhile."""
         try:
             await self._parts.bearer.mark(claims)
         except OpeningRefused as refused:
             connection.task = None
-            self._record(connection, ask, REFUSALS[refused.code], proof=claims)
+            self._record(connection, request, REFUSALS[refused.code], proof=claims)
             connection.refuse(refused.code)
             return
         connection.task = None
-        self._decide(connection, ask, proof=claims, marked=True)
+        self._decide(connection, request, proof=claims, marked=True)
 
-    async def _wake_up(self, connection: DownstreamConnection, ask: Ask) -> None:
+    async def _wake_up(self, connection: DownstreamConnection, request: Request) -> None:
         await self._parts.world.repair()
         connection.task = None
         if self._parts.world.serving:
-            self._decide(connection, ask)
+            self._decide(connection, request)
         else:
             connection.refuse("bus_lost")
 
-    async def _repair(self, connection: DownstreamConnection, ask: Ask) -> None:
+    async def _repair(self, connection: DownstreamConnection, request: Request) -> None:
         await self._parts.world.repair()
         connection.task = None
-        self._decide(connection, ask, repaired=True)
+        self._decide(connection, request, repaired=True)
 
     # Proceeding
 
     def _proceed(
         self,
         connection: DownstreamConnection,
-        ask: Ask,
-        decision: Forward | Connect | Hand,
+        request: Request,
+        decision: Forward | Connect | ServePage,
         table: RouteTable,
     ) -> None:
-        client = self._address(connection, ask.fields)
+        client = self._address(connection, request.fields)
         access_right = access_right_of(decision)
         if access_right is not None:
             # One user's connections share it, as long as they are open.
             access_right.address = sys.intern(client)
             if not self._parts.live.has_room(access_right):
                 refusal = REFUSALS["too_many_connections"]
-                self._record(connection, ask, refusal, proof=decision.claims)
+                self._record(connection, request, refusal, proof=decision.claims)
                 connection.refuse(refusal)
                 return
         match decision:
             case Forward(access_right=access_right, claims=claims):
-                kept = claims is None and not ask.upgrade
-                cached = self._cached(ask, access_right, table, client, kept=kept)
+                kept = claims is None and not request.upgrade
+                cached = self._cached(request, access_right, table, client, kept=kept)
                 if cached is None:
                     connection.refuse("session_starting")
                     return
                 if access_right.grant is not None:
                     connection.reader.remember()
                 connection.keep(cached)
-                self._relay(connection, ask.start, ask.fields, cached, upgrade=ask.upgrade)
+                self._relay(
+                    connection, request.start, request.fields, cached, upgrade=request.upgrade
+                )
             case Connect(access_right=access_right):
-                self._connect(connection, ask, access_right, client)
-            case Hand():
-                self._hand(connection, ask, decision, client)
+                self._connect(connection, request, access_right, client)
+            case ServePage():
+                self._serve_page(connection, request, decision, client)
 
     def _address(self, connection: DownstreamConnection, fields: Fields | None) -> str:
         trusted = self._parts.site.trusted_proxies
@@ -267,25 +269,36 @@ class Admission:
         return self._parts.refusals.judge(refusal, address)
 
     def _record(
-        self, connection: DownstreamConnection, ask: Ask, refusal: Refusal, *, proof: Proof | None
+        self,
+        connection: DownstreamConnection,
+        request: Request,
+        refusal: Refusal,
+        *,
+        proof: Proof | None,
     ) -> None:
-        """Write down that *ask* is refused, and to whom where that is proved."""
+        """Write down that *request* is refused, and to whom where that is proved."""
         audit, table = self._parts.audit, self._parts.world.table
         if audit is None or table is None:
             return
-        host = self._parts.site.host_of(ask.fields.host)
+        host = self._parts.site.host_of(request.fields.host)
         sid = self._parts.site.sid_of(host) if host is not None else None
         audit.refused(
             refusal,
-            operation="connect" if ask.upgrade else "request",
-            address=self._address(connection, ask.fields),
+            operation="connect" if request.upgrade else "request",
+            address=self._address(connection, request.fields),
             sid=sid,
             route=table.route(sid) if sid is not None else None,
-            who=self._access.proved(ask, proof, self._parts.wall()),
+            who=self._access.proved(request, proof, self._parts.wall()),
         )
 
     def _cached(
-        self, ask: Ask, access_right: AccessRight, table: RouteTable, client: str, *, kept: bool
+        self,
+        request: Request,
+        access_right: AccessRight,
+        table: RouteTable,
+        client: str,
+        *,
+        kept: bool,
     ) -> CachedDecision | None:
         target = access_right.route.target
         if target is None:
@@ -306,7 +319,7 @@ class Admission:
             table=table,
             # Nobody is known on a public host: there a connection is one address' at most.
             user=f"sub {user}" if user is not None else f"address {client}",
-            forwarded=forwarded_fields(ask.fields.host, facts),
+            forwarded=forwarded_fields(request.fields.host, facts),
             kept=kept,
             assertion=assertion,
             notice=notice_of(access_right) if now >= from_then else None,
@@ -337,16 +350,20 @@ class Admission:
         connection.admitted(cached.head, upgrade=upgrade)
 
     def _connect(
-        self, connection: DownstreamConnection, ask: Ask, access_right: AccessRight, client: str
+        self,
+        connection: DownstreamConnection,
+        request: Request,
+        access_right: AccessRight,
+        client: str,
     ) -> None:
         factory = self._parts.bridges.get(access_right.route.kind)
         if factory is None:
             connection.refuse("not_found")
             return
-        offered = (ask.fields.socket_protocols or b"").decode("latin-1").split(",")
+        offered = (request.fields.socket_protocols or b"").decode("latin-1").split(",")
         bridge = factory(
             UpgradeRequest(
-                head=head_to_bridge(ask.start, ask.fields),
+                head=head_to_bridge(request.start, request.fields),
                 protocols=tuple(name.strip() for name in offered if name.strip()),
                 access_right=access_right,
                 client_address=client,
@@ -368,19 +385,21 @@ class Admission:
         if beyond:
             bridge.data_received(beyond)
 
-    def _hand(self, connection: DownstreamConnection, ask: Ask, hand: Hand, client: str) -> None:
+    def _serve_page(
+        self, connection: DownstreamConnection, request: Request, decision: ServePage, client: str
+    ) -> None:
         page_request = PageRequest(
             client_address=client,
             scheme=self._parts.site.scheme,
-            host=hand.host,
-            sid=hand.sid,
-            route=hand.route,
-            grant=hand.grant,
-            refusal=hand.refusal,
-            holder=hand.holder,
+            host=decision.host,
+            sid=decision.sid,
+            route=decision.route,
+            grant=decision.grant,
+            refusal=decision.refusal,
+            holder=decision.holder,
         )
         beyond, full = connection.inbox, connection.write_full
-        head = head_to_page(ask.start, ask.fields, connection.reader.crossing)
+        head = head_to_page(request.start, request.fields, connection.reader.crossing)
         transport = connection.give_up()
         if transport is None:
             return
@@ -388,8 +407,8 @@ class Admission:
             path=self._context,
             browser=transport,
             page=self._parts.pages(),
-            body=request_body(ask.fields),
-            access_right=None if ask.path in _OUTLIVING else access_right_of(hand),
+            body=request_body(request.fields),
+            access_right=None if request.path in _OUTLIVING else access_right_of(decision),
             key=connection.key,
             writable=not full,
         )
@@ -419,16 +438,16 @@ def _has_credential(decision: Decision) -> bool:
     match decision:
         case Prove() | Repair():
             return True
-        case Forward() | Connect() | Hand():
+        case Forward() | Connect() | ServePage():
             access_right = access_right_of(decision)
             return access_right is not None and access_right.grant is not None
         case _:
             return False
 
 
-def access_right_of(decision: Forward | Connect | Hand) -> AccessRight | None:
+def access_right_of(decision: Forward | Connect | ServePage) -> AccessRight | None:
     """Return the right by which *decision* lets a request in; None where it asks for none."""
-    if not isinstance(decision, Hand):
+    if not isinstance(decision, ServePage):
         return decision.access_right
     if decision.route is None or decision.grant is None:
         return None

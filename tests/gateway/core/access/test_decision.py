@@ -11,14 +11,14 @@ import pytest
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import (
     Access,
-    Ask,
     Connect,
     Decision,
     Forward,
-    Hand,
     Prove,
     Refuse,
     Repair,
+    Request,
+    ServePage,
     is_own,
     is_root,
     own_bearer,
@@ -56,13 +56,15 @@ CLAIMS = SessionClaims(
 )  # fmt: skip
 
 
-def ask(line: str = "GET / HTTP/1.1", *lines: str, host: str = HOST, upgrade: bool = False) -> Ask:
+def ask(
+    line: str = "GET / HTTP/1.1", *lines: str, host: str = HOST, upgrade: bool = False
+) -> Request:
     more = UPGRADE.strip().split("\r\n") if upgrade else []
     section = "\r\n".join((f"Host: {host}", *lines, *more, "", "")).encode()
-    return Ask(read_start_line(line.encode()), FIELDS.read(section), upgrade)
+    return Request(read_start_line(line.encode()), FIELDS.read(section), upgrade)
 
 
-def decide(asked: Ask, table: RouteTable | None = None, **more: Any) -> Decision:
+def decide(asked: Request, table: RouteTable | None = None, **more: Any) -> Decision:
     return ACCESS.decide(
         asked, table=table_of(route(1)) if table is None else table, now=NOW, **more
     )
@@ -145,12 +147,12 @@ def test_who_is_sent_to_open_a_session_may_be_ahead_of_the_news_of_it() -> None:
         ("GET /.fumarole/connect HTTP/1.1", True, "vnc", Connect),
         ("GET /.fumarole/connect HTTP/1.1", True, "terminal", Connect),
         ("GET /.fumarole/connect?a HTTP/1.1", True, "terminal", Connect),
-        ("GET /.fumarole/connect HTTP/1.1", True, "web", Hand),
-        ("GET /.fumarole/connect HTTP/1.1", False, "vnc", Hand),
-        ("GET /.fumarole/connect/ HTTP/1.1", True, "vnc", Hand),
-        ("GET /.fumarole HTTP/1.1", False, "web", Hand),
-        ("GET / HTTP/1.1", False, "vnc", Hand),
-        ("GET / HTTP/1.1", True, "vnc", Hand),
+        ("GET /.fumarole/connect HTTP/1.1", True, "web", ServePage),
+        ("GET /.fumarole/connect HTTP/1.1", False, "vnc", ServePage),
+        ("GET /.fumarole/connect/ HTTP/1.1", True, "vnc", ServePage),
+        ("GET /.fumarole HTTP/1.1", False, "web", ServePage),
+        ("GET / HTTP/1.1", False, "vnc", ServePage),
+        ("GET / HTTP/1.1", True, "vnc", ServePage),
         ("GET / HTTP/1.1", True, "web", Forward),
         ("GET /.fumarole%2fconnect HTTP/1.1", False, "web", Forward),
     ],
@@ -175,10 +177,10 @@ def test_a_view_may_look_at_a_desktop() -> None:
 def test_opening_looks_at_no_token_but_says_who_holds_the_cookie() -> None:
     asked = ask("POST /.fumarole/open HTTP/1.1", f"Cookie: {COOKIE}", "Origin: https://o.example")
     decision = decide(asked)
-    assert isinstance(decision, Hand)
+    assert isinstance(decision, ServePage)
     assert (decision.grant, decision.holder) == (None, "ada")
     decision = decide(ask("POST /.fumarole/open HTTP/1.1", "Fumarole-Token: t"))
-    assert isinstance(decision, Hand)
+    assert isinstance(decision, ServePage)
 
 
 def test_a_revoked_or_foreign_cookie_holds_nothing() -> None:
@@ -186,7 +188,7 @@ def test_a_revoked_or_foreign_cookie_holds_nothing() -> None:
     table.load_revocation("jti:t1", NOW + 86400)
     for value in (COOKIE, cookie(sid=OTHER_SID), "fumarole=x"):
         decision = decide(ask("POST /.fumarole/open HTTP/1.1", f"Cookie: {value}"), table)
-        assert isinstance(decision, Hand)
+        assert isinstance(decision, ServePage)
         assert decision.holder is None
 
 
@@ -258,7 +260,7 @@ def test_a_route_with_root_service_workers_is_reached_by_bearer_only() -> None:
 def test_assets_are_for_everybody(path: str, asserting: bool, served: bool) -> None:
     access = Access(SITE, KEYS, asserting=asserting)
     hand = access.asset(ask(f"GET {path} HTTP/1.1"))
-    assert hand == (Hand(host=f"{SID}.{BASE}", sid=SID, route=None) if served else None)
+    assert hand == (ServePage(host=f"{SID}.{BASE}", sid=SID, route=None) if served else None)
     assert access.asset(ask(f"GET {path} HTTP/1.1", host="a")) is None
     assert access.asset(ask(f"GET {path} HTTP/1.1", host=f"x.{BASE}:{PORT}")) is None
 
@@ -292,7 +294,7 @@ def test_nobody_is_proved_by_what_does_not_decide(lines: tuple[str, ...], refuse
 
 def test_a_session_that_is_not_known_may_be_opened_but_by_post_alone() -> None:
     opened = decide(ask("POST /.fumarole/open HTTP/1.1"), table_of())
-    assert opened == Hand(host=f"{SID}.{BASE}", sid=SID, route=None)
+    assert opened == ServePage(host=f"{SID}.{BASE}", sid=SID, route=None)
     assert decide(ask("GET /.fumarole/open HTTP/1.1"), table_of()) == Repair()
     assert code(decide(ask("POST / HTTP/1.1"), table_of())) == "not_found"
 
@@ -312,13 +314,13 @@ def test_two_cookies_are_refused_wherever_they_are_sent(path: str) -> None:
 def test_a_page_is_handed_the_claims_that_were_proved_and_no_others() -> None:
     asked = ask("GET /.fumarole/x HTTP/1.1", "Fumarole-Token: t")
     decision = decide(asked, proof=CLAIMS)
-    assert isinstance(decision, Hand)
+    assert isinstance(decision, ServePage)
     assert decision.claims is CLAIMS
     assert decision.grant is not None
     table = table_of(route(1))
     table.load_revocation("jti:b1", NOW + 86400)
     decision = decide(asked, table, proof=CLAIMS)
-    assert isinstance(decision, Hand)
+    assert isinstance(decision, ServePage)
     assert (decision.claims, decision.grant) == (None, None)
     assert decision.refusal is REFUSALS["grant_revoked"]
 

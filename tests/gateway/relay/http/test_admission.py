@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.access.decision import Hand
+from gateway.core.access.decision import ServePage
 from gateway.core.access.site import Site
 from gateway.relay.http.admission import access_right_of
 from shared.tokens import SessionClaims
@@ -414,8 +414,8 @@ async def test_another_method_with_the_same_fields_is_judged_anew() -> None:
 
 def test_a_page_for_nobody_who_is_known_asks_for_no_right() -> None:
     known = table_of(route(PORT)).route(SID)
-    assert access_right_of(Hand(host=HOST, sid=SID, route=known)) is None
-    assert access_right_of(Hand(host=HOST, sid=SID, route=None, grant=GRANT)) is None
-    right = access_right_of(Hand(host=HOST, sid=SID, route=known, grant=GRANT))
+    assert access_right_of(ServePage(host=HOST, sid=SID, route=known)) is None
+    assert access_right_of(ServePage(host=HOST, sid=SID, route=None, grant=GRANT)) is None
+    right = access_right_of(ServePage(host=HOST, sid=SID, route=known, grant=GRANT))
     assert right is not None
     assert (right.route, right.grant) == (known, GRANT)
