@@ -38,6 +38,11 @@ LOOK_SECONDS: Final = 0.5
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
+YIELD_SECONDS: Final = 60.0
+"""For how long nothing is published where another store's controller was there before."""
+RIVAL: Final = (
+    "another controller, with another store, publishes to this Redis under the same instance"
+)
 APART_SECONDS: Final = 0.02
 """Between two looks: what a burst of jobs changes meanwhile is looked at together."""
 _EPOCH_BYTES: Final = 16
@@ -94,6 +99,9 @@ class RoutePublisher:
         self._hash = 0
         self._built = False
         self._took_back = False
+        self._came_second = False
+        self._rival: Interval | None = None
+        self._monotonic = monotonic
         self._unsure: Callable[[], None] | None = None
         self._trouble = ""
         self._outage = Outage(
@@ -129,9 +137,10 @@ class RoutePublisher:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why Redis does not hold what should be: for readiness."""
+        rival = (RIVAL,) if self._rival is not None and not self._rival.is_due else ()
         if self.is_published:
-            return ()
-        return tuple(filter(None, ("routes are not published to Redis", self._trouble)))
+            return rival
+        return tuple(filter(None, ("routes are not published to Redis", self._trouble, *rival)))
 
     @property
     def count(self) -> int:
@@ -187,6 +196,8 @@ class RoutePublisher:
                 self._built, self._unsure, lost = False, None, True
                 self._trouble = str(error)
                 log.warning("Redis holds something else", extra={"what": error.reason})
+                if error.reason == "epoch":
+                    await self._give_way()
             except (BusUnavailable, StoreUnavailable) as error:
                 self._trouble = str(error)
                 self._outage.failed(error)
@@ -329,6 +340,26 @@ class RoutePublisher:
         except (BusUnavailable, StoreUnavailable) as error:
             log.warning("a new store's term cannot be raised", extra={"why": str(error)})
 
+    async def _give_way(self) -> None:
+        """Wait where another store's controller publishes, and was there before this one.
+
+        Two whose instance is the same by mistake would end each other's sessions every second.
+        """
+        with suppress(BusUnavailable, StoreUnavailable):
+            if await self._is_of_another_store():
+                self._rival = Interval(3 * YIELD_SECONDS, self._monotonic)
+                self._rival.begin()
+                log.error(RIVAL, extra={"gives_way": self._came_second})
+                if self._came_second:
+                    await self._sleep(YIELD_SECONDS)
+
+    async def _is_of_another_store(self) -> bool:
+        """Say whether what stands in Redis was published from another store."""
+        noted = await self._bus.noted_store()
+        async with self._store.read() as transaction:
+            own = (await read_store_metadata(transaction)).identity
+        return noted not in ("", own)
+
     # Everything anew
 
     async def _rebuild(self, *, data_lost: bool) -> None:
@@ -345,6 +376,7 @@ class RoutePublisher:
         head = await self._bus.head()
         if not self._took_back:
             # Before anything replaces what Redis knows, unless that was found to be damaged.
+            self._came_second = await self._is_of_another_store()
             await take_back(self._store, self._bus, revision=self._began_at, now=now)
             self._took_back = True
         data_lost = data_lost or await self._bus.has_lost()

@@ -104,6 +104,19 @@ class Publisher:
         with translated():
             await self._redis.set(self._keys.store, f"{identity} {revision}")
 
+    async def noted_store(self) -> str:
+        """Return the identity of the store that the table was published from; empty if unknown.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        with translated():
+            try:
+                noted: Any = await self._redis.get(self._keys.store)
+            except ResponseError:
+                return ""  # it is no string, and says nothing
+        return text_of(noted or b"").partition(" ")[0]
+
     async def recall(self) -> Recalled:
         """Return what publishers before this one have left; as it stands there, proven by nobody.
 

@@ -13,16 +13,15 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.sessions.gateways import Notices, PublishedRoutes
-from controller.sessions.publisher import RoutePublisher
+from controller.sessions.publisher import RIVAL, YIELD_SECONDS, RoutePublisher
 from controller.sessions.service import SessionService, Wanted
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import (
-    read_store_metadata,
-)
+from controller.store.instance import ensure_position, read_store_metadata
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.routes.route import digest
 from tests.controller.conftest import Clock
+from tests.controller.new_stores import new_sqlite
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
 from tests.controller.sessions.publishing import LETTERS, Silent, World, publishing
@@ -135,6 +134,37 @@ async def test_another_publisher_that_begins_disturbs_nobody(
         # The first one learns by its heartbeat that it leads no more.
         with pytest.raises(LeadershipLost):
             await asyncio.wait_for(world.task, 8)
+
+
+async def test_of_two_stores_under_one_instance_the_one_that_came_first_publishes(
+    world: World, redis: Redis, clock: Clock, tmp_path: Path
+) -> None:
+    sid = await world.open(endpoint="lab")
+    await world.until(sid, lambda route: True)
+    (tmp_path / "other").mkdir()
+    other, again = Store(new_sqlite(tmp_path / "other")), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        await (again.wait() if seconds == YIELD_SECONDS else asyncio.sleep(seconds))
+
+    await other.open()
+    async with other.write() as transaction:
+        await ensure_position(transaction, new_identity="other")
+    async with publishing(other, redis, clock, sleep=sleep) as second:
+
+        async def both_say_so() -> bool:
+            return all(RIVAL in one.publisher.problems for one in (world, second))
+
+        await eventually(both_say_so)
+        await eventually(lambda: _is_published(world))
+        await world.until(sid, lambda route: True)
+        assert "routes are not published to Redis" in second.publisher.problems
+        # Once nobody is there any more to give way to, it is its turn.
+        world.task.cancel()
+        again.set()
+        await eventually(lambda: _is_published(second))
+        assert await second.route(sid) is None
+    await other.close()
 
 
 async def test_what_redis_loses_is_there_again_and_the_loss_is_told(world: World) -> None:
