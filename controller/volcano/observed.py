@@ -433,10 +433,15 @@ def _unprepared(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str
         terminated = (container.get("state") or {}).get("terminated") or {}
         if code := int(terminated.get("exitCode") or 0):
             message = plain_tail(terminated.get("message"), _LONGEST_TAIL).strip()
-            return plain_text(
-                container.get("name"), _LONGEST_WORD
-            ), message or f"it ended with exit code {code}"
+            name = plain_text(container.get("name"), _LONGEST_WORD)
+            return name, message or f"it ended with exit code {code}{_why_it_ended(terminated)}"
     return None
+
+
+def _why_it_ended(terminated: Mapping[str, Any]) -> str:
+    # One that the kernel kills for its memory says nothing.
+    reason = plain_text(terminated.get("reason"), _LONGEST_WORD)
+    return "" if reason in ("", "Error") else f" ({reason})"
 
 
 def _missing_mount_points(status: Mapping[str, Any]) -> tuple[int, ...]:

@@ -206,3 +206,19 @@ def test_numbers_of_mount_points_that_were_cut_are_not_taken(
     given = [{"name": "fumarole-files", "state": {"terminated": looked}}]
     seen = read_pod(pod(initContainerStatuses=given)).missing_mount_points
     assert tuple(dict.fromkeys(seen)) == found
+
+
+@pytest.mark.parametrize(
+    ("terminated", "said"),
+    [
+        ({"exitCode": 1, "reason": "Error"}, "it ended with exit code 1"),
+        ({"exitCode": 1}, "it ended with exit code 1"),
+        ({"exitCode": 137, "reason": "OOMKilled"}, "it ended with exit code 137 (OOMKilled)"),
+        ({"exitCode": 1, "reason": "Error", "message": "no such folder\n"}, "no such folder"),
+    ],
+)
+def test_why_a_pod_was_not_prepared_is_what_its_container_or_the_kubelet_says(
+    terminated: dict[str, Any], said: str
+) -> None:
+    given = [{"name": "fumarole-data", "state": {"terminated": terminated}}]
+    assert read_pod(pod(initContainerStatuses=given)).unprepared == ("fumarole-data", said)
