@@ -286,7 +286,7 @@ class InformerCache:
         self.jobs: Indexer[ObservedJob] = Indexer(changed, remembers=True)
         self._pods_gap = WatchGap(clock)
         self.pods: Indexer[ObservedPod] = Indexer(
-            changed, remembers=True, staying=_with_its_time, leaving=self._as_it_left
+            changed, remembers=True, staying=_with_what_was_said, leaving=self._as_it_left
         )
         self.services: Indexer[ObservedService] = Indexer(changed)
         self._trouble: dict[str, str] = {}
@@ -399,10 +399,15 @@ class InformerCache:
                 followed.seen.set()
 
 
-def _with_its_time(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
-    # The kubelet removes a pod that has ended by a deletion without grace: the pod says no more
-    # that there was one.
-    return replace(pod, had_time=True) if before.had_time and not pod.had_time else pod
+def _with_what_was_said(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
+    """Return *pod* with what it said before, and does not any more though it is still so."""
+    if before.had_time and not pod.had_time:
+        # The kubelet removes a pod that has ended by a deletion without grace.
+        pod = replace(pod, had_time=True)
+    if before.disrupted and pod.deleting and not pod.disrupted:
+        # Volcano's scheduler says it in the condition Ready, which is the kubelet's to write.
+        pod = replace(pod, disrupted=before.disrupted, disruption=before.disruption)
+    return pod
 
 
 def applied(event: WatchEvent, indexer: Indexer[T], reader: KindReader[T]) -> Iterator[None]:

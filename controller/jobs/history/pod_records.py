@@ -82,7 +82,7 @@ def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> 
         return run.ended_at is not None or not gone
     facts = (run.node, run.phase, run.reason, run.exit_code, run.started_at)
     exit_code, _ = _exit(pod, run)
-    if facts != (pod.node, pod.phase, _reason(pod), exit_code, _started_at(pod, run)):
+    if facts != (pod.node, pod.phase, _reason(pod, run), exit_code, _started_at(pod, run)):
         return False
     return (run.ended_at is not None) == (gone or pod.is_over)
 
@@ -165,7 +165,7 @@ def _run(
         pod=pod.name,
         node=pod.node,
         phase=pod.phase,
-        reason=_reason(pod),
+        reason=_reason(pod, before),
         message=_message(pod),
         exit_code=exit_code,
         signal=signal,
@@ -208,7 +208,10 @@ def _vanished(run: PodRecord, looked_until: float) -> PodRecord:
     return PodRecord(**values | {"ended_at": at, "reason": run.reason or "Vanished"})
 
 
-def _reason(pod: ObservedPod) -> str:
+def _reason(pod: ObservedPod, before: PodRecord | None) -> str:
+    taken = before is not None and before.reason in EVICTIONS and pod.deleting
+    if before is not None and taken and not pod.was_evicted:
+        return before.reason
     told = pod.reason or pod.disrupted or (pod.ended.reason if pod.ended else "")
     if not told and pod.unprepared is not None:
         told = INIT + pod.unprepared[0]

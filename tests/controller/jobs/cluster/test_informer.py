@@ -261,3 +261,17 @@ def test_an_object_that_cannot_be_read_stays_as_it_was_known(status: Any) -> Non
     assert follow(indexer, Changed(odd), Listed((odd, given_pod("a")))) == {"a", "b"}
     assert changed == []
     assert follow(indexer, Deleted(odd)) == {"a"}
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_that_a_pod_was_preempted_is_remembered_until_it_has_gone(deleting: bool) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
+    informer.pods.put(make_pod(disrupted="Evict", disruption="because of preempt"))
+    informer.pods.put(make_pod(deleting=deleting, running=False))
+    (pod,) = informer.pods.of_job("j1")
+    assert (pod.disrupted, pod.disruption) == (
+        ("Evict", "because of preempt") if deleting else ("", "")
+    )
+    informer.pods.drop(make_pod(deleting=deleting, running=False))
+    (gone,) = informer.pods.departed_of("j1")
+    assert gone.was_evicted is deleting

@@ -252,3 +252,16 @@ def test_a_pod_that_its_node_has_lost_ended_when_its_grace_did() -> None:
 def test_only_a_pod_that_somebody_deletes_is_lost() -> None:
     for pod in (make_pod(started_at=10.0), ended(), make_pod(phase="Failed", reason="Evicted")):
         assert as_of(pod, 10.0**9) == pod
+
+
+def test_a_pod_that_was_taken_away_stays_so_whatever_its_kubelet_says_then() -> None:
+    runs = write({}, make_pod(disrupted="Evict"))
+    going = ended(143, deleting=True)
+    runs = write(runs, going)
+    (run,) = runs.values()
+    assert (run.reason, run.exit_code) == ("Evict", 143)
+    assert are_recorded(runs, [going], [])
+    assert are_recorded(runs, [], [going])
+    # Where its deletion failed it goes on, and ends by itself.
+    runs = write(write({}, make_pod(disrupted="Evict")), make_pod())
+    assert write(runs, ended(3))[run.pod_uid].reason == "Error"

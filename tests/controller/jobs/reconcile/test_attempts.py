@@ -20,6 +20,8 @@ from controller.volcano.observed import ObservedPod
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.running import eventually
 
+FAILS = {"command": ["sh", "-c", "trap 'exit 3' TERM; sleep 60 & wait"]}
+
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
@@ -97,6 +99,31 @@ async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World)
     # Volcano makes it again by itself, and counts no retry.
     assert (after.uid, after.attempt, after.retries_used) == (record.uid, 1, 0)
     await world.end("drained")
+
+
+async def test_a_job_that_volcano_preempts_keeps_its_retries(world: World) -> None:
+    """As its scheduler evicts: a condition, which the kubelet writes over, and the deletion."""
+    policies = [{"event": "PodEvicted", "action": "RestartJob"}]
+    await world.submit("taken", policies=policies, max_retry=3, invocation=FAILS)
+    await world.until("taken", "RUNNING")
+    (pod,) = await world.pods("taken")
+    name, at = pod["metadata"]["name"], pod["status"]["startTime"]
+    said = {"type": "Ready", "status": "False", "reason": "Evict", "lastTransitionTime": at}
+    others = [one for one in pod["status"]["conditions"] if one["type"] != "Ready"]
+    status = {"conditions": [*others, said | {"message": "Pod is evicted, because of preempt"}]}
+    await world.admin.merge(PODS, name, {"status": status}, "jobs", subresource="status")
+    await world.admin.delete(PODS, name, "jobs")
+
+    async def is_back() -> bool:
+        await world.parts.reconciler.reconcile("taken")
+        _, runs = await world.history("taken")
+        return len(runs) == 2 and runs[1].started_at is not None
+
+    await eventually(is_back, seconds=60, what="no pod in its place")
+    _, (first, _) = await world.history("taken")
+    assert (first.reason, first.exit_code) == ("Evict", 3)
+    record = await world.end("taken")
+    assert record.state == "SUCCESS"
 
 
 async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
