@@ -9,8 +9,8 @@ the transport for good::
     downstream_frames      its frames, by the sans-I/O protocol of ``websockets``
     keepalive              its pings
     upstream_connections   the upstream connection: plain TCP, or a server that speaks WebSocket
-    intake                 what came and is not understood yet: some of it in each turn; and
-                           Pongs and Closes of the library's own, while they can be written
+    intake                 what came and is not understood yet: some of it in each turn
+    socket_output          Pongs and Closes of the library's own, while they can be written
     vnc, terminal          joins the two: RFB for desktops, the hub's protocol for terminals
 
 Bytes go from ``websocket_bridge`` through ``vnc`` or ``terminal`` to ``upstream_connections``,

@@ -15,7 +15,8 @@ from websockets.typing import Subprotocol
 
 from gateway.core.frames import FrameTracker
 from gateway.relay.bridge.contract import quiet_logger
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Replies
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE
+from gateway.relay.bridge.socket_output import SocketOutput
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""
@@ -46,7 +47,7 @@ class DownstreamFrames:
 
     Attributes:
         between_messages: Whether the library has seen nothing of the next message yet.
-        replies: Writes what the library has to say.
+        output: Writes what the library has to send.
     """
 
     __slots__ = (
@@ -56,7 +57,7 @@ class DownstreamFrames:
         "_socket",
         "_tracker",
         "between_messages",
-        "replies",
+        "output",
     )
 
     def __init__(self, receiver: MessageReceiver, *, subprotocol: str) -> None:
@@ -71,7 +72,7 @@ class DownstreamFrames:
         self._is_text = False
         """Whether the message under way, or the last one, is a text."""
         self.between_messages = True
-        self.replies = Replies(self._socket)
+        self.output = SocketOutput(self._socket)
 
     @property
     def is_open(self) -> bool:
@@ -125,7 +126,7 @@ class DownstreamFrames:
         self._flush()
 
     def _flush(self) -> None:
-        self.replies.flush(self._receiver.transport)
+        self.output.flush(self._receiver.transport)
 
     def _take_all(self, frames: Iterable[Frame]) -> None:
         """Pass on what data *frames* hold: of those that follow each other, in one piece."""

@@ -1,4 +1,4 @@
-"""What came from one peer of a bridge, some of it in each turn; and what is answered by itself.
+"""What came from one peer of a bridge, some of it in each turn.
 
 A read of 256 KB may hold 40,000 frames, and a frame a hundred thousand messages of RFB. Both are
 understood a bounded number at a time, and for :data:`WORK_SECONDS` in a turn of the loop. What is
@@ -7,13 +7,10 @@ left waits here, and its peer is not read meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol
-
-from websockets.protocol import Protocol as SocketProtocol
 
 from gateway.relay.turns import Turns
 
@@ -82,43 +79,3 @@ class Intake:
         self._go_through(data)
         if not self.waits:
             self.work.sync_reading()
-
-
-_PONG: Final = 0x8A
-
-
-class Replies:
-    """Writes what *socket* has to say.
-
-    A Pong is written for each Ping. While the peer takes nothing of what waits for it, only the
-    last Pong is kept, and written afterwards (RFC 6455, section 5.5.3): a peer that pings and does
-    not read costs no memory.
-
-    Attributes:
-        held: Whether the peer takes nothing at the moment.
-    """
-
-    __slots__ = ("_pong", "_socket", "held")
-
-    def __init__(self, socket: SocketProtocol) -> None:
-        self._socket = socket
-        self._pong = b""
-        self.held = False
-
-    def flush(self, transport: asyncio.Transport | None) -> None:
-        """Write what the protocol has made since."""
-        for data in self._socket.data_to_send():
-            # An empty piece asks to shut our side, which follows from the state.
-            if not data or transport is None:
-                continue
-            if self.held and data[0] == _PONG:
-                self._pong = data
-            else:
-                transport.write(data)
-
-    def release(self, transport: asyncio.Transport | None) -> None:
-        """Write on: the peer takes what waits for it."""
-        self.held = False
-        pong, self._pong = self._pong, b""
-        if pong and transport is not None:
-            transport.write(pong)

@@ -19,7 +19,8 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
 from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest, quiet_logger
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake, Replies
+from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
+from gateway.relay.bridge.socket_output import SocketOutput
 from gateway.relay.dial import DialFailed
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
@@ -236,7 +237,7 @@ class WebSocketUpstream(BridgeUpstream):
             max_size=MAX_UPSTREAM_BYTES,
             logger=quiet_logger,
         )
-        self._replies = Replies(self._socket)
+        self._output = SocketOutput(self._socket)
         self._tracker = FrameTracker()
         self._head_tail: bytes | None = b""
         """The last bytes of the head of the answer; None once it has ended."""
@@ -252,7 +253,7 @@ class WebSocketUpstream(BridgeUpstream):
             request.headers["Authorization"] = self._authorization
             self._authorization = None
         self._socket.send_request(request)
-        self._replies.flush(self.transport)
+        self._output.flush(self.transport)
 
     def is_held(self) -> bool:
         """Say whether nothing may be read at the moment."""
@@ -272,7 +273,7 @@ class WebSocketUpstream(BridgeUpstream):
         else:
             taken = self._take_head(data, self._head_tail)
         self._socket.receive_data(data if taken == len(data) else data[:taken])
-        self._replies.flush(self.transport)
+        self._output.flush(self.transport)
         for event in self._socket.events_received():
             if isinstance(event, Response):
                 self._answer(event)
@@ -336,19 +337,19 @@ class WebSocketUpstream(BridgeUpstream):
         """Have the connection used, so that a dead one is noticed by the kernel."""
         if self._socket.state is SocketState.OPEN and self.writable and not self.dropped:
             self._socket.send_ping(b"")
-            self._replies.flush(self.transport)
+            self._output.flush(self.transport)
 
     def pause_writing(self) -> None:
         """Stop reading from the browser; a server that takes nothing for long is left."""
-        self._replies.held = True
+        self._output.held = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """Read from the browser again."""
         if self.dropped:
-            self._replies.held = False
+            self._output.held = False
         else:
-            self._replies.release(self.transport)
+            self._output.release(self.transport)
         super().resume_writing()
 
     def leave(self) -> None:
@@ -368,7 +369,7 @@ class WebSocketUpstream(BridgeUpstream):
     def _say_close(self) -> None:
         if self.transport is not None and self._socket.state is SocketState.OPEN:
             self._socket.send_close(CLOSE_NORMAL)
-            self._replies.flush(self.transport)
+            self._output.flush(self.transport)
 
 
 def _uri(target: Target, query: str) -> WebSocketURI:

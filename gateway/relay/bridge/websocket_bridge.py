@@ -243,7 +243,7 @@ class WebSocketBridge(Bridge):
     def pause_writing(self) -> None:
         """Stop reading from the job's side; a browser that takes nothing for long is reset."""
         self.writable = False
-        self._frames.replies.held = True
+        self._frames.output.held = True
         if self.state is BridgeState.OPEN:
             self.request.ends.writes_wait(self.transport)
         if self.upstream is not None:
@@ -253,7 +253,7 @@ class WebSocketBridge(Bridge):
         """Read from the job's side again."""
         self.writable = True
         if self.state is BridgeState.OPEN:
-            self._frames.replies.release(self.transport)
+            self._frames.output.release(self.transport)
         if self.upstream is not None:
             self.upstream.sync_reading()
 

@@ -177,7 +177,7 @@ async def fill_upstream(r: Rig, browser: Peer, desktop: Peer) -> None:
     desktop.stall()
     bridge = bridge_of(r)
     for _ in range(4000):
-        if bridge._upstream_full:
+        if bridge._upstream_full or not bridge.is_open:  # left already: this process had no turn
             return
         browser.send(said(bytes(16384)))
         await asyncio.sleep(0.001)

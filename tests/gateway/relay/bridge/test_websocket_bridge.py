@@ -1,4 +1,4 @@
-"""The browser's side of desktops and terminals: kept alive, and closed in a way that is heard."""
+"""The browser's side of desktops and terminals, closed in a way that is heard."""
 
 from __future__ import annotations
 
@@ -7,33 +7,8 @@ import asyncio
 import pytest
 
 from gateway.core.limits.values import Limits
-from tests.gateway.relay.bridge.desktops import ASK, desktops, joined, narrow_socket, until
+from tests.gateway.relay.bridge.desktops import desktops, joined
 from tests.gateway.relay.harness import SID
-
-PING = b"\x89\x00"
-PONG = b"\x8a\x80mask"
-
-
-async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
-    async with desktops() as r:
-        browser, desktop = await joined(r)
-        for _ in range(4):
-            assert await browser.exactly(2) == PING
-            browser.send(PONG)
-        desktop.send(b"RFB")
-        assert await browser.until(b"RFB")
-
-
-async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
-    async with desktops() as r:
-        browser, desktop = await joined(r)
-        assert await browser.gone() == PING
-        assert await desktop.gone() == b""
-        assert len(r.live) == 0
 
 
 async def test_the_code_of_an_end_is_read_although_the_browser_never_stops_sending() -> None:
@@ -86,23 +61,3 @@ async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() ->
         browser.go_on()
         with pytest.raises(ConnectionResetError):
             await browser.rest()
-
-
-async def test_a_slow_reader_that_owes_a_pong_may_stay_as_long_as_it_takes_something(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The Ping stands behind megabytes that it has not come to yet."""
-    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 1.0)
-    async with desktops() as r:
-        loop = asyncio.get_running_loop()
-        with await narrow_socket(r) as browser:
-            await loop.sock_sendall(browser, ASK)
-            desktop = await r.app.connection()
-            for _ in range(100):
-                desktop.send(bytes(65536))
-            for _ in range(15):
-                # A piece now and then: the next ping is far behind it.
-                assert await loop.sock_recv(browser, 65536)
-                await asyncio.sleep(0.2)
-                assert len(r.live) == 1
-            await until(lambda: not len(r.live))
