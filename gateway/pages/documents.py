@@ -161,10 +161,11 @@ class Documents:
             f'<span id="round-trip" title="{say("round_trip")}"></span>'
             f'<button id="scale" type="button" aria-pressed="true">{say("fit")}</button>'
             f'<button id="copy" type="button" disabled>{say("copy")}</button>'
-            f'<button id="paste" type="button">{say("paste")}</button>'
-            f'<button id="keys" type="button">{say("keys")}</button>'
-            f'<button id="keyboard" type="button" aria-pressed="false" hidden>{say("keyboard")}'
-            f'</button><select id="quality" aria-label="{say("quality")}" title="{say("quality")}">'
+            f'<button id="paste" type="button" data-live>{say("paste")}</button>'
+            f'<button id="keys" type="button" data-live>{say("keys")}</button>'
+            f'<button id="keyboard" type="button" data-live aria-pressed="false" hidden>'
+            f"{say('keyboard')}</button>"
+            f'<select id="quality" aria-label="{say("quality")}" title="{say("quality")}">'
             f"{qualities}</select>"
             f'<button id="full" type="button">{say("full")}</button>'
         )
@@ -249,7 +250,7 @@ class Documents:
             f"<p></p><noscript><p>{say('needs_javascript')}</p></noscript>"
             '<div class="actions" hidden><button class="first" type="button" '
             f'aria-describedby="notice-title">{say("try_now")}</button>'
-            f"</div></section></div></div></main>{below}"
+            f"{_ways_on(about, texts)}</div></section></div></div></main>{below}"
         )
         whole = title if title == what else texts("page.screen", app=title, kind=what)
         return self._shell(
@@ -308,6 +309,17 @@ def _ways_out(about: Screen, texts: Texts) -> str:
         if url is not None
     )
     return f'<div id="ends-more" class="ends" hidden><span></span>{links}</div>'
+
+
+def _ways_on(about: Screen, texts: Texts) -> str:
+    """Return where to go once the session, or the access to it, has ended."""
+    ways = (("session", about.job_url, "job"), ("access", about.home, "home"))
+    links = (
+        (of, link_action(url, texts(f"actions.{name}"), first=True))
+        for of, url, name in ways
+        if url is not None
+    )
+    return "".join(f'<span data-of="{of}" hidden>{link}</span>' for of, link in links)
 
 
 def link_action(url: str, text: str, *, first: bool = False, tab: bool = False) -> str:

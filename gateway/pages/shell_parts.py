@@ -26,7 +26,7 @@ def tools(texts: Texts, *, controls: bool) -> str:
     return (
         f'<select id="shells" aria-label="{say("shell")}" hidden></select>'
         f'<button id="copy" type="button" title="{keys("C")}" disabled>{say("copy")}</button>'
-        f'<button id="paste" type="button" title="{keys("V")}">{say("paste")}</button>'
+        f'<button id="paste" type="button" data-live title="{keys("V")}">{say("paste")}</button>'
         f"{_new_shell(say, 'button wide') if controls else ''}"
         f'<details id="menu"><summary>{say("menu")}</summary><div>{_menu(say, keys)}'
         f"{_new_shell(say, 'button') if controls else ''}</div></details>"
@@ -35,7 +35,8 @@ def tools(texts: Texts, *, controls: bool) -> str:
 
 def _new_shell(say: _Say, classes: str) -> str:
     text = say("new_shell")
-    return f'<a class="{classes}" href="/?new" target="_blank" rel="noopener">{text}</a>'
+    where = 'href="/?new" target="_blank" rel="noopener"'
+    return f'<a class="{classes}" data-live {where}>{text}</a>'
 
 
 def _menu(say: _Say, keys: _Say) -> str:

@@ -76,9 +76,18 @@ export class Status {
     this.show(text("link.connecting"), "", null);
   }
 
-  ended(heading, words) {
+  /** Says that the session has ended, or (of: "access") the access to it, and where to go on. */
+  ended(heading, words, of) {
     this.say("ended", text("link.ended"));
     this.show(heading, words, null);
+    const way = this.notice.querySelector(`[data-of="${of}"]`);
+    if (way) {
+      way.hidden = this.button.parentElement.hidden = false;
+      this.button.hidden = true;
+    }
+    // What needs a connection is of no use any more, and no key is taken.
+    for (const tool of document.querySelectorAll(".tools [data-live]")) tool.hidden = true;
+    document.querySelector('[aria-describedby="way-out"]')?.removeAttribute("aria-describedby");
   }
 
   /** Say how it ended, below what can still be read, and resolve when the button is pressed. */
@@ -142,6 +151,7 @@ export class Link {
     this.explained = null;
     this.atOnce = false;
     this.isOpen = false;
+    this.sessionIsOver = false;
     this.reason = "";
     // Ends what is waited for; null while there is a connection.
     this.cutShort = () => {};
@@ -196,7 +206,7 @@ export class Link {
         continue;
       }
       if (end) {
-        this.status.ended(...end);
+        this.status.ended(...end, this.sessionIsOver ? "session" : "access");
         return;
       }
       if (atOnce) continue;
@@ -276,6 +286,7 @@ export class Link {
     const now = await Promise.race([fetchState(), cut]);
     clearTimeout(slow);
     this.isOpen = now.http === 200;
+    this.sessionIsOver = BY_STATUS[now.http] === CLOSE_ENDED;
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
     this.reason = {
       0: text("link.unreachable"),

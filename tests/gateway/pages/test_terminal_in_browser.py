@@ -13,6 +13,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from websockets.asyncio.server import ServerConnection
 
+from shared.routes.statuses import Status
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
@@ -397,3 +398,32 @@ async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
     await expect(screen).to_be_focused()
     await page.keyboard.press("Shift+Tab")
     await expect(page.get_by_role("link", name="Sign out")).to_be_focused()
+
+
+async def test_a_terminal_that_has_ended_leads_on_and_offers_nothing_that_needs_it(
+    world: World, person: Person, shells: Shells
+) -> None:
+    sid = await arrive(world, person, shells)
+    page = person.page
+    screen = page.locator(".xterm-helper-textarea")
+    await expect(screen).to_have_attribute("aria-describedby", "way-out")
+    await expect(page.get_by_role("link", name="Go to the job")).to_be_hidden()
+    await world.remove(sid, Status(phase="stopped", app="Shell"))
+    await expect(page.locator("#notice h2")).to_have_text("Shell was stopped")
+    way = page.get_by_role("link", name="Go to the job")
+    await expect(way).to_be_visible()
+    assert (await way.get_attribute("href") or "").startswith("https://cloud.example.org/jobs/")
+    for gone in ("Paste", "New shell", "Try now"):
+        await expect(page.get_by_text(gone, exact=True).first).to_be_hidden()
+    await expect(screen).not_to_have_attribute("aria-describedby", "way-out")
+
+
+async def test_somebody_whose_access_was_withdrawn_is_led_to_where_sessions_are_opened(
+    world: World, person: Person, shells: Shells
+) -> None:
+    sid = await arrive(world, person, shells)
+    await world.revoke(sid=sid)
+    page = person.page
+    await expect(page.locator("#notice")).to_be_visible()
+    await expect(page.get_by_role("link", name="Go to where sessions are started")).to_be_visible()
+    await expect(page.get_by_role("link", name="Go to the job")).to_be_hidden()
