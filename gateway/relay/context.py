@@ -84,9 +84,7 @@ class Abortable(Swept, Protocol):
 
 
 class CarriesRequests(Abortable, Protocol):
-    """A connection that may carry further requests. ``key`` is by what it is counted."""
-
-    key: str
+    """A connection that may carry further requests."""
 
     def finish_next(self) -> None:
         """Close after the response to the request under way, or to the next one."""
@@ -96,6 +94,12 @@ class CarriesRequests(Abortable, Protocol):
 
     def is_closing(self) -> bool:
         """Say whether it is closed, or about to be."""
+
+
+class MakesRoom(Protocol):
+    """A connection without a credential. ``key`` is by what it is counted."""
+
+    key: str
 
     def waits_since(self) -> float:
         """Return since when it waits for its client, infinity where it does not: loop's time."""
@@ -130,7 +134,7 @@ class Context:
         )
         self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
-        self.unauthenticated: Unauthenticated[CarriesRequests] = Unauthenticated()
+        self.unauthenticated: Unauthenticated[MakesRoom] = Unauthenticated()
         self.pages: set[Abortable] = set()
         """Those that a page of the gateway answers."""
         self.connection_quota = ConnectionQuota(

@@ -12,6 +12,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 WAITED_SECONDS: Final = 2.0
 """Browsers open connections ahead of requests: whoever does not send one soon can come again."""
+COMES_SECONDS: Final = 1.0
+"""For a handshake, a head or a page's request that has begun, before its client counts as waited
+for: most take a tenth of it."""
 LOOKED_AT: Final = 16
 """For each that is to make room: to look at all would be an attack of its own."""
 

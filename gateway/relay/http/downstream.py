@@ -14,6 +14,7 @@ from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
 from gateway.core.limits.addresses import is_within, limit_key
 from gateway.core.limits.connection_quota import DROPPED, WELCOME, Verdict
+from gateway.core.limits.unauthenticated import COMES_SECONDS
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
 
-COMES_SECONDS: Final = 1.0
-"""For a handshake, or a head that has begun, while room is wanted: most take a tenth of it."""
 _AFTER_SWITCHED: Final = after(Event.SWITCHED)
 
 

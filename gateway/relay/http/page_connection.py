@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
+from gateway.core.limits.unauthenticated import COMES_SECONDS
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.transports import pause_reading, reset, resume_reading
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
     from gateway.relay.context import Context
 
+READ_SECONDS: Final = 10.0
+"""For a page to be answered and read, while room is wanted."""
 _OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_SERVICE_RESTART})
 """Ends after which the browser may come back by the same right."""
 
@@ -42,13 +45,15 @@ class PageConnection(asyncio.Protocol):
 
     __slots__ = (
         "_access_right",
+        "_began",
         "_body",
         "_browser",
-        "_key",
         "_page",
         "_path",
+        "_placed",
         "_timer",
         "_writable",
+        "key",
     )
 
     def __init__(
@@ -67,7 +72,10 @@ class PageConnection(asyncio.Protocol):
         self._page: asyncio.Protocol | None = page
         self._body = body
         self._access_right = access_right
-        self._key = key
+        self.key = key
+        self._placed = False
+        """Whether it is one of the unauthenticated connections."""
+        self._began = 0.0
         self._writable = writable
         self._timer: asyncio.TimerHandle | None = None
 
@@ -80,7 +88,9 @@ class PageConnection(asyncio.Protocol):
         if self._access_right is not None:
             self._path.parts.live.add(self)
         else:
-            self._path.connection_quota.enter(self._key)
+            self._placed, self._began = True, self._path.parts.loop.time()
+            self._path.unauthenticated.enter(self)
+            self._path.connection_quota.enter(self.key)
         if not self._body.done:
             # Pages take small bodies only; one that comes by drops is not waited for.
             self._timer = self._path.parts.loop.call_later(
@@ -93,6 +103,15 @@ class PageConnection(asyncio.Protocol):
         page.data_received(head)
         if beyond:
             self.receive(beyond)
+
+    def waits_since(self) -> float:
+        """Return since when its client is waited for, which sends little or reads little."""
+        return self._began + (READ_SECONDS if self._body.done else COMES_SECONDS)
+
+    def make_room(self) -> None:
+        """Reset the connection; its place is free at once."""
+        self._leave_place()
+        reset(self._browser)
 
     @property
     def access_right(self) -> AccessRight:
@@ -190,8 +209,14 @@ class PageConnection(asyncio.Protocol):
         if self._access_right is not None:
             self._path.parts.live.discard(self)
         else:
-            self._path.connection_quota.leave(self._key)
+            self._leave_place()
         self._path.pages.discard(self)
+
+    def _leave_place(self) -> None:
+        if self._placed:
+            self._placed = False
+            self._path.unauthenticated.leave(self)
+            self._path.connection_quota.leave(self.key)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from gateway.core.http.framing import NoBody
+from gateway.core.limits.values import Limits
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from shared.tokens import SessionClaims
@@ -75,7 +76,9 @@ class Pages:
 
 
 @asynccontextmanager
-async def with_pages(**changes: object) -> AsyncIterator[tuple[Rig, Pages]]:
+async def with_pages(
+    limits: Limits | None = None, **changes: object
+) -> AsyncIterator[tuple[Rig, Pages]]:
     pages = Pages()
     runner = web.AppRunner(
         pages.app, handle_signals=False, access_log=None, handler_cancellation=True
@@ -84,7 +87,7 @@ async def with_pages(**changes: object) -> AsyncIterator[tuple[Rig, Pages]]:
     assert runner.server is not None
     pages.server = runner.server
     try:
-        async with rig(pages=runner.server, route_changes=changes) as r:
+        async with rig(pages=runner.server, route_changes=changes, limits=limits) as r:
             yield r, pages
     finally:
         await runner.cleanup()
@@ -151,6 +154,37 @@ async def test_a_body_that_is_too_large_is_413_and_the_answer_arrives() -> None:
         fields = "Content-Length: 1000000"
         browser.send(request("/.fumarole/open", fields, method="POST") + b"x" * 1000000)
         assert (await browser.rest()).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize(
+    ("kept", "of"),
+    [
+        (request("/.fumarole/open", "Content-Length: 9", method="POST", credential=None), "COMES"),
+        (request("/.fumarole/slow", credential=None), "READ"),
+    ],
+    ids=["body", "response"],
+)
+async def test_who_holds_a_page_makes_room_at_a_crowded_address(
+    kept: bytes, of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with with_pages(Limits(address_connections=2)) as (r, _):
+        holding = [await r.browser("127.5.0.1") for _ in range(2)]
+        for one in holding:
+            one.send(kept)
+        async with asyncio.timeout(30):
+            while len(r.path.pages) < 2:
+                await asyncio.sleep(0.005)
+        monkeypatch.setattr("gateway.core.limits.unauthenticated.WAITED_SECONDS", 0.0)
+        monkeypatch.setattr(f"gateway.relay.http.page_connection.{of}_SECONDS", 0.0)
+        late = await r.browser("127.5.0.1")
+        late.send(request("/.fumarole/state", credential=None))
+        assert status_of(await late.head()) == 200
+        for one in holding:
+            await one.gone()
+        async with asyncio.timeout(30):
+            while r.path.pages or r.path.connection_quota.unauthenticated:
+                await asyncio.sleep(0.005)
+        assert not r.path.unauthenticated.every()
 
 
 async def test_malformed_chunks_reset_the_connection() -> None:
