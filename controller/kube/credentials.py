@@ -161,6 +161,8 @@ class Credentials:
         file = self._kubeconfig or Path("~/.kube/config")
         if self._kubeconfig is None and not file.expanduser().exists():
             return f"KUBECONFIG is not set, this is no pod, and there is no {file}"
+        if isinstance(error, (TypeError, AttributeError)):  # it is YAML of another shape, or empty
+            return f"{file}: it is empty, or no kubeconfig"
         return f"{file}: {type(error).__name__}: {error}"
 
 

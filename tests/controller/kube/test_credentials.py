@@ -157,6 +157,19 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
         await plugin.until_ended(2)
 
 
+@pytest.mark.parametrize("content", ["", "hello", "- a\n", "{}"])
+async def test_a_file_that_is_no_kubeconfig_is_told_by_its_name(
+    tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(content)
+    with pytest.raises(
+        Unavailable, match=r"config: (it is empty, or no kubeconfig|.*current-context)"
+    ):
+        async with Kube.connect(file):
+            pass
+
+
 WHOLE = """\
 apiVersion: v1
 kind: Config
