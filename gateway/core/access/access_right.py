@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shared.tokens import SessionClaims
 
 
-class Activity(Protocol):
+class ActivityCounter(Protocol):
     """Where the bytes of a session are counted; ``input`` is set by what people do."""
 
     up: int
@@ -41,7 +41,7 @@ class _Uncounted:
         self.input = False
 
 
-UNCOUNTED: Final[Activity] = _Uncounted()
+UNCOUNTED: Final[ActivityCounter] = _Uncounted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class AccessRight(msgspec.Struct, kw_only=True, eq=False):
     ends_at: float = inf
     address: str = ""
     attachment: tuple[int, float] | None = None
-    activity: Activity = UNCOUNTED
+    activity: ActivityCounter = UNCOUNTED
 
     def __post_init__(self) -> None:
         """Take the rest from route and grant."""

@@ -16,7 +16,7 @@ from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.splice import Splice
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import Activity
+    from gateway.core.access.access_right import ActivityCounter
     from gateway.relay.context import Context
     from gateway.relay.http.upstream import UpstreamConnection
 
@@ -30,7 +30,7 @@ class SplicingConnection(Connection):
 
     __slots__ = ("activity", "context", "download", "transport", "upload")
 
-    activity: Activity
+    activity: ActivityCounter
     context: Context
     download: Download | None
     transport: asyncio.Transport | None
