@@ -156,7 +156,9 @@ class Leader:
     def degraded(self) -> Sequence[str]:
         """Return what does not work, without which the API does its part all the same."""
         term = self._term
-        return (*term.publisher.problems, *term.rights.problems) if term is not None else ()
+        if term is None:
+            return ()
+        return (*term.publisher.problems, *term.rights.problems, *term.reconciler.degraded)
 
     def faults(self) -> Sequence[str]:
         """Return what stands still though there is work that could be done: for liveness."""

@@ -129,6 +129,12 @@ class LogKeeper(LogObserver):
         self._waiting = Waiting()
         self._writers = 0
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why logs are not stored now."""
+        why = self._waiting.why
+        return (f"logs are not stored: {why}",) if why else ()
+
     # For the reconciler: at once, and without I/O
 
     def observe(

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from errno import ENOENT
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -133,13 +134,16 @@ class FolderStorage:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except (OSError, TimeoutError) as error:
-            raise StorageUnavailable(f"the folder of logs: {type(error).__name__}") from error
+        except TimeoutError as error:
+            raise StorageUnavailable("the folder of logs does not answer") from error
+        except OSError as error:
+            why = error.strerror or type(error).__name__  # without the path
+            raise StorageUnavailable(f"the folder of logs: {why}") from error
 
 
 def _write(root: Path, path: Path, content: bytes) -> None:
     if not root.is_dir():
-        raise FileNotFoundError(root)
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
     path.parent.mkdir(mode=0o700, exist_ok=True)
     passing = path.with_suffix(".new")
     descriptor = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -156,6 +160,6 @@ def _write(root: Path, path: Path, content: bytes) -> None:
 
 def _remove(root: Path, path: Path) -> None:
     if not root.is_dir():
-        raise FileNotFoundError(root)
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
     if path.is_dir():
         shutil.rmtree(path)

@@ -36,10 +36,12 @@ Commit = Callable[[StoredLog], Awaitable[None]]
 
 
 class Waiting:
-    """Counts what all logs hold in memory since the storage does not take it."""
+    """Counts what all logs hold in memory since the storage does not take it, and says why."""
 
     def __init__(self) -> None:
         self._bytes = 0
+        self.why = ""
+        """Why the storage did not take what it was given last; empty where it did."""
 
     def change(self, size: int) -> None:
         """Count *size* bytes more, or fewer."""
@@ -228,11 +230,13 @@ class LogWriter:
         try:
             await work
         except (StorageUnavailable, StoreUnavailable) as error:
+            if isinstance(error, StorageUnavailable):
+                self._waiting.why = str(error)
             self._pause = min(max(2 * self._pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             self._again_at = self._clock() + self._pause
             log.warning("a log is not stored now", extra=self._about(error))
             return False
-        self._pause = 0.0
+        self._pause, self._waiting.why = 0.0, ""
         return True
 
     def _about(self, error: Exception) -> dict[str, str]:

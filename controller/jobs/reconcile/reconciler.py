@@ -68,6 +68,11 @@ class _StepMetrics(Protocol):
 class LogObserver:
     """Reads the logs of pods before these are gone; by itself, none."""
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why logs are not stored now."""
+        return ()
+
     def observe(
         self,
         record: JobRecord,
@@ -157,6 +162,11 @@ class Reconciler:
         if still < STILL_SECONDS:
             return ()
         return (f"jobs wait, and the reconciler has done nothing for {still:.0f} s",)
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What does not work, without which jobs go on all the same."""
+        return self._logs.problems
 
     @property
     def parked(self) -> int:
