@@ -157,7 +157,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def move_request(self) -> None:
-        """Have the kernel move the rest of a large body, if it can: see :meth:`body_moved`."""
+        """Have the kernel move the rest of a large body, if it can: see :meth:`request_moved`."""
 
     @abstractmethod
     def move_response(self) -> None:
