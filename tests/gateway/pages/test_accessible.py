@@ -102,10 +102,10 @@ async def test_what_a_colour_says_is_seen_in_forced_colours(
         assert colour != await page.evaluate(COLOUR_OF, [beside, None])
 
 
-async def test_a_narrow_bar_of_a_desktop_begins_each_row_with_a_tool(
+async def test_a_narrow_bar_of_a_desktop_without_a_connection_begins_with_a_tool(
     world: World, person: Person
 ) -> None:
-    state = next(one for one in STATES if one.name == "desktop")
+    state = next(one for one in STATES if one.name == "desktop-password")
     async with state.show(world, person):
         page = person.page
         await page.set_viewport_size({"width": 360, "height": 640})
