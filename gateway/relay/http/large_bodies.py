@@ -61,12 +61,15 @@ class SplicingConnection(Connection):
 
     def move_request(self) -> None:
         """Have the kernel move the rest of a large body, if it can."""
-        self.upload = make_upload(self)
-        if self.upload is not None:
-            # What the kernel reads is not asked for here; its end is.
-            self.reading = False
-            self.context.ends.hangups.watch(self.transport, self.hung_up)
-            self.upload.begin()
+        large = _large(self, self.request)
+        if large is None:
+            return
+        body, browser, app = large
+        self.upload = Upload(self, body, browser, app)
+        # What the kernel reads is not asked for here; its end is.
+        self.reading = False
+        self.context.ends.hangups.watch(browser, self.hung_up)
+        self.upload.begin()
 
     def upload_over(self) -> None:
         """The transport reads on: the body has passed, or the kernel has handed it back."""
@@ -77,12 +80,21 @@ class SplicingConnection(Connection):
             self.regulate()
 
     def move_response(self) -> None:
-        """Have the kernel move the rest of a large body, if it can."""
-        self.download = make_download(self)
-        if self.download is not None:
-            if self.upstream is not None:
-                self.upstream.reading = False
-            self.download.begin()
+        """Have the kernel move the rest of a large body, if it can.
+
+        Not while the request's body is written by a transport: when that fails, the app's
+        connection is closed with what it still holds.
+        """
+        large = None
+        if self.request.done or self.upload is not None:
+            large = _large(self, self.response)
+        if large is None:
+            return
+        body, browser, app = large
+        self.download = Download(self, body, app, browser)
+        if self.upstream is not None:
+            self.upstream.reading = False
+        self.download.begin()
 
     def download_over(self) -> None:
         """The transport reads on: the body has passed, or the kernel has handed it back."""
@@ -104,30 +116,6 @@ class SplicingConnection(Connection):
     def is_moving(self) -> bool:
         """Say whether the kernel moves the response's body, and reads it."""
         return self.download is not None
-
-
-def make_upload(connection: SplicingConnection) -> Upload | None:
-    """Return what moves the rest of a request's body; None when that is not for the kernel."""
-    large = _large(connection, connection.request)
-    if large is None:
-        return None
-    body, browser, app = large
-    return Upload(connection, body, browser, app)
-
-
-def make_download(connection: SplicingConnection) -> Download | None:
-    """Return what moves the rest of a response's body; None when that is not for the kernel.
-
-    Not while the request's body is written by a transport: when that fails, the app's connection
-    is closed with what it still holds.
-    """
-    if not connection.request.done and connection.upload is None:
-        return None
-    large = _large(connection, connection.response)
-    if large is None:
-        return None
-    body, browser, app = large
-    return Download(connection, body, app, browser)
 
 
 def _large(
