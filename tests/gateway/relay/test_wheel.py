@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from gateway.relay.wheel import TICK_SECONDS, Wheel
+from gateway.relay.wheel import ASKED_AT_ONCE, TICK_SECONDS, Wheel
 
 
 class Waiter:
@@ -62,3 +63,59 @@ async def test_a_closed_wheel_asks_nobody() -> None:
     wheel.close()
     await asyncio.sleep(0.3)
     assert waiter.asked == []
+
+
+async def until(true: Any) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def test_of_a_crowd_a_few_are_asked_in_one_turn() -> None:
+    """Or whoever opens thousands of connections at once keeps the loop when their time comes."""
+    loop = asyncio.get_running_loop()
+    wheel = Wheel(loop)
+    crowd = [Waiter() for _ in range(5 * ASKED_AT_ONCE)]
+    for place, waiter in enumerate(crowd):
+        wheel.arm(waiter, loop.time() - (place % 3) * TICK_SECONDS)
+    late = Waiter()
+    wheel.arm(late, loop.time() + 3 * TICK_SECONDS)
+    wheel._turn()
+    assert sum(len(one.asked) for one in crowd) == ASKED_AT_ONCE
+    await until(lambda: late.asked)
+    assert all(len(one.asked) == 1 for one in crowd)
+    assert not wheel._buckets
+    await until(lambda: wheel._timer is None)
+
+
+async def test_one_that_fails_keeps_no_other_from_being_asked() -> None:
+    class Fails(Waiter):
+        def due(self, now: float) -> float:
+            raise RuntimeError("a bug")
+
+    told: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: told.append(context))
+    wheel, others = Wheel(loop), [Waiter() for _ in range(20)]
+    for waiter in (*others[:10], Fails(), *others[10:]):
+        wheel.arm(waiter, 0)
+    await until(lambda: all(one.asked for one in others))
+    assert [str(one["exception"]) for one in told] == ["a bug"]
+
+
+async def test_whoever_goes_while_others_are_asked_is_not_asked() -> None:
+    wheel = Wheel(asyncio.get_running_loop())
+    crowd = [Waiter() for _ in range(2 * ASKED_AT_ONCE)]
+    for waiter in crowd:
+        wheel.arm(waiter, 0)
+    wheel._turn()
+    left = [one for one in crowd if not one.asked]
+    for one in left[:-1]:
+        wheel.disarm(one)
+    wheel.arm(left[0], 0)
+    await until(lambda: left[-1].asked and left[0].asked)
+    assert sum(len(one.asked) for one in crowd) == ASKED_AT_ONCE + 2
+    wheel.arm(left[1], 0)
+    wheel.close()
+    await asyncio.sleep(2 * TICK_SECONDS)
+    assert left[1].asked == []
