@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gateway.relay.ending.kernel import progress, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
 from tests.gateway.relay.ending.test_deferred_aborts import connected
@@ -38,6 +40,32 @@ async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() ->
         assert stalled == [0]
         assert watch.found == 1
         assert not watch.watches(sides[0].transport)
+    watch.close()
+
+
+@pytest.mark.parametrize("bound", ["_LOOKS_AT_ONCE", "_FOUND_AT_ONCE"])
+async def test_of_many_a_few_are_found_in_one_turn(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever stalls thousands at once keeps the loop when they are given up."""
+    monkeypatch.setattr(f"gateway.relay.ending.stalls.{bound}", 1)
+    loop = asyncio.get_running_loop()
+    watch, told = StallWatch(loop), [""]
+    async with connected(3) as (sides, peers):
+
+        def note() -> None:
+            told.append("found")
+            loop.call_soon(told.append, "turned")
+
+        for side, peer in zip(sides, peers, strict=True):
+            peer.stall()
+            side.transport.write(MANY)
+            watch.watch(side.transport, seconds=0.2, stalled=note)
+        async with asyncio.timeout(READ_SECONDS):
+            while told.count("turned") < 3:
+                await asyncio.sleep(0.01)
+        assert told == ["", *("found", "turned") * 3]
+        assert (len(watch), watch.found, watch.timer) == (0, 3, None)
     watch.close()
 
 
