@@ -85,7 +85,7 @@ class DownstreamFrames:
         return self._socket.close_rcvd is not None
 
     def accept(self, head: bytes) -> bool:
-        """Answer the upgrade whose *head* that is; False if the library would refuse it."""
+        """Answer the upgrade whose *head* that is; False if the library cannot read it."""
         self._socket.receive_data(head)
         request = next(iter(self._socket.events_received()), None)
         if not isinstance(request, Request):

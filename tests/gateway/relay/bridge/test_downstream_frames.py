@@ -1,0 +1,121 @@
+"""A browser's frames become messages, without a socket; what the library says is written."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from websockets.frames import Frame, Opcode
+
+from gateway.relay.bridge.downstream_frames import DownstreamFrames, binary_header
+
+HEAD = (
+    b"GET /.fumarole/connect HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\n"
+    b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: binary\r\n\r\n"
+)
+
+
+class Written:
+    """Keeps what is written, as a transport would take it."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        """Take *data*."""
+        self.data += data
+
+
+class Receiver:
+    """Takes messages until it has enough of them."""
+
+    def __init__(self) -> None:
+        self.written = Written()
+        self.transport: asyncio.Transport | None = cast(Any, self.written)
+        self.is_open = True
+        self.messages: list[object] = []
+
+    def received_text(self, frame: Frame) -> None:
+        """Note a text, and want nothing more."""
+        self.messages.append(bytes(frame.data).decode())
+        self.is_open = False
+
+    def received_bytes(self, data: bytes) -> None:
+        """Note bytes."""
+        self.messages.append(data)
+
+
+def opened() -> tuple[DownstreamFrames, Receiver]:
+    receiver = Receiver()
+    frames = DownstreamFrames(receiver, subprotocol="binary")
+    assert frames.accept(HEAD)
+    assert receiver.written.data.startswith(b"HTTP/1.1 101 ")
+    receiver.written.data = b""
+    return frames, receiver
+
+
+def sent(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin=fin).serialize(mask=True)
+
+
+def test_a_head_that_the_library_cannot_read_is_not_answered() -> None:
+    receiver = Receiver()
+    frames = DownstreamFrames(receiver, subprotocol="binary")
+    assert not frames.accept(HEAD.replace(b"Host: a.example", b"Host"))
+    assert receiver.written.data == b""
+
+
+def test_binary_frames_that_follow_each_other_are_one_piece() -> None:
+    frames, receiver = opened()
+    data = (
+        sent(Opcode.BINARY, b"a", fin=False) + sent(Opcode.CONT, b"b") + sent(Opcode.BINARY, b"c")
+    )
+    assert frames.parse(data) == len(data)
+    assert receiver.messages == [b"abc"]
+    assert frames.between_messages
+
+
+def test_within_a_message_or_a_frame_is_not_between_messages() -> None:
+    frames, _ = opened()
+    frames.parse(sent(Opcode.BINARY, b"a", fin=False))
+    assert not frames.between_messages
+    frames.parse(sent(Opcode.CONT, b"b")[:-1])
+    assert not frames.between_messages
+
+
+def test_what_follows_a_text_that_ends_it_all_is_not_passed_on() -> None:
+    frames, receiver = opened()
+    frames.parse(sent(Opcode.BINARY, b"a") + sent(Opcode.TEXT, b"no") + sent(Opcode.BINARY, b"b"))
+    assert receiver.messages == [b"a", "no"]
+
+
+def test_a_ping_has_its_pong_and_a_close_its_close() -> None:
+    frames, receiver = opened()
+    frames.parse(sent(Opcode.PING, b"hi"))
+    assert receiver.written.data == b"\x8a\x02hi"
+    assert frames.is_open
+    frames.parse(sent(Opcode.CLOSE, b"\x03\xe8"))
+    assert receiver.written.data.endswith(b"\x88\x02\x03\xe8")
+    assert (frames.is_open, frames.close_has_come) == (False, True)
+
+
+def test_after_our_close_nothing_but_the_browsers_is_looked_for() -> None:
+    frames, receiver = opened()
+    frames.send_close(4401, "ended")
+    frames.send_close(1000, "again")
+    assert receiver.written.data == b"\x88\x07" + (4401).to_bytes(2, "big") + b"ended"
+    data = sent(Opcode.BINARY, b"late") + sent(Opcode.PING, b"")
+    assert frames.discard(data) == len(data)
+    assert (frames.close_has_come, receiver.messages) == (False, [])
+    frames.discard(sent(Opcode.CLOSE, b"\x11\x31"))
+    assert frames.close_has_come
+    assert receiver.messages == []
+    assert receiver.written.data.count(b"\x8a") == 0
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
+def test_a_binary_header_is_the_librarys_own(size: int) -> None:
+    data = bytes(size)
+    assert binary_header(size) + data == Frame(Opcode.BINARY, data).serialize(mask=False)
