@@ -208,7 +208,8 @@ _VERSIONS: Final = {
 
 
 def _ask_versions(programs: Programs) -> None:
-    programs.versions["python"] = platform.python_version()
+    whose = " of the system's" if sys.base_prefix == "/usr" else ""
+    programs.versions["python"] = platform.python_version() + whose
     for name, (arguments, shape) in _VERSIONS.items():
         if name in programs.found:
             done = subprocess.run(
