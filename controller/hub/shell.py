@@ -295,6 +295,7 @@ class Shell:
                 self._remember(reader.holder)
             if data in INTERRUPTS and reader is not None and self._waits_for(reader):
                 self._drain.begin()
+                self._moved.set()
             await self._stream.send(data)
 
     def _waits_for(self, reader: Reader) -> bool:

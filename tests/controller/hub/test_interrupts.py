@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.hub import interrupts
+from controller.hub import interrupts, shell
 from controller.hub.shell import WINDOW_BYTES
 from controller.hub.window import LEAST_BYTES
 from tests.controller.hub.attaching import Client, Hub
@@ -14,6 +14,12 @@ from tests.controller.hub.streams import FakeExecutor, FakeStream
 
 BLOCKS = [b"".join(b"%07d\r\n" % (4096 * n + i) for i in range(4096)) for n in range(400)]
 INTERRUPTS = sorted(interrupts.INTERRUPTS)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is left unread stays so, however long a busy machine takes to look at it.
+    monkeypatch.setattr(shell, "PAUSE_SECONDS", 60.0)
 
 
 async def slow(hub: Hub, *, mode: str = "control") -> Client:
