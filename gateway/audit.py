@@ -101,8 +101,7 @@ class Attachments:
     # Web apps
 
     def _visited(self, access_right: AccessRight) -> None:
-        grant = access_right.grant
-        visitor = (access_right.sid, grant.jti) if grant else _visitor(access_right)
+        visitor = _visitor(access_right)
         visit = self._visits.get(visitor)
         if visit is None:
             number = self._begin(_HTTP, access_right)
@@ -114,8 +113,7 @@ class Attachments:
         visit.left_at = 0.0
 
     def _visit_left(self, access_right: AccessRight, reason: str | None) -> None:
-        grant = access_right.grant
-        visitor = (access_right.sid, grant.jti) if grant else _visitor(access_right)
+        visitor = _visitor(access_right)
         visit = self._visits.get(visitor)
         if visit is None or not visit.count:
             return

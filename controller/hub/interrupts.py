@@ -1,4 +1,4 @@
-"""What an interrupt (Ctrl+C) of a flood does: what waits behind the clients is read at once.
+"""An interrupt (Ctrl+C) of a flood has all output that waits behind the clients read at once.
 
 Megabytes of a flood may wait in the sockets between the hub, the API server and the kubelet, which
 are not the hub's to bound. A terminal drops its output queue with INTR, QUIT and SUSP

@@ -1,9 +1,9 @@
 """How far a client is sent ahead of what it has shown: as much as it shows in half a second.
 
-What is ahead cannot be taken back: an interrupt (Ctrl+C) of a flood has effect behind it. So the
-bound is one of time, as far as the client's own pace tells it. A client whose round trip is shorter
-than that half second acknowledges more in the next one, and the window grows up to its limit; it is
-the limit of a sender's window that is known from TCP (RFC 9293, section 3.8.6).
+Output that is ahead cannot be taken back: an interrupt (Ctrl+C) of a flood has effect behind it. So
+the bound is one of time, as far as the client's own pace tells it. A client whose round trip is
+shorter than that half second acknowledges more in the next one, and the window grows up to its
+limit; it is the limit of a sender's window that is known from TCP (RFC 9293, section 3.8.6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_GAPS: Final = 16
 
 
 class SendWindow:
-    """What a client has acknowledged, and how much it may be sent ahead of that.
+    """A client's acknowledgements, and how much it may be sent ahead of them.
 
     Until the first acknowledgement there is no bound: clients of before send none.
     """

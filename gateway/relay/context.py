@@ -16,7 +16,7 @@ from gateway.core.http.response_heads import ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
-from gateway.core.limits.unauthenticated import Unauthenticated
+from gateway.core.limits.unauthenticated import Unauthenticated, Waiting
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
 from gateway.relay.ending.stalls import Swept
@@ -76,14 +76,14 @@ class Parts:
     end_notice_seconds: float = 0.0
 
 
-class Abortable(Swept, Protocol):
+class Resettable(Swept, Protocol):
     """A connection that the data path can end."""
 
-    def abort(self) -> None:
-        """Reset the connection."""
+    def reset(self) -> None:
+        """Close the connection at once, with a reset."""
 
 
-class CarriesRequests(Abortable, Protocol):
+class CarriesRequests(Resettable, Protocol):
     """A connection that may carry further requests."""
 
     def finish_next(self) -> None:
@@ -96,13 +96,8 @@ class CarriesRequests(Abortable, Protocol):
         """Say whether it is closed, or about to be."""
 
 
-class MakesRoom(Protocol):
-    """A connection without a credential. ``key`` is by what it is counted."""
-
-    key: str
-
-    def waits_since(self) -> float:
-        """Return since when it waits for its client, infinity where it does not: loop's time."""
+class MakesRoom(Waiting, Protocol):
+    """A connection without a credential."""
 
     def make_room(self) -> None:
         """Close it, which waits for its client; its place is free at once."""
@@ -135,7 +130,7 @@ class Context:
         self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
         self.unauthenticated: Unauthenticated[MakesRoom] = Unauthenticated()
-        self.pages: set[Abortable] = set()
+        self.pages: set[Resettable] = set()
         """Those that a page of the gateway answers."""
         self.connection_quota = ConnectionQuota(
             most=parts.limits.connections,

@@ -169,9 +169,9 @@ class DataPath(Context):
         self.arriving.cancel()
         self.parts.live.end_all(DRAINING)
         for connection in tuple(self.connections):
-            connection.abort()
+            connection.reset()
         for page in tuple(self.pages):
-            page.abort()
+            page.reset()
         self.pool.close()
         self.ends.shut_down()
         await self.parts.background_tasks.close()

@@ -165,7 +165,7 @@ class Reconciler:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What does not work, without which jobs go on all the same."""
+        """Troubles of this process with which jobs go on all the same."""
         return self._logs.problems
 
     @property

@@ -93,10 +93,9 @@ class AccessRight(msgspec.Struct, kw_only=True, eq=False):
         own = route.hosts[0]
         self.host = own if own == host else next((one for one in route.hosts if one == host), host)
         self.sid = route.sid
-        expires, ends = route.expires_at, inf
         if grant is not None:
-            self.user, ends = grant.sub, grant.ends_at
-        self.ends_at = ends if expires is None else min(ends, expires)
+            self.user = grant.sub
+        self.renew(route)
 
     def renew(self, route: Route) -> None:
         """Go on with another revision of the route to the same target."""

@@ -29,6 +29,7 @@ from gateway.core.http.upgrade import accept_of
 if TYPE_CHECKING:
     from gateway.core.access.refusals import Refusal
     from gateway.core.http.framing import Body
+    from gateway.core.http.heads import StartLine
     from gateway.core.http.http_date import HttpDate
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseHead, ResponseReader
@@ -410,19 +411,7 @@ class Exchange(ABC):
         close = self.closes_after(ends=False)
         self.phase = _AFTER_RESPONDED[self.phase]
         self.responded(head.status)
-        self.write(
-            b"".join(
-                (
-                    head.status_line,
-                    head.fields.crossing,
-                    b"" if head.fields.dated else self.date.field(),
-                    VARY_SERVICE_WORKER if is_root(start.target) else b"",
-                    head.length_field,
-                    b"Connection: close\r\n\r\n" if close else b"\r\n",
-                    data[len(head.raw) :],
-                )
-            )
-        )
+        self.write(self._response(head, start, head.length_field, data[len(head.raw) :], close))
         self.release(reusable=True)
         self.complete(whole=True)
         return True
@@ -457,13 +446,26 @@ class Exchange(ABC):
         close = self.closes_after(ends)
         self.phase = _AFTER_RESPONDED[self.phase]
         self.responded(head.status)
-        end = b"Connection: close\r\n\r\n" if close else b"\r\n"
-        crossing = fields.crossing if fields.dated else fields.crossing + self.date.field()
-        if is_root(start.target):
-            crossing += VARY_SERVICE_WORKER
-        self._pass(b"".join((head.status_line, crossing, framing, end, piece)))
+        self._pass(self._response(head, start, framing, piece, close))
         if self.response is body and not body.stopped:
             self.move_response()
+
+    def _response(
+        self, head: ResponseHead, start: StartLine, framing: bytes, piece: bytes, close: bool
+    ) -> bytes:
+        """Return the response to *start* as it is passed on, with a *piece* of its body."""
+        fields = head.fields
+        return b"".join(
+            (
+                head.status_line,
+                fields.crossing,
+                b"" if fields.dated else self.date.field(),
+                VARY_SERVICE_WORKER if is_root(start.target) else b"",
+                framing,
+                b"Connection: close\r\n\r\n" if close else b"\r\n",
+                piece,
+            )
+        )
 
     def _is_known_switch(self, data: bytes) -> bool:
         """Switch where *data* begins with a 101 that was read before, but for its proof."""

@@ -177,7 +177,7 @@ class Admission:
     # Background tasks. A connection that goes, or whose right ends, cancels the one it waits for.
 
     def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
-        connection.task = self._parts.background_tasks.run(task, failed=connection.abort)
+        connection.task = self._parts.background_tasks.run(task, failed=connection.reset)
 
     async def _prove(self, connection: DownstreamConnection, request: Request, token: str) -> None:
         proof: Proof

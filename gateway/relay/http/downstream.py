@@ -342,10 +342,6 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Close at once, with a reset."""
         reset(self.transport)
 
-    def abort(self) -> None:
-        """Reset the connection."""
-        reset(self.transport)
-
     def is_closing(self) -> bool:
         """Say whether it is closed, or about to be."""
         return self.transport is None or self.transport.is_closing()

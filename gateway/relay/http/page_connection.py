@@ -229,7 +229,7 @@ class PageConnection(asyncio.Protocol):
 
     # What the page's transport calls
 
-    def abort(self) -> None:
+    def reset(self) -> None:
         """Reset the connection."""
         reset(self._browser)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,10 +47,6 @@ class RelayingConnection(SplicingConnection):
         self.dialling: UpstreamConnection | None = None
         """The connection to the app that is waited for."""
         self.began = 0.0
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Reset the connection."""
 
     def connect(self) -> None:
         """Take a pooled connection to the app, or make one."""
@@ -115,7 +110,7 @@ class RelayingConnection(SplicingConnection):
             return
         if not isinstance(error, DialFailed | OSError | ValueError):
             log.error("a dial failed", exc_info=error)
-            self.abort()
+            self.reset()
             return
         code, decision = failed_by(error).code, self.decision
         self.context.meters.upstream_failures[code] += 1
