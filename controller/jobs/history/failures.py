@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobs.history.pod_records import INIT, last_runs
+from controller.jobs.history.pod_records import DEADLINE, INIT, last_runs
 from controller.plain import plain_tail, plain_text
 from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
@@ -34,7 +34,8 @@ _UNPREPARED: Final = MappingProxyType({FILES_CONTAINER: "files", DATA_CONTAINER:
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 """A kubelet's words for a program that could not be started (containerd, Docker)."""
-_DEADLINE: Final = "DeadlineExceeded"
+NODE_REFUSED: Final = "node_refused"
+"""The cause where a kubelet did not take a pod, or gave it up."""
 _NOT_LOCATED: Final = "ContainerStatusUnknown"
 
 _EVICTED: Final = MappingProxyType(
@@ -154,9 +155,9 @@ def _was_not_prepared(one: _Failure) -> Explanation | None:
 
 
 def _was_too_long(one: _Failure) -> Explanation | None:
-    if one.reason != _DEADLINE:
+    if one.reason != DEADLINE:
         return None
-    said = f"{one.name} ran for longer than its pod may: {one.message or _DEADLINE}"
+    said = f"{one.name} ran for longer than its pod may: {one.message or DEADLINE}"
     return _made("failed", said, one, "deadline")
 
 
@@ -200,7 +201,7 @@ def _was_not_taken(one: _Failure) -> Explanation | None:
     said = ": ".join(text for text in (one.reason, one.message) if text)
     if one.exit_code is not None or not said:
         return None
-    return _made("failed", f"{one.name} failed on its node: {said}", one, "node_refused")
+    return _made("failed", f"{one.name} failed on its node: {said}", one, NODE_REFUSED)
 
 
 def _failed_beside(one: _Failure) -> Explanation | None:
@@ -290,7 +291,7 @@ def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
 
 def _of_run(run: PodRecord) -> _Failure:
     evicted = run.reason in EVICTIONS
-    of_pod = evicted or run.reason == _DEADLINE or run.exit_code is None
+    of_pod = evicted or run.reason == DEADLINE or run.exit_code is None
     init = run.reason.removeprefix(INIT) if run.reason.startswith(INIT) else None
     return _Failure(
         rank=run.rank if run.rank >= 0 else None,

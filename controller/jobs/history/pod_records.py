@@ -14,6 +14,8 @@ from controller.volcano.observed import EVICTIONS, ObservedPod
 MOST_EXITS: Final = 100
 INIT: Final = "Init:"
 """Before the name of the container that was to prepare a pod and failed, as the pod's reason."""
+DEADLINE: Final = "DeadlineExceeded"
+"""The reason of a pod that ran for longer than it may."""
 _A_MOMENT_SECONDS: Final = 1e-6
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -257,12 +259,28 @@ def last_runs(runs: Iterable[PodRecord]) -> list[PodRecord]:
     return list(last.values())
 
 
+def was_refused(run: PodRecord) -> bool:
+    """Say whether a kubelet did not take the pod: it failed, and none of its containers was made.
+
+    Two schedulers gave away the same room (``OutOfcpu``), a device failed meanwhile
+    (``UnexpectedAdmissionError``), the node's labels changed (``NodeAffinity``).
+    """
+    began = run.exit_code is not None or run.started_at is not None
+    by_itself = run.reason == DEADLINE or run.reason.startswith(INIT)
+    return run.phase == "Failed" and bool(run.reason) and not (began or by_itself)
+
+
+def was_taken(run: PodRecord) -> bool:
+    """Say whether the cluster ended the pod, or did not begin it: not for the job to pay."""
+    return run.reason in EVICTIONS or was_refused(run)
+
+
 def retries_of(counted: int, runs: Iterable[PodRecord]) -> int:
     """Return how many of the restarts that Volcano has *counted* are the job's own.
 
     What the cluster took away is not for the job's own policies to pay.
     """
-    return max(0, counted - sum(1 for run in runs if run.reason in EVICTIONS))
+    return max(0, counted - sum(1 for run in runs if was_taken(run)))
 
 
 def exits_of(runs: Sequence[PodRecord]) -> list[dict[str, Any]]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.jobs.history.failures import KILLED, explain_run
+from controller.jobs.history.pod_records import was_taken
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import EffectiveTask, Job, Policy
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import rules_of
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress.attempts import PodRecord
-from controller.volcano.observed import EVICTIONS
 from controller.volcano.policies import REASONS, RESTARTS, Rule, deciding, not_volcanos, retries
 
 
@@ -190,7 +190,7 @@ def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | 
             whatever it was that triggered it.
     """
     about = followed.pod_uid if followed is not None else None
-    evicted = sum(1 for run in runs if run.reason in EVICTIONS and run.pod_uid != about)
+    evicted = sum(1 for run in runs if was_taken(run) and run.pod_uid != about)
     return max(0, counted - evicted) + (followed is not None)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from controller.jobs.history.failures import explain_failure
+from controller.jobs.history.failures import NODE_REFUSED, explain_failure
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import retries_of
 from controller.jobs.history.policy_timers import wanted_timers
@@ -146,7 +146,7 @@ def after_failure(
     if followed is not None and followed.rule.action not in RESTARTS:
         return replace(_carried_out(followed), details=details)
     if record.evictions < seen.evictions_allowed:
-        if failure.reason == "evicted":
+        if failure.reason == "evicted" or (details or {}).get("cause") == NODE_REFUSED:
             return StartNextAttempt("evicted", f"{message}; submitted again", details)
         if _has_paid_for_evictions(seen, job):
             why = "retries that went to evictions are given back"

@@ -56,6 +56,29 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     assert all(run.ended_at is not None for run in runs)
 
 
+async def test_a_job_whose_pod_a_kubelet_does_not_take_is_submitted_again(world: World) -> None:
+    await world.cluster.kill_program("kubelet")
+    await world.submit("refused")
+
+    async def bound() -> bool:
+        await world.parts.reconciler.reconcile("refused")
+        return any(pod["spec"].get("nodeName") for pod in await world.pods("refused"))
+
+    await eventually(bound, what="no node is given to it")
+    # Another scheduler was faster (Kubernetes, pkg/kubelet/lifecycle/predicate.go).
+    said = "Pod was rejected: Node didn't have enough resource: cpu"
+    status = {"phase": "Failed", "reason": "OutOfcpu", "message": said}
+    await world.admin.merge(PODS, "j-refused-job-0", {"status": status}, "jobs",
+                            subresource="status")  # fmt: skip
+    await world.cluster.start_program("kubelet")
+    again = await world.until("refused", "RUNNING", attempt=2)
+    assert (again.evictions, again.retries_used) == (1, 0)
+    attempts, runs = await world.history("refused")
+    assert attempts[0].message == f"job 0 failed on its node: OutOfcpu: {said}; submitted again"
+    assert (runs[0].reason, runs[0].started_at) == ("OutOfcpu", None)
+    await world.end("refused")
+
+
 async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

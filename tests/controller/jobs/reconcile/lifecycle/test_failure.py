@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.history.retries import used_retries
 from controller.jobs.history.states import State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
@@ -147,6 +148,33 @@ def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> N
     step = decide(replace(seen, evictions_allowed=1))
     assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
+
+
+FULL = {"reason": "OutOfcpu", "message": "no room", "exit_code": None, "started_at": None}
+
+
+def test_a_pod_that_a_kubelet_does_not_take_is_made_good_for() -> None:
+    full = make_pod(phase="Failed", running=False, started_at=None, reason="OutOfcpu")
+    runs = gone("a", **FULL)
+    for seen in (make_seen(RUNS, make_observed("Failed"), full),
+                 make_seen(RUNS, make_observed("Failed"), runs=runs)):  # fmt: skip
+        step = confirmed(decide(replace(seen, evictions_allowed=1)))
+        assert isinstance(step, StartNextAttempt)
+        assert step.why == "evicted"
+        assert step.message.startswith("job 0 failed on its node: OutOfcpu")
+        spent = replace(seen, record=replace(RUNS, evictions=1), evictions_allowed=1)
+        step = confirmed(decide(spent))
+        assert isinstance(step, Conclude)
+        assert step.reason == "failed"
+
+
+def test_a_restart_of_a_pod_that_a_kubelet_did_not_take_is_no_retry() -> None:
+    full, *others = (*gone("a", **FULL).values(), *gone("b", 1).values())
+    assert used_retries(2, [full, *others], None) == 1
+    # Of one that ran, or had no time to, or whose files were not there, it is.
+    for fields in ({"started_at": 2.0}, {"exit_code": 1}, {"reason": "DeadlineExceeded"},
+                   {"reason": "Init:fumarole-files"}, {"reason": ""}):  # fmt: skip
+        assert used_retries(1, gone("a", **{**FULL, **fields}).values(), None) == 1
 
 
 def test_retries_that_went_to_evictions_are_given_back() -> None:
