@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controller.jobs.history.states import Happening
+from controller.jobs.history.states import Happening, State
 from controller.jobs.pipeline.border import Call, Result
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Note, Step, Submit
@@ -123,7 +123,8 @@ class ControllerMetrics:
         age = max(0.0, now - seen.record.created_at)
         if isinstance(step, Submit):
             self._submitting.observe(age)
-        if isinstance(step, Note) and step.happening is Happening.STARTED:
+        begins = seen.record.state != State.RUNNING
+        if isinstance(step, Note) and step.happening is Happening.STARTED and begins:
             self._starting.observe(age)
 
     def step_failed(self, error: Exception) -> None:

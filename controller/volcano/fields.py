@@ -31,12 +31,13 @@ class OnlyMetadata(TypedDict):
 
 
 class Condition(TypedDict, total=False):
-    """A condition, without its times."""
+    """A condition, without the time at which it was looked at last."""
 
     type: Any
     status: Any
     reason: Any
     message: Any
+    lastTransitionTime: Any
 
 
 class Terminated(TypedDict, total=False):
@@ -103,6 +104,7 @@ class PodSpec(TypedDict, total=False):
     """Where the pod is, and what it may take."""
 
     nodeName: Any
+    readinessGates: Any
     containers: list[Container] | None
     initContainers: list[InitContainer] | None
 

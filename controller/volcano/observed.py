@@ -207,6 +207,8 @@ class ObservedPod:
     """The first of those that ended with another exit code than 0, and that code."""
     missing_mount_points: tuple[int, ...] = ()
     """Which mount points within the output folder were not there before it, by their numbers."""
+    node_unready_since: float | None = None
+    """Since when its node is not ready, where the cluster says so while its containers were."""
     unseen_since: float | None = None
     """Of one that has gone: since when nobody looked, where that is how it was missed."""
 
@@ -348,6 +350,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         others_running=tuple(name for name, one in others if one.get("running") is not None),
         other_failed=_first_failed(others),
         missing_mount_points=_missing_mount_points(status),
+        node_unready_since=_node_unready_since(spec, status),
         disrupted=disrupted,
         disruption=disruption,
         unscheduled=unscheduled,
@@ -507,6 +510,21 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in status.get("conditions") or ()
     )
+
+
+def _node_unready_since(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
+    """Return since when the pod counts as not ready though its containers are.
+
+    A kubelet says so only of a pod with gates of its own (``readinessGates``). Of all others it is
+    the node lifecycle controller, whose node does not report (``MarkPodsNotReady``); or Volcano's
+    scheduler, which gives a reason.
+    """
+    told = {one.get("type"): one for one in status.get("conditions") or ()}
+    ready, containers = told.get("Ready") or {}, told.get("ContainersReady") or {}
+    by_node = ready.get("status") == "False" and containers.get("status") == "True"
+    if not by_node or spec.get("readinessGates") or ready.get("reason") == _EVICTED_BY_VOLCANO:
+        return None
+    return read_time(ready.get("lastTransitionTime"))
 
 
 def _disruption(status: Mapping[str, Any]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ from controller.volcano.reasons.waiting import (
 
 LONGEST: Final = 2000
 """Of a message, in characters."""
+
+NODE_UNREADY: Final = "node_not_ready"
+"""The reason of a job that runs, and perhaps does so no more on one of its nodes."""
 
 _STUCK_WORDS: Final = MappingProxyType(
     {
@@ -84,6 +88,27 @@ def explain_waiting(
     mine = tuple(pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting)
     evidence = _Evidence(job, mine, _of_this(job, kept), told)
     return next(found for hold in _HOLDS if (found := hold(evidence)) is not None)
+
+
+def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanation | None:
+    """Return what keeps a pod of a job that runs from running on; None where nothing is known to.
+
+    A node that does not report any more may come back. Its pods stay for five minutes, as a rule
+    (``tolerationSeconds``), and until then nobody else says what happened.
+    """
+    lost = [
+        (pod.node_unready_since, pod.task, pod.index, pod)
+        for pod in pods
+        if pod.owner_uid == job.uid and not pod.deleting and pod.node_unready_since is not None
+    ]
+    if not lost:
+        return None
+    since, task, index, pod = min(lost, key=lambda one: one[:3])
+    at = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    others = f" (and those of {len(lost) - 1} more)" if len(lost) > 1 else ""
+    text = f"the node {pod.node} of {task} {index}{others} is not ready since {at}"
+    details = {"task": task, "index": index, "pod": pod.name, "node": pod.node}
+    return Explanation(NODE_UNREADY, text, {"cause": NODE_UNREADY, **details})
 
 
 def is_explained(job: ObservedJob, pods: Iterable[ObservedPod], *, ranks: int) -> bool:

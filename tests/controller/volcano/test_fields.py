@@ -45,10 +45,17 @@ CONTAINERS = st.none() | st.lists(
 CONDITIONS = st.none() | st.lists(
     st.fixed_dictionaries(
         {
-            "type": st.sampled_from(["Ready", "PodScheduled", "DisruptionTarget"]),
+            "type": st.sampled_from(
+                ["Ready", "ContainersReady", "PodScheduled", "DisruptionTarget"]
+            ),
             "status": st.sampled_from(["True", "False"]),
         },
-        optional={"reason": TEXT, "message": TEXT, "lastProbeTime": st.none()},
+        optional={
+            "reason": TEXT,
+            "message": TEXT,
+            "lastTransitionTime": st.just(TIME),
+            "lastProbeTime": st.none(),
+        },
     ),
     max_size=3,
 )
@@ -95,6 +102,7 @@ ASKED = st.none() | st.lists(
     ),
     max_size=2,
 )
+GATES = st.sampled_from([None, [{"conditionType": "a/b"}]])
 PORTS = st.none() | st.lists(some(port=st.integers(1, 99), name=TEXT).filter(bool), max_size=2)
 
 
@@ -103,7 +111,7 @@ def both(read: Callable[[Mapping[str, Any]], Any], shape: Any, sent: Any) -> tup
     return read(WHOLE.decode(text)), read(FieldTransform(shape).decode(text))
 
 
-@given(METADATA, some(nodeName=TEXT, containers=ASKED), PODS)
+@given(METADATA, some(nodeName=TEXT, containers=ASKED, readinessGates=GATES), PODS)
 def test_a_trimmed_pod_reads_as_the_whole_one(metadata: Any, spec: Any, status: Any) -> None:
     sent = {"metadata": metadata, "spec": spec, "status": status}
     whole, trimmed = both(read_pod, fields.Pod, sent)

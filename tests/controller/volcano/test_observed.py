@@ -117,6 +117,24 @@ def test_readiness_is_the_ready_condition_and_nothing_else() -> None:
     assert not read_pod(pod(conditions=[{"type": "Ready", "status": "Unknown"}])).ready
 
 
+def test_a_pod_that_is_not_ready_though_its_containers_are_is_on_a_node_that_is_not() -> None:
+    """As ``MarkPodsNotReady`` of Kubernetes' node lifecycle controller leaves it."""
+    containers = {"type": "ContainersReady", "status": "True"}
+    not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    marked = pod(conditions=[containers, not_ready])
+    assert read_pod(marked).node_unready_since == 1767225600.0
+    for conditions in (
+        [containers, not_ready | {"status": "True"}],
+        [containers | {"status": "False"}, not_ready],
+        [containers, not_ready | {"reason": "Evict"}],
+        [not_ready],
+        [containers],
+    ):
+        assert read_pod(pod(conditions=conditions)).node_unready_since is None
+    gated = {**marked, "spec": {**marked.get("spec", {}), "readinessGates": [{}]}}
+    assert read_pod(gated).node_unready_since is None
+
+
 def test_how_a_program_ended_is_read_from_the_jobs_own_container() -> None:
     state = {"exitCode": 137, "signal": 9, "reason": "OOMKilled",
              "finishedAt": "2026-01-01T00:00:00Z"}  # fmt: skip

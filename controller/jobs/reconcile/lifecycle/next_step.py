@@ -11,7 +11,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from controller.jobs.history.explanations import explain_waiting, same_but_for_numbers
+from controller.jobs.history.explanations import (
+    explain_running,
+    explain_waiting,
+    same_but_for_numbers,
+)
 from controller.jobs.history.job_record import to_keep
 from controller.jobs.history.pod_records import own_are_recorded
 from controller.jobs.history.retries import policies_of, triggered
@@ -358,7 +362,12 @@ def _is_told_but_for_numbers(record: JobRecord, note: Note) -> bool:
 
 
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
-    noted = seen.note_if_new(Note(Happening.STARTED, None, None))
+    found = explain_running(job, seen.pods)
+    noted = seen.note_if_new(
+        Note(Happening.STARTED, None, None)
+        if found is None
+        else Note(Happening.STARTED, found.reason, found.message, found.details)
+    )
     if isinstance(noted, Note):
         return noted
     step = Rest() if seen.started else seen.run_hook("start")

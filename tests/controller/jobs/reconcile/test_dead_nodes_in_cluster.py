@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from controller.jobs.usage import Ledger
 from controller.kube.kinds import PODS
+from controller.store.jobs.job_rows import JobRecord
 from controller.store.outbox.usage_entries import last_entries
 from controller.volcano import observed
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
@@ -31,6 +33,31 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def gone(world: World) -> bool:
     await world.parts.reconciler.reconcile("dead")
     return not world.informer.pods.of_job("dead") and not world.informer.pods.departed_of("dead")
+
+
+async def test_a_job_says_that_its_node_is_not_ready_until_it_is_again(world: World) -> None:
+    await world.submit("dead")
+    await world.until("dead", "RUNNING")
+    await world.cluster.kill_program("kubelet")
+    (pod,) = await world.pods("dead")
+    whole = pod["status"]["conditions"]
+    # As the node lifecycle controller does (MarkPodsNotReady): of a pod it changes no more.
+    at = {"status": "False", "lastTransitionTime": "2026-11-24T03:00:00Z"}
+    lost = [{**one, **at} if one["type"] == "Ready" else one for one in whole]
+
+    async def told(conditions: list[dict[str, Any]], reason: str | None) -> JobRecord:
+        name, status = pod["metadata"]["name"], {"conditions": conditions}
+        await world.admin.merge(PODS, name, {"status": status}, "jobs", subresource="status")
+        return await world.parts.drive("dead", lambda one: one.reason == reason)
+
+    record = await told(lost, "node_not_ready")
+    node = pod["spec"]["nodeName"]
+    text = f"the node {node} of job 0 is not ready since 2026-11-24T03:00:00Z"
+    assert (record.state, record.message) == ("RUNNING", text)
+    assert record.details is not None
+    assert record.details["node"] == node
+    record = await told(whole, None)
+    assert (record.state, record.message) == ("RUNNING", None)
 
 
 async def test_a_job_ends_whose_node_is_dead_and_pays_until_its_grace_was_over(

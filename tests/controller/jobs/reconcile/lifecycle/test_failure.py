@@ -150,7 +150,9 @@ def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> N
     assert step.why == "evicted"
 
 
-FULL = {"reason": "OutOfcpu", "message": "no room", "exit_code": None, "started_at": None}
+FULL: dict[str, Any] = {
+    "reason": "OutOfcpu", "message": "no room", "exit_code": None, "started_at": None,
+}  # fmt: skip
 
 
 def test_a_pod_that_a_kubelet_does_not_take_is_made_good_for() -> None:
