@@ -5,7 +5,9 @@ Bodies are JSON; of query parameters, those that are known are read, each once.
 
 from __future__ import annotations
 
+import asyncio
 import re
+import zlib
 from typing import Annotated, Any, Final, TypeVar, get_origin
 
 from aiohttp import HttpVersion11, web
@@ -19,6 +21,9 @@ from shared.numbers import whole_number
 from shared.runtime.serving import refusal
 
 MAX_BODY_BYTES: Final = 4 << 20
+"""As it is sent, and without its content coding."""
+BODY_SECONDS: Final = 60.0
+"""For all of a body to come."""
 MOST_ITEMS: Final = 1000
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -59,27 +64,57 @@ async def read_object(request: web.Request) -> dict[str, Any]:
         ApiError: 413, 415 (also for a content coding), or 400 for what is no JSON object, repeats a
             key, breaks off, or is not in the coding that it names (RFC 9110, section 8.4).
     """
+    too_large = ApiError("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
     if request.content_type != "application/json":
         raise ApiError("not_json")
-    # aiohttp hands on what has a coding that it does not know as if it had none.
-    coding = ",".join(request.headers.getall("Content-Encoding", ()))
-    if (coding.lower() or "identity") not in CODINGS:
+    coding = ",".join(request.headers.getall("Content-Encoding", ())).lower() or "identity"
+    if coding not in CODINGS:
         raise ApiError("unknown_coding")
     if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
-        raise ApiError("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
+        raise too_large
     try:
-        return strict_json_object(await _read(request))
+        body = _decoded(await _read(request), coding)
+        if len(body) > MAX_BODY_BYTES:
+            raise too_large
+        return strict_json_object(body)
     except ValueError as error:
         raise ApiError("bad_json", f"The body is not a JSON object: {error}.") from None
 
 
 async def _read(request: web.Request) -> bytes:
     try:
-        return await request.read()
-    except web.RequestPayloadError as error:
-        raise ValueError("it is not in the coding that Content-Encoding names") from error
-    except OSError as error:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError as error:
+        raise ValueError(f"it did not come within {BODY_SECONDS:g} seconds") from error
+    except (web.RequestPayloadError, OSError) as error:
         raise ValueError("it breaks off") from error
+
+
+def _decoded(sent: bytes, coding: str) -> bytes:
+    """Return what *sent* is in *coding* (RFC 9110, section 8.4.1), of too much the beginning.
+
+    ``deflate`` is also taken without its zlib header, as some clients send it.
+
+    Raises:
+        ValueError: If it is not all of something in that coding.
+    """
+    if coding == "identity":
+        return sent
+    bits = zlib.MAX_WBITS
+    if coding == "gzip":
+        bits += 16
+    elif sent and sent[0] & 0x0F != zlib.DEFLATED:
+        bits = -bits
+    inflating = zlib.decompressobj(bits)
+    try:
+        body = inflating.decompress(sent, MAX_BODY_BYTES + 1)
+    except zlib.error:
+        body = b""
+    whole = inflating.eof and not inflating.unused_data
+    if not whole and len(body) <= MAX_BODY_BYTES:
+        raise ValueError("it is not in the coding that Content-Encoding names")
+    return body
 
 
 async def read_model(request: web.Request, model: type[Model]) -> Model:

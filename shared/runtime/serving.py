@@ -69,7 +69,8 @@ async def listening(
     """Serve *app* at *address*; give the address that was taken, for port 0.
 
     Its answers do not say which versions of what serve them. What is no HTTP is refused as
-    everything else is, by a JSON object, and not quoted: it may hold a token.
+    everything else is, by a JSON object, and not quoted: it may hold a token. Bodies are handed on
+    as they are sent: no content coding is undone before it is known who asks.
 
     Raises:
         OSError: If the address cannot be taken.
@@ -93,7 +94,12 @@ async def _accepting(
 
     def connection() -> _Connection:
         # What the runner's own sites make too, but of a class that cannot be chosen there.
-        return _Connection(manager, loop=loop, access_log=None)  # type: ignore[arg-type]  # none
+        return _Connection(
+            manager,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # none
+            auto_decompress=False,
+        )
 
     servers: list[asyncio.Server] = []
     try:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient
+from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.web_runner import BaseRunner
 from pydantic import BaseModel
 from pytest_aiohttp import AiohttpClient
 
@@ -48,8 +49,15 @@ from tests.controller.new_stores import new_sqlite
 from tests.controller.samples import make_context, make_plugins
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
 
-Client = TestClient[web.Request, web.Application]
+Client = TestClient[web.Request, Any]
 SIGNER = SIGNERS["EdDSA"]
+
+
+class ApiServer(TestServer):
+    """Serves an application as ``shared.runtime.serving`` does: bodies come as they are sent."""
+
+    async def _make_runner(self, **kwargs: Any) -> BaseRunner:
+        return await super()._make_runner(auto_decompress=False, **kwargs)
 
 
 @dataclass
@@ -226,7 +234,7 @@ async def api(
     described.wrong.clear()
     app.middlewares.insert(0, described.middleware)
     headers = {"Authorization": f"Bearer {service_token()}"}
-    client = await aiohttp_client(app, headers=headers)
+    client: Client = await aiohttp_client(ApiServer(app), headers=headers)
     yield Api(client, store, submissions, commands, sessions, metrics, operations, described, woken)
     await client.close()
     await store.close()

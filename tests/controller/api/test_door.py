@@ -7,6 +7,7 @@ import gzip
 import io
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+from controller.api import requests
 from controller.api.error_responses import ApiError
 from controller.api.requests import MAX_BODY_BYTES, read_object
 from shared.tokens import SESSION_AUDIENCE
@@ -98,18 +100,52 @@ async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"{}", zlib.compress(b"{}"), gzip.compress(b"{}") + b"more"],
-    ids=["plain", "deflate", "more"],
+    [b"", b"{}", zlib.compress(b"{}"), gzip.compress(b"{}") + b"more", gzip.compress(b"{}")[:-1]],
+    ids=["nothing", "plain", "deflate", "more", "less"],
 )
-async def test_a_body_in_another_coding_than_it_names_is_refused(api: Api, data: bytes) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_body_in_another_coding_than_it_names_is_refused(
+    api: Api, data: bytes, coding: str
+) -> None:
+    if coding == "deflate":
+        data = gzip.compress(b"{}") if data == zlib.compress(b"{}") else data
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
     answer = await api.client.post("/v1/jobs", data=data, headers=headers)
     body = await answer.json()
     assert (answer.status, body["code"]) == (400, "bad_json")
     assert "Content-Encoding" in body["message"]
 
 
-@pytest.mark.parametrize("coding", ["compress", "x-none", "gzip, gzip"])
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
+async def test_what_becomes_too_large_is_refused_before_it_is(
+    api: Api, pack: Callable[[bytes], bytes]
+) -> None:
+    coding = "gzip" if pack is gzip.compress else "deflate"
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    for size, status in ((MAX_BODY_BYTES, 422), (MAX_BODY_BYTES + 1, 413), (64 << 20, 413)):
+        data = pack(b"{}" + b" " * (size - 2))
+        answer = await api.client.post("/v1/jobs", data=io.BytesIO(data), headers=headers)
+        assert answer.status == status
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.01)
+    never = asyncio.Event()
+
+    async def beginning() -> Any:
+        yield b'{"items":'
+        await never.wait()
+
+    headers = {"Content-Type": "application/json"}
+    answer = await api.client.post("/v1/jobs", data=beginning(), headers=headers)
+    body = await answer.json()
+    assert (answer.status, body["code"]) == (400, "bad_json")
+    assert "within" in body["message"]
+
+
+@pytest.mark.parametrize("coding", ["compress", "x-none", "gzip, gzip", "br", "zstd"])
 async def test_a_coding_that_is_not_known_is_refused_with_those_that_are(
     api: Api, coding: str
 ) -> None:
@@ -119,9 +155,18 @@ async def test_a_coding_that_is_not_known_is_refused_with_those_that_are(
     assert answer.headers["Accept-Encoding"] == "gzip, deflate, identity"
 
 
-@pytest.mark.parametrize("coding", ["identity", "Deflate", ""])
-async def test_a_coding_that_is_known_is_taken(api: Api, coding: str) -> None:
-    data = zlib.compress(b"{}") if coding == "Deflate" else b"{}"
+@pytest.mark.parametrize(
+    ("coding", "data"),
+    [
+        ("identity", b"{}"),
+        ("", b"{}"),
+        ("Deflate", zlib.compress(b"{}")),
+        ("deflate", zlib.compress(b"{}", wbits=-15)),
+        ("gzip", gzip.compress(b"{}")),
+    ],
+    ids=["identity", "none", "zlib", "raw", "gzip"],
+)
+async def test_a_coding_that_is_known_is_taken(api: Api, coding: str, data: bytes) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
     answer = await api.client.post("/v1/jobs", data=data, headers=headers)
     assert answer.status == 422

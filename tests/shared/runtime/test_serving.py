@@ -52,6 +52,26 @@ async def test_what_is_no_http_is_refused_in_json_and_not_quoted(sent: bytes) ->
     assert b"secret" not in head + body
 
 
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+async def test_no_body_is_decoded_before_it_is_known_who_asks(
+    coding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.Response(status=401)
+
+    app = web.Application()
+    app.add_routes([web.post("/", refuse)])
+    headers = {"Content-Encoding": coding}
+    async with (
+        listening(app, ("127.0.0.1", 0)) as (host, port),
+        aiohttp.ClientSession(f"http://{host}:{port}") as client,
+    ):
+        for _ in range(2):
+            async with client.post("/", data=b"garbage", headers=headers) as answer:
+                assert answer.status == 401
+    assert not caplog.records
+
+
 async def test_a_handler_that_breaks_says_nothing_about_itself() -> None:
     async def broken(_request: web.Request) -> web.Response:
         raise RuntimeError("secret")
