@@ -69,6 +69,13 @@ _SPOOFABLE: Final = (
 stand behind other proxies trust ``Remote-User`` and the like."""
 _SPOOFABLE_PREFIXES: Final = (b"x-forwarded-", b"x-auth-request-", b"x-webauth-")
 
+_COMMANDS: Final = (b"x-accel-redirect", b"x-sendfile", b"x-lighttpd-send-file")
+"""Fields of a response by which what stands in front of us is told what to send instead: nginx its
+own internal locations, Apache and lighttpd files. The app is user code."""
+_COMMAND_PREFIXES: Final = (b"x-envoy-",)
+"""Of Envoy: ``X-Envoy-Immediate-Health-Check-Fail`` of one app would take a gateway out of service
+for everybody."""
+
 _REQUEST: Final[Mapping[bytes, Meaning]] = MappingProxyType(
     {
         b"host": Meaning.HOST,
@@ -128,9 +135,16 @@ def fold(name: bytes) -> bytes:
 class Names:
     """Looks up meanings; remembers what it was asked, within bounds."""
 
-    __slots__ = ("_of_fold", "known")
+    __slots__ = ("_of_fold", "_prefixes", "known")
 
-    def __init__(self, table: Mapping[bytes, Meaning], *, dropped: Iterable[bytes]) -> None:
+    def __init__(
+        self,
+        table: Mapping[bytes, Meaning],
+        *,
+        dropped: Iterable[bytes],
+        prefixes: tuple[bytes, ...] = _SPOOFABLE_PREFIXES,
+    ) -> None:
+        self._prefixes = prefixes
         self._of_fold = dict.fromkeys(dropped, Meaning.DROP) | dict(table)
         self.known: dict[bytes, int] = {}
         """Meanings of exact spellings that were asked for before, for a first look."""
@@ -150,7 +164,7 @@ class Names:
         folded = fold(name)
         meaning = self._of_fold.get(folded)
         if meaning is None:
-            return int(Meaning.DROP if folded.startswith(_SPOOFABLE_PREFIXES) else Meaning.PASS)
+            return int(Meaning.DROP if folded.startswith(self._prefixes) else Meaning.PASS)
         # Another spelling of a field that means something counts for nothing, and goes nowhere.
         return int(meaning if folded == name.lower() else Meaning.DROP)
 
@@ -165,4 +179,5 @@ def response_names() -> Names:
 
     The app's own ``X-Forwarded-*`` in a response fool nobody, but nobody needs them either.
     """
-    return Names(_RESPONSE, dropped=HOP_BY_HOP)
+    prefixes = (*_SPOOFABLE_PREFIXES, *_COMMAND_PREFIXES)
+    return Names(_RESPONSE, dropped=(*HOP_BY_HOP, *_COMMANDS), prefixes=prefixes)

@@ -59,6 +59,9 @@ def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherw
         "Set-Cookie: fumarole=x", "set-cookie: __Host-fumarole=x", "Connection: keep-alive",
         "Keep-Alive: timeout=5", "Upgrade: h2c", "Trailer: X", "Proxy-Authenticate: Basic",
         "X-Forwarded-User: eve",
+        "X-Accel-Redirect: /internal/", "x_accel_redirect: @other", "X-Sendfile: /etc/passwd",
+        "X-LIGHTTPD-send-file: /etc/passwd", "X-Envoy-Immediate-Health-Check-Fail: 1",
+        "x-envoy-degraded: 1",
     ],
 )  # fmt: skip
 def test_fields_that_do_not_reach_a_browser(line: str) -> None:
@@ -67,6 +70,7 @@ def test_fields_that_do_not_reach_a_browser(line: str) -> None:
 
 def test_all_else_does_in_its_order() -> None:
     lines = ("X-B: 2", "Set-Cookie: a=1; Path=/", "Date: now", "Set-Cookie: b=2", "X-A: \xff")
+    assert read("X-Accel-Buffering: no").crossing.startswith(b"X-Accel-Buffering: no\r\n")
     assert read(*lines).crossing == (
         b"X-B: 2\r\nSet-Cookie: a=1; Path=/\r\nDate: now\r\nSet-Cookie: b=2\r\nX-A: \xff\r\n"
         + ADDED
