@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.verdicts import row_of
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.pod_records import are_recorded, have_told_all, make_pod_records
-from controller.jobs.history.states import Happening, next_state
+from controller.jobs.history.states import Happening, State, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, EndActions
+from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, SUSPENDING, EndActions
 from controller.jobs.reconcile.lifecycle import steps
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
-from controller.jobs.reconcile.submitting import SubmitActions
+from controller.jobs.reconcile.submitting import LONGEST_MESSAGE, NOT_EXPOSED, SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
+from controller.kube.errors import KubeError
+from controller.plain import plain_text
 from controller.store.jobs.between_jobs.places import note_missing
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress.attempts import (
@@ -36,6 +40,19 @@ from controller.store.jobs.progress.attempts import (
 from controller.store.jobs.progress.hook_runs import HookState
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.observed import as_of
+
+_REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
+    {
+        steps.Stop: "it cannot be suspended",
+        steps.Order: "its policy cannot be carried out",
+        steps.Expose: NOT_EXPOSED,
+        steps.Restore: NOT_EXPOSED,
+        steps.Remove: "its VolcanoJob cannot be removed",
+        steps.Replace: "its next attempt cannot begin",
+        steps.Finish: "what was made for it cannot be removed",
+    }
+)
+"""What people are told where an API server refuses a step."""
 
 NEWS_SECONDS: Final = 30.0
 """How long the end of a job waits for news of its pods, when there is reason to."""
@@ -144,6 +161,27 @@ class Actions:
             case _:
                 assert_never(step)
         return None
+
+    async def tell_refusal(
+        self, step: steps.Step, record: JobRecord, error: KubeError
+    ) -> JobRecord | None:
+        """Have the job say what the API server refuses to do for it; not what passes by itself.
+
+        Raises:
+            StoreUnavailable: If it cannot be kept.
+            LeadershipLost: If another one leads.
+        """
+        row = row_of(error)
+        what = _REFUSED.get(type(step))
+        if what is None or not (row.reason or row.means["submission"] == "final"):
+            return None
+        text = plain_text(f"{what}: {error}", LONGEST_MESSAGE)
+        told: dict[str, Any] = {"reason": row.reason or "refused", "details": None}
+        if record.state == State.CANCELING:
+            told = {"details": record.details}  # who asked for its end, and why
+        elif isinstance(step, steps.Stop):
+            told["reason"] = SUSPENDING["reason"]
+        return await self._records.tell(record, message=text, **told)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
         await self._records.tell(seen.record, parked=why)

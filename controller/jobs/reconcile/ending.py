@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
@@ -44,6 +45,8 @@ from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
 FORBIDDEN_SECONDS = 30.0
+SUSPENDING: Final = MappingProxyType({"reason": "suspending", "message": "being suspended"})
+"""What is told of a job that is aborted so that it can be resumed."""
 _OUTCOMES: Final = {
     "evicted": "EVICTED",
     "forbidden": "REFUSED",
@@ -70,10 +73,14 @@ class EndActions:
         if job is None:
             return
         # Before the command: whoever finds the VolcanoJob aborted must know that it was us.
-        values = {"stopping": True, "reason": "suspending", "message": "being suspended"}
-        if await self._records.tell(record, **values) is None:
+        # What says that it was refused is left until it is not.
+        was_refused = record.stopping and record.reason == SUSPENDING["reason"]
+        told = {} if was_refused else SUSPENDING
+        if await self._records.tell(record, stopping=True, **told) is None:
             return  # resumed, or ended, meanwhile: nobody would know why it is aborted
         await self._cluster.command(record.id, job, "AbortJob")
+        if was_refused:
+            await self._records.tell(record, **SUSPENDING)
         # Volcano loses a command that comes while it starts the job over.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 

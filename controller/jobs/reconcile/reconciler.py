@@ -244,6 +244,9 @@ class Reconciler:
                 after = await self._actions.do(step, seen)
             except RequeueAfter as later:
                 return Requeue(later.seconds, "waits")
+            except KubeError as error:
+                await self._actions.tell_refusal(step, seen.record, error)
+                raise
             finally:
                 self._told(job_id)
                 self._tell(seen.record)

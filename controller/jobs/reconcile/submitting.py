@@ -47,6 +47,7 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0
 NOT_KEPT_SECONDS: Final = 60.0
 LONGEST_MESSAGE: Final = 2000
+NOT_EXPOSED: Final = "what it is reached by cannot be made"
 
 log = logging.getLogger(__name__)
 
@@ -153,10 +154,12 @@ class SubmitActions:
             return
         try:
             plan = await self._plan(record, submitted=True)
-        except (JobRejected, VaultClosed) as error:
+            applied = await self._apply(plan, record, owner=owner)
+        except (JobRejected, VaultClosed, NameTaken) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
+            text = plain_text(f"{NOT_EXPOSED}: {error}", LONGEST_MESSAGE)
+            await self._records.tell(record, reason="refused", message=text)
             raise RequeueAfter(60.0) from error
-        applied = await self._apply(plan, record, owner=owner)
         wanted = {(one.kind, one.name) for one in applied}
         async with self._records.lead() as transaction:
             recorded = await companions_of(transaction, record.id)

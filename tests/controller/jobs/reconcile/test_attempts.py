@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,10 +12,17 @@ import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
 from controller.kube.client import Objects
-from controller.kube.kinds import COMMANDS, PODS, VCJOBS
+from controller.kube.errors import Forbidden, error_from
+from controller.kube.kinds import COMMANDS, NETWORK_POLICIES, PODS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance import raise_term, set_maintenance
-from controller.store.jobs.progress.attempts import attempts_of, pod_records_of
+from controller.store.jobs.job_rows import JobRecord
+from controller.store.jobs.progress.attempts import (
+    attempts_of,
+    companions_of,
+    pod_records_of,
+    record_companions,
+)
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedPod
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
@@ -77,6 +85,69 @@ async def test_a_job_whose_pod_a_kubelet_does_not_take_is_submitted_again(world:
     assert attempts[0].message == f"job 0 failed on its node: OutOfcpu: {said}; submitted again"
     assert (runs[0].reason, runs[0].started_at) == ("OutOfcpu", None)
     await world.end("refused")
+
+
+async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(method: str, kind: Kind, verb: str) -> None:
+        real = getattr(world.kube, method)
+
+        async def called(asked: Kind, *args: Any, **named: Any) -> Any:
+            if asked is kind:
+                said = f'{kind.plural} is forbidden: User "c" cannot {verb} them'
+                raise error_from(403, {"reason": "Forbidden", "message": said})
+            return await real(asked, *args, **named)
+
+        monkeypatch.setattr(world.kube, method, called)
+
+    async def refused() -> JobRecord:
+        for _ in range(3):
+            with pytest.raises(Forbidden):
+                await drive()
+        return await world.parts.record("denied")
+
+    async def drive() -> None:
+        while True:
+            requeue = await world.parts.reconciler.reconcile("denied")
+            assert requeue is not None, "nothing was refused"
+
+    await world.submit("denied")
+    await world.until("denied", "RUNNING")
+    async with world.parts.store.write() as transaction:
+        # As after another job came to be connected to it: what it is reached by is made anew.
+        companions = await companions_of(transaction, "denied")
+        unowned = [replace(one, owner_uid=None) for one in companions]
+        await record_companions(transaction, "denied", unowned)
+    refuse("create", NETWORK_POLICIES, "create")
+    record = await refused()
+    text = "what it is reached by cannot be made: networkpolicies is forbidden"
+    assert (record.state, record.reason) == ("RUNNING", "forbidden")
+    assert str(record.message).startswith(text)
+    monkeypatch.undo()
+    record = await world.parts.drive("denied", lambda one: one.message is None)
+    assert (record.state, record.reason) == ("RUNNING", None)
+    refuse("create", COMMANDS, "create")
+    await world.parts.commands.suspend("denied")
+    record = await refused()
+    text = 'it cannot be suspended: commands is forbidden: User "c" cannot create them'
+    assert (record.state, record.reason) == ("RUNNING", "suspending")
+    assert str(record.message).startswith(text)
+    monkeypatch.undo()
+    await world.until("denied", "SUSPENDED")
+    refuse("delete", VCJOBS, "delete")
+    await world.parts.commands.end("denied")
+    record = await refused()
+    assert (record.state, record.reason) == ("CANCELING", "asked")
+    assert str(record.message).startswith("its VolcanoJob cannot be removed: jobs is forbidden")
+    monkeypatch.undo()
+    record = await world.parts.drive_to_the_end("denied")
+    assert (record.state, record.reason) == ("SUCCESS", "asked")
+    assert "forbidden" not in str(record.message)
+    async with world.parts.store.read() as transaction:
+        told = [str(one.message) for one in await updates_of(transaction, "denied")]
+    # However often it was tried.
+    assert len([text for text in told if "forbidden" in text]) == 3
 
 
 async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
