@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.kube.errors import KubeError, NotFound
-from controller.logs.live import PIECE, PodLogs, PodName
+from controller.logs.live import PodLogs, PodName
 from controller.logs.records import Counter, LogMark, Resumer, records_of, text_of
 from controller.logs.storage import LogStorage, Missing
 from controller.logs.writer import SEGMENT
@@ -66,19 +66,17 @@ class LogReader:
         async with AsyncExitStack() as stack:
             stored = await self._complete(pod)
             if stored is None:
+                # With times, which what a kubelet says in place of a log does not have.
+                live = self._logs.records(pod, None, follow=False, tail=tail)
                 try:
-                    opened = self._logs.open(pod, tail=tail)
-                    content = await stack.enter_async_context(opened)
+                    pieces = await _begun(live, stack)
                 except KubeError as error:
                     stored = await self._left_of(pod, error)
                 else:
-                    yield LogText(content.iter_chunked(PIECE), frozenset())
+                    yield LogText(pieces, frozenset())
                     return
             blocks = self._stored_records(stored, None, tail=tail)
-            pieces = await stack.enter_async_context(aclosing(_texts(blocks)))
-            # Before an answer begins: that it cannot be read has a status of its own.
-            first = await anext(pieces, b"")
-            yield LogText(_with_first(first, pieces), frozenset(stored.lost))
+            yield LogText(await _begun(blocks, stack), frozenset(stored.lost))
 
     async def records(
         self, pod: PodName, mark: LogMark | None, *, tail: int | None = None
@@ -192,6 +190,17 @@ def _without(block: bytes, lines: int) -> tuple[bytes, int]:
 
 def _unpacked(content: bytes) -> bytes:
     return zlib.decompressobj().decompress(content, _MOST_RAW)
+
+
+async def _begun(
+    blocks: AsyncGenerator[bytes, None], stack: AsyncExitStack
+) -> AsyncIterator[bytes]:
+    """Return the log that *blocks* are, once its first piece has come.
+
+    Before a response begins: that it cannot be read has a status of its own.
+    """
+    pieces = await stack.enter_async_context(aclosing(_texts(blocks)))
+    return _with_first(await anext(pieces, b""), pieces)
 
 
 async def _texts(blocks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

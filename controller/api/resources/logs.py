@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
 
-import aiohttp
 from aiohttp import web
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -236,7 +235,7 @@ async def _send_text(stream: EventStream, *, log: LogText) -> None:
     try:
         async for piece in log.pieces:
             await stream.write(piece)
-    except StorageUnavailable as error:
+    except (KubeError, StorageUnavailable) as error:
         # The response has begun: that it breaks off is all that can be said.
         raise ConnectionError("the log cannot be read to its end") from error
 
@@ -252,7 +251,7 @@ async def _send_prefixed(stream: EventStream, log: LogText, prefix: bytes) -> No
             shown = piece.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
             await stream.write(prefix * at_start + shown + b"\n" * ends)
             at_start = ends
-    except (aiohttp.ClientError, StorageUnavailable):
+    except (KubeError, StorageUnavailable):
         # It broke off within a line, perhaps: what is said of that is a line of its own.
         await stream.write(b"\n" * (not at_start))
         raise

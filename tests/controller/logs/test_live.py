@@ -10,7 +10,9 @@ from aiohttp import web
 
 from controller.kube.errors import NotFound
 from controller.logs.live import PodLogs, PodName
+from controller.logs.reading import LogReader
 from controller.logs.records import text_of
+from controller.store.database import Store
 from tests.controller.kube.api_server import Answer, Script, serving
 
 POD = PodName("jobs", "j-j1-job-0", "u1", "j1")
@@ -58,6 +60,24 @@ async def test_a_kubelet_that_cannot_follow_a_log_has_given_all_of_it(
     follow: bool, tmp_path: Path
 ) -> None:
     assert await read(tmp_path, LINE + NO_WATCHER, follow=follow) == b"said\n"
+
+
+async def text(folder: Path, store: Store, log: str) -> bytes:
+    """Return what the API shows of a log that is not stored."""
+    async with (
+        serving(Script(kubelet(log, phase="Running")), folder) as kube,
+        LogReader(store, PodLogs(kube), None).text(POD) as shown,
+    ):
+        return b"".join([piece async for piece in shown.pieces])
+
+
+async def test_the_text_of_a_log_has_no_word_of_a_kubelet(tmp_path: Path, store: Store) -> None:
+    assert await text(tmp_path, store, LINE + NO_WATCHER) == b"said\n"
+    assert await text(tmp_path, store, "") == b""
+    # It may begin before the kubelet finds out: then it breaks off.
+    for log in (GONE, LINE + GONE):
+        with pytest.raises(NotFound):
+            await text(tmp_path, store, log)
 
 
 @pytest.mark.parametrize("said", [GONE, NO_FILE, NO_WATCHER])
