@@ -139,8 +139,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return _of_aiohttp(error)
     except PluginFailed as error:
         return ApiError("plugin_failed", f"The plugin {error.plugin} failed.").response()
-    except StoreUnavailable:
-        log.warning("the store is not available", exc_info=True)
+    except StoreUnavailable as error:
+        log.warning("the store is not available", extra={"why": str(error)})
         return ApiError("store_unavailable").response()
     except Exception:  # the outermost boundary of a request
         log.exception("a request failed", extra={"method": request.method})

@@ -25,6 +25,7 @@ from controller.hub.shell import BEGUN_ANEW, Shell, ShellEnd
 from controller.kube.exec import ExecFailed, ExecTarget, Executor
 from controller.sessions.terminals import Terminal, TerminalSessions
 from controller.store.errors import StoreUnavailable
+from shared.log import Outage
 
 REFRESH_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
@@ -40,6 +41,9 @@ _SESSION_ENDED = ShellEnd(ENDED, "the session has ended")
 _POD_REPLACED = ShellEnd(REPLACED, "the job's pod was replaced")
 _MOVED = ShellEnd(REPLACED, "another hub holds the terminal")
 _HUB_ENDS = ShellEnd(REPLACED, "the terminal hub ends")
+
+_UNTOLD: Final = "the store cannot be told of this hub"
+_UNSEEN: Final = "the store does not answer, what is held stays"
 
 log = logging.getLogger(__name__)
 
@@ -195,8 +199,10 @@ class HeldShells:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                tasks.create_task(self._every(REFRESH_SECONDS, self._refresh))
-                tasks.create_task(self._every(LOOK_SECONDS, self._look))
+                told = Outage(log, begins=_UNTOLD, ends="the store is told of this hub again")
+                tasks.create_task(self._every(REFRESH_SECONDS, self._refresh, told))
+                seen = Outage(log, begins=_UNSEEN, ends="the store answers again")
+                tasks.create_task(self._every(LOOK_SECONDS, self._look, seen))
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -216,13 +222,16 @@ class HeldShells:
         except (StoreUnavailable, TimeoutError):
             log.warning("the store could not be told that this hub ends; it will notice")
 
-    async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    async def _every(
+        self, seconds: float, act: Callable[[], Awaitable[None]], outage: Outage
+    ) -> None:
         while True:
             try:
                 await act()
+                outage.passed()
             except StoreUnavailable as error:
                 self.problem = str(error)
-                log.warning("the store does not answer, what is held stays: %s", error)
+                outage.failed(error)
             await asyncio.sleep(seconds)
 
     async def _refresh(self) -> None:

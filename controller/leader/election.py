@@ -26,6 +26,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import KubeError
 from controller.kube.lease import Lease
 from controller.store.errors import LeadershipLost, StoreUnavailable
+from shared.log import Outage
 
 RENEW_SECONDS: Final = 2.0
 SILENT_SECONDS: Final = 15.0
@@ -103,6 +104,9 @@ class ByLease:
     ) -> None:
         self._store = store
         self._probe: asyncio.Task[None] | None = None
+        self._unanswered = Outage(
+            log, begins="the store does not answer", ends="the store answers again"
+        )
         self._is_free = False
         self._rounds_to_wait = 0
         self._kube = kube
@@ -179,7 +183,7 @@ class ByLease:
         """Have the store probed; where the link is dead, nobody waits for that."""
         if self._store is None or (self._probe is not None and not self._probe.done()):
             return
-        self._probe = asyncio.create_task(_probed(self._store))
+        self._probe = asyncio.create_task(_probed(self._store, self._unanswered))
 
     async def release(self) -> None:
         """Give the Lease up."""
@@ -188,9 +192,10 @@ class ByLease:
         await self._lease.release()
 
 
-async def _probed(store: _Writable) -> None:
+async def _probed(store: _Writable, unanswered: Outage) -> None:
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await store.probe()
+        unanswered.passed()
     except (StoreUnavailable, TimeoutError) as error:
-        log.warning("the store does not answer", extra={"why": str(error)})
+        unanswered.failed(error)

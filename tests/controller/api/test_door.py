@@ -13,11 +13,13 @@ from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from controller.api import requests
-from controller.api.error_responses import ApiError
+from controller.api.error_responses import ApiError, errors_as_json
 from controller.api.requests import MAX_BODY_BYTES, read_object
+from controller.store.errors import StoreUnavailable
 from shared.tokens import SESSION_AUDIENCE
 from tests.controller.api.conftest import SIGNER, Api, service_token
 from tests.shared.samples import Signer, make_claims
@@ -203,3 +205,16 @@ async def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None
 async def test_nul_is_in_no_name(api: Api, path: str) -> None:
     answer = await api.client.get(f"/v1/{path}")
     assert (answer.status, (await answer.json())["code"]) == (400, "bad_request")
+
+
+async def test_a_store_that_is_away_is_a_line_of_the_log_and_no_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        raise StoreUnavailable("the database does not answer: it restarts")
+
+    answer = await errors_as_json(make_mocked_request("GET", "/v1/jobs"), handler)
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    (line,) = caplog.records
+    assert line.__dict__["why"] == "the database does not answer: it restarts"
+    assert line.exc_info is None

@@ -31,6 +31,7 @@ class FakeTerminals(TerminalSessions):
     def __init__(self, *terminals: Terminal) -> None:
         self.terminals = {terminal.sid: terminal for terminal in terminals}
         self.down = False
+        self.refused = 0
         self.refreshed = 0
         self.left = False
         self.elsewhere: set[str] = set()
@@ -40,6 +41,7 @@ class FakeTerminals(TerminalSessions):
 
     def _check(self) -> None:
         if self.down:
+            self.refused += 1
             raise StoreUnavailable("the database does not answer")
 
     async def refresh(self) -> None:
@@ -222,6 +224,18 @@ async def test_a_store_that_does_not_answer_ends_nothing() -> None:
         assert shell.ending is None
         terminals.down = False
         await until(lambda: shells.problem is None)
+
+
+async def test_a_store_that_is_away_for_long_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    terminals = FakeTerminals()
+    async with running(terminals, FakeExecutor()) as shells:
+        terminals.down = True
+        await until(lambda: terminals.refused >= 10)
+        terminals.down = False
+        await until(lambda: shells.problem is None and caplog.text.count(" again") == 2)
+    assert caplog.text.count("the store does not answer, what is held stays") == 1
+    assert caplog.text.count("the store cannot be told of this hub") == 1
 
 
 async def test_a_refused_exec_is_told_and_tried_again_a_moment_later(clock: Clock) -> None:

@@ -184,7 +184,10 @@ async def test_who_has_lost_a_lease_that_was_free_begins_as_anybody_does(
 
 
 async def test_a_store_that_hangs_is_probed_once_and_not_waited_for(
-    cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Silences(cluster, *([0.0] * 5))
     store.hangs.clear()
@@ -207,6 +210,7 @@ async def test_a_store_that_hangs_is_probed_once_and_not_waited_for(
         await one.renew()
     assert store.probes > 2
     await one.release()
+    assert caplog.text.count("the store does not answer\n") == 1, "it is told once a minute"
 
 
 async def test_the_only_controller_leads_at_once_and_until_the_store_says_otherwise() -> None:
