@@ -150,8 +150,12 @@ async def reopened(
 
 
 async def foreign_objects(admin: Kube) -> Objects:
-    """Return what is none of ours, without what Volcano may write about it."""
+    """Return what is none of ours, without what Volcano may write about it.
+
+    Nor with what the cluster puts into each namespace, some time after it was made.
+    """
     found = [*await admin.list(VCJOBS, "strangers"), *await admin.list(CONFIG_MAPS, "strangers")]
+    found = [one for one in found if one["metadata"]["name"] != "kube-root-ca.crt"]
     for one in found:
         one.pop("status", None)
         for name in ("resourceVersion", "generation"):
