@@ -94,6 +94,13 @@ async def events(
                 yield event["id"], event.pop("event"), json.loads(event.pop("data"))
 
 
+async def kept_runs(controller: Controller, job_id: str) -> list[dict[str, Any]] | None:
+    """Return the pods in the job's history once each one's log is stored whole."""
+    history = await controller.call("GET", f"/v1/jobs/{job_id}/history")
+    runs = [run for one in history["attempts"] for run in one["runs"]]
+    return runs if all(run["log"] and run["log"]["complete"] for run in runs) else None
+
+
 async def test_logs_of_three_attempts_after_their_pods_are_gone(
     controller: Controller, admin: Kube
 ) -> None:
@@ -106,8 +113,7 @@ async def test_logs_of_three_attempts_after_their_pods_are_gone(
     url = f"https://{session['sid']}.apps.example.com"
     await controller.until("three", "FAILURE", seconds=90)
     await until_pods_are_gone(admin, "three")
-    history = await controller.call("GET", "/v1/jobs/three/history")
-    runs = [run for one in history["attempts"] for run in one["runs"]]
+    runs = await eventually(lambda: kept_runs(controller, "three"), what="its logs are not kept")
     assert len(runs) == 3, runs
     texts = [await controller.read(f"/v1/jobs/three/logs?pod={run['uid']}") for run in runs]
     for text in texts:
