@@ -16,6 +16,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
+import sqlalchemy as sa
+
 from controller.store.database import Store
 from tests.redis_tls import Authority
 
@@ -73,6 +75,16 @@ class Postgres:
     def _url(self, name: str) -> str:
         port = "" if self.port == PORT else f"&port={self.port}"
         return f"postgresql://{_USER}@/{name}?host={quote(str(self.folder), safe='')}{port}"
+
+    def psql(self, url: sa.URL, statement: str) -> None:
+        """Do *statement* in the database of *url*, as whom everything belongs to."""
+        self._call("psql", "-q", "-v", "ON_ERROR_STOP=1", "-c", statement, str(url.database))
+
+    def ask_for_password(self, role: str) -> None:
+        """Have *role* show a password with each connection from now on."""
+        rules = self.folder / "data/pg_hba.conf"
+        rules.write_text(f"local all {role} scram-sha-256\n{rules.read_text()}")
+        _control(self.programs, self.folder, "reload")
 
     def restart(self) -> None:
         """End all connections at once and start again."""

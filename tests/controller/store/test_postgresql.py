@@ -8,6 +8,8 @@ import sqlalchemy as sa
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.postgresql import DRIVER, for_driver, for_programs, problem_of
+from tests.controller.postgres import Postgres
+from tests.controller.running import eventually
 
 
 def test_the_driver_gets_in_a_string_what_it_takes_nowhere_else() -> None:
@@ -85,3 +87,46 @@ async def test_a_root_certificate_that_is_not_there_is_said(
         await store.open()
     assert "canary" not in str(raised.value)
     await store.close()
+
+
+@pytest.mark.needs("postgres")
+async def test_a_changed_password_file_is_read_with_the_next_connection(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    """docs/how-to/keys.md: no process is started anew for it."""
+    url = sa.make_url(postgres.new_database())
+    role, file = f"r{url.database}", tmp_path / "pgpass"
+
+    def set_password(password: str) -> None:
+        file.write_text(f"*:*:*:{role}:{password}\n")
+        file.chmod(0o600)
+        postgres.psql(url, f"ALTER ROLE {role} PASSWORD '{password}'")
+
+    postgres.psql(url, f"CREATE ROLE {role} LOGIN IN ROLE fumarole")
+    postgres.ask_for_password(role)
+    set_password("old")
+    asked = url.set(username=role).update_query_dict({"passfile": str(file)})
+    store = Store(asked.render_as_string(hide_password=False))
+    try:
+        await store.open()
+        set_password("new")
+        postgres.psql(
+            url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+        )
+        await eventually(lambda: answers(store), what="it is not connected again")
+        file.write_text(f"*:*:*:{role}:old\n")
+        wrong = Store(asked.render_as_string(hide_password=False))
+        with pytest.raises(StoreUnavailable, match="password authentication failed"):
+            await wrong.open()
+        await wrong.close()
+    finally:
+        await store.close()
+
+
+async def answers(store: Store) -> bool:
+    """Say whether the database can be asked: a pool finds out when a connection of it is used."""
+    try:
+        async with store.read() as transaction:
+            return bool(await transaction.scalar(sa.text("SELECT 1")))
+    except StoreUnavailable:
+        return False
