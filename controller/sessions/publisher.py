@@ -189,15 +189,16 @@ class RoutePublisher:
                 await self._settle()
                 await self._round()
             except PublishRefused as error:
-                if error.reason == "term":
+                outranked = error.reason == "term"
+                if outranked and not await self._is_outranked_by_a_rival():
                     await self._outgrow()
                     raise LeadershipLost("another controller publishes") from error
                 # It holds something else than it had acknowledged, so nobody knows what else.
                 self._built, self._unsure, lost = False, None, True
                 self._trouble = str(error)
                 log.warning("Redis holds something else", extra={"what": error.reason})
-                if error.reason == "epoch":
-                    await self._give_way()
+                if outranked or error.reason == "epoch":
+                    await self._give_way(outranked=outranked)
             except (BusUnavailable, StoreUnavailable) as error:
                 self._trouble = str(error)
                 self._outage.failed(error)
@@ -328,20 +329,30 @@ class RoutePublisher:
         return encode_route(route)
 
     async def _outgrow(self) -> None:
-        """Have the next leader win, where this store is a new one beside an old Redis.
+        """Have the next leader win, where Redis holds what another store's leaders published.
 
         A store from which nothing was ever published cannot be that of a leader who was replaced.
         """
         try:
-            head = await self._bus.head()
+            head, foreign = await self._bus.head(), await self._is_of_another_store()
             async with self._store.write() as transaction:
-                if head is not None and (await read_store_metadata(transaction)).epoch is None:
+                is_new = (await read_store_metadata(transaction)).epoch is None
+                if head is not None and (foreign or is_new):
                     await raise_term_to(transaction, head.term)
         except (BusUnavailable, StoreUnavailable) as error:
             log.warning("a new store's term cannot be raised", extra={"why": str(error)})
 
-    async def _give_way(self) -> None:
-        """Wait where another store's controller publishes, and was there before this one.
+    async def _is_outranked_by_a_rival(self) -> bool:
+        """Say whether the higher term is that of another store's leader, who publishes still.
+
+        To lead no more would change nothing: whoever leads next here has a lower one, too.
+        """
+        with suppress(BusUnavailable, StoreUnavailable):
+            return await self._is_of_another_store() and await self._bus.hears_another()
+        return False
+
+    async def _give_way(self, *, outranked: bool) -> None:
+        """Wait where another store's controller publishes, and was there before or *outranked* us.
 
         Two whose instance is the same by mistake would end each other's sessions every second.
         """
@@ -349,8 +360,9 @@ class RoutePublisher:
             if await self._is_of_another_store():
                 self._rival = Interval(3 * YIELD_SECONDS, self._monotonic)
                 self._rival.begin()
-                log.error(RIVAL, extra={"gives_way": self._came_second})
-                if self._came_second:
+                gives_way = outranked or self._came_second
+                log.error(RIVAL, extra={"gives_way": gives_way})
+                if gives_way:
                     await self._sleep(YIELD_SECONDS)
 
     async def _is_of_another_store(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,23 +13,26 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from shared.bus.connection import is_sharded, translated
-from shared.bus.keys import LOG_LENGTH, Keys, text_of
-from shared.bus.reader import read_served_head
+from shared.bus.keys import HEARTBEAT_SECONDS, LOG_LENGTH, Keys, text_of
+from shared.bus.reader import BusReader, read_served_head
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
-from shared.errors import PublishRefused
+from shared.errors import MalformedEvent, PublishRefused
 from shared.events import (
     GrantRevoked,
     Head,
     Heartbeat,
     RouteRemoved,
     RouteUpserted,
+    decode_event,
     event_time,
 )
 from shared.numbers import whole_number
 from shared.routes.signed_table import TableDigest, TableSigner
 from shared.routes.statuses import Status
 
+LISTEN_SECONDS: Final = 5 * HEARTBEAT_SECONDS
+"""For another publisher; one that is silent for longer counts as gone."""
 _encode: Final = msgspec.json.Encoder().encode
 _PIECE: Final = 1000
 _MOST_REVISION: Final = (1 << 62) - 1
@@ -94,6 +98,24 @@ class Publisher:
             BusUnavailable: If Redis does not answer.
         """
         return not (await read_served_head(self._redis, self._keys)).is_where_it_began
+
+    async def hears_another(self) -> bool:
+        """Say whether somebody else publishes what stands in Redis: a heartbeat of it is heard.
+
+        Raises:
+            BusUnavailable: If Redis does not answer.
+        """
+        if (head := await self.head()) is None:
+            return False
+        with suppress(TimeoutError):
+            async with (
+                asyncio.timeout(LISTEN_SECONDS),
+                BusReader(self._redis, self._keys).subscribe() as messages,
+            ):
+                async for data in messages:
+                    if _is_heartbeat(data, head.epoch):
+                        return True
+        return False
 
     async def note_store(self, identity: str, revision: int) -> None:
         """Remember from which store, at which revision, the table was published.
@@ -390,3 +412,11 @@ def _pieces(items: Iterable[tuple[str, Any]]) -> Iterable[list[tuple[str, Any]]]
             piece = []
     if piece:
         yield piece
+
+
+def _is_heartbeat(data: bytes, epoch: str) -> bool:
+    try:
+        event = decode_event(data)
+    except MalformedEvent:
+        return False
+    return isinstance(event, Heartbeat) and event.epoch == epoch

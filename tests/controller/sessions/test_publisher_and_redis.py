@@ -373,3 +373,53 @@ async def test_what_two_publishers_fill_in_at_once_is_not_mixed(redis: Redis) ->
     assert snapshot is not None
     assert snapshot.head.epoch == "new"
     assert set(snapshot.routes.values()) == {b'{"new":1}'}
+
+
+async def of_another_store(redis: Redis, clock: Clock) -> Publisher:
+    """Have Redis hold what another installation's controller has published, in its term 70."""
+    theirs = Publisher(redis, Keys("test"), term=70)
+    await theirs.rebuild({}, {}, epoch="theirs", now=clock())
+    await redis.set(Keys("test").store, "theirs 9")
+    return theirs
+
+
+async def test_a_redis_with_another_installations_table_is_taken_at_the_second_start(
+    store: Store, redis: Redis, clock: Clock, job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its backup was put in place of ours, say: each restart of ours would have raised one term."""
+    del job
+    monkeypatch.setattr("shared.bus.publisher.LISTEN_SECONDS", 0.2)
+    async with publishing(store, redis, clock) as world:
+        await world.until(await world.open(endpoint="lab"), lambda route: True)
+        await eventually(lambda: _is_published(world))
+        await of_another_store(redis, clock)
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(world.task, 8)
+    async with publishing(store, redis, clock) as world:
+        await eventually(lambda: _is_published(world))
+        head = await world.reader.head()
+        assert head is not None
+        assert head.term == 71
+
+
+async def test_a_rival_of_another_store_with_a_higher_term_ends_nobodys_leadership(
+    store: Store, redis: Redis, clock: Clock, job: None
+) -> None:
+    del job
+    gave_way = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds == YIELD_SECONDS:
+            gave_way.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(seconds)
+
+    async with publishing(store, redis, clock, sleep=sleep) as world:
+        await world.until(await world.open(endpoint="lab"), lambda route: True)
+        await eventually(lambda: _is_published(world))
+        theirs = await of_another_store(redis, clock)
+        while not gave_way.is_set():
+            await theirs.beat(now=clock())
+            await asyncio.sleep(0.05)
+            assert not world.task.done()
+        assert RIVAL in world.publisher.problems
