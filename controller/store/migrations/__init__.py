@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from alembic import command
@@ -74,6 +74,12 @@ def migrate(connection: sa.Connection) -> None:
 
 def _is_next(schema: str, head: str) -> bool:
     return schema.isdecimal() and int(schema) == int(head) + 1
+
+
+def of_job(**options: Any) -> sa.Column[str]:
+    """Return the column of a new table by which its rows go with their job."""
+    of = sa.ForeignKey("jobs.id", ondelete="CASCADE")
+    return sa.Column("job_id", sa.String(40), of, **options)
 
 
 @cache

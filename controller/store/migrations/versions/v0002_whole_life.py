@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from controller.store.migrations import of_job
+
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -31,84 +31,72 @@ def upgrade() -> None:
 def _make_tables() -> None:
     op.create_table(
         "leadership",
-        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("term", sa.BigInteger(), nullable=False),
-        sa.Column("holder", sa.String(length=255), nullable=False),
-        sa.Column("seen_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_leadership")),
+        sa.Column("id", sa.Integer, autoincrement=False, primary_key=True),
+        sa.Column("term", sa.BigInteger, nullable=False),
+        sa.Column("holder", sa.String(255), nullable=False),
+        sa.Column("seen_at", sa.Double, nullable=False),
     )
     op.create_table(
         "counters",
-        sa.Column("name", sa.String(length=32), nullable=False),
-        sa.Column("value", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_counters")),
+        sa.Column("name", sa.String(32), primary_key=True),
+        sa.Column("value", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "maintenance",
-        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("mode", sa.String(length=16), nullable=False),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("since", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_maintenance")),
+        sa.Column("id", sa.Integer, autoincrement=False, primary_key=True),
+        sa.Column("mode", sa.String(16), nullable=False),
+        sa.Column("message", sa.Text),
+        sa.Column("since", sa.Double, nullable=False),
     )
     op.create_table(
         "usage",
-        sa.Column("id", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("owner_user", sa.String(length=255), nullable=False),
-        sa.Column("owner_project", sa.String(length=255), nullable=True),
-        sa.Column("uid", sa.String(length=64), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("period", sa.Integer(), nullable=False),
-        sa.Column("until", sa.Double(), nullable=False),
-        sa.Column("seconds", sa.Double(), nullable=False),
-        sa.Column("final", sa.Boolean(), nullable=False),
-        sa.Column("product", sa.String(length=63), nullable=True),
-        sa.Column("price", sa.JSON(), nullable=True),
-        sa.Column("resources", sa.JSON(), nullable=False),
-        sa.Column("at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_usage")),
-        sa.UniqueConstraint("uid", "rank", "period", name=op.f("uq_usage_uid")),
+        sa.Column("id", sa.BigInteger, autoincrement=False, primary_key=True),
+        sa.Column("job_id", sa.String(40), nullable=False),
+        sa.Column("owner_user", sa.String(255), nullable=False),
+        sa.Column("owner_project", sa.String(255)),
+        sa.Column("uid", sa.String(64), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("rank", sa.Integer, nullable=False),
+        sa.Column("period", sa.Integer, nullable=False),
+        sa.Column("until", sa.Double, nullable=False),
+        sa.Column("seconds", sa.Double, nullable=False),
+        sa.Column("final", sa.Boolean, nullable=False),
+        sa.Column("product", sa.String(63)),
+        sa.Column("price", sa.JSON),
+        sa.Column("resources", sa.JSON, nullable=False),
+        sa.Column("at", sa.Double, nullable=False),
+        sa.UniqueConstraint("uid", "rank", "period"),
     )
-    op.create_index("ix_usage_at", "usage", ["at"], unique=False)
+    op.create_index("ix_usage_at", "usage", ["at"])
     _make_tables_of_jobs()
 
 
 def _make_tables_of_jobs() -> None:
     op.create_table(
         "extensions",
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("key", sa.String(length=64), nullable=False),
-        sa.Column("seconds", sa.Double(), nullable=False),
-        sa.Column("at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name=op.f("fk_extensions_job_id"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("job_id", "key", name=op.f("pk_extensions")),
+        of_job(primary_key=True),
+        sa.Column("key", sa.String(64), primary_key=True),
+        sa.Column("seconds", sa.Double, nullable=False),
+        sa.Column("at", sa.Double, nullable=False),
     )
     op.create_table(
         "runs",
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("pod_uid", sa.String(length=64), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("task", sa.String(length=63), nullable=False),
-        sa.Column("index", sa.Integer(), nullable=False),
-        sa.Column("pod", sa.String(length=253), nullable=False),
-        sa.Column("node", sa.String(length=253), nullable=False),
-        sa.Column("phase", sa.String(length=16), nullable=False),
-        sa.Column("reason", sa.String(length=64), nullable=False),
-        sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("exit_code", sa.Integer(), nullable=True),
-        sa.Column("signal", sa.Integer(), nullable=True),
-        sa.Column("seen_at", sa.Double(), nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=True),
-        sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name=op.f("fk_runs_job_id"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("job_id", "pod_uid", name=op.f("pk_runs")),
+        of_job(primary_key=True),
+        sa.Column("pod_uid", sa.String(64), primary_key=True),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("rank", sa.Integer, nullable=False),
+        sa.Column("task", sa.String(63), nullable=False),
+        sa.Column("index", sa.Integer, nullable=False),
+        sa.Column("pod", sa.String(253), nullable=False),
+        sa.Column("node", sa.String(253), nullable=False),
+        sa.Column("phase", sa.String(16), nullable=False),
+        sa.Column("reason", sa.String(64), nullable=False),
+        sa.Column("message", sa.Text, nullable=False),
+        sa.Column("exit_code", sa.Integer),
+        sa.Column("signal", sa.Integer),
+        sa.Column("seen_at", sa.Double, nullable=False),
+        sa.Column("started_at", sa.Double),
+        sa.Column("ended_at", sa.Double),
     )
 
 
@@ -127,29 +115,27 @@ def _fill_singletons() -> None:
 
 def _add_columns() -> None:
     for column in (
-        sa.Column("queue", sa.String(length=63), nullable=True),
-        sa.Column("allocated_seconds", sa.Double(), nullable=True),
-        sa.Column("end_state", sa.String(length=16), nullable=True),
-        sa.Column("end_reason", sa.String(length=64), nullable=True),
-        sa.Column("end_message", sa.Text(), nullable=True),
-        sa.Column("renewal", sa.String(length=16), nullable=True),
-        sa.Column("stopping", sa.Boolean(), nullable=False, server_default=sa.false()),
-        sa.Column("product", sa.String(length=63), nullable=True),
-        sa.Column("price", sa.JSON(), nullable=True),
-        sa.Column("cpu", sa.Double(), nullable=False, server_default="0"),
-        sa.Column("memory", sa.Double(), nullable=False, server_default="0"),
-        sa.Column("gpu", sa.Double(), nullable=False, server_default="0"),
-        sa.Column("evictions", sa.Integer(), nullable=False, server_default="0"),
-        sa.Column("retries_used", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("queue", sa.String(63)),
+        sa.Column("allocated_seconds", sa.Double),
+        sa.Column("end_state", sa.String(16)),
+        sa.Column("end_reason", sa.String(64)),
+        sa.Column("end_message", sa.Text),
+        sa.Column("renewal", sa.String(16)),
+        sa.Column("stopping", sa.Boolean, nullable=False, server_default=sa.false()),
+        sa.Column("product", sa.String(63)),
+        sa.Column("price", sa.JSON),
+        sa.Column("cpu", sa.Double, nullable=False, server_default="0"),
+        sa.Column("memory", sa.Double, nullable=False, server_default="0"),
+        sa.Column("gpu", sa.Double, nullable=False, server_default="0"),
+        sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),
     ):
         op.add_column("jobs", column)
-    op.create_index("ix_jobs_queue", "jobs", ["queue", "state", "created_at"], unique=False)
-    op.add_column("attempts", sa.Column("reason", sa.String(length=64), nullable=True))
-    op.add_column("attempts", sa.Column("message", sa.Text(), nullable=True))
-    op.add_column(
-        "attempts", sa.Column("retries", sa.Integer(), nullable=False, server_default="0")
-    )
-    op.add_column("transitions", sa.Column("exits", sa.JSON(), nullable=True))
+    op.create_index("ix_jobs_queue", "jobs", ["queue", "state", "created_at"])
+    op.add_column("attempts", sa.Column("reason", sa.String(64)))
+    op.add_column("attempts", sa.Column("message", sa.Text))
+    op.add_column("attempts", sa.Column("retries", sa.Integer, nullable=False, server_default="0"))
+    op.add_column("transitions", sa.Column("exits", sa.JSON))
     # Whoever was asked to end was so by its owner: nothing else could before.
     op.execute(
         "UPDATE jobs SET end_state = 'SUCCESS', end_reason = 'asked', "

@@ -7,11 +7,9 @@ from alembic import op
 
 revision = "0010"
 down_revision = "0009"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Add a column; what there was is kept."""
     # Not in batch mode: a plain ADD COLUMN locks the table for a moment only.
-    op.add_column("jobs", sa.Column("explained", sa.JSON(), nullable=True))
+    op.add_column("jobs", sa.Column("explained", sa.JSON))

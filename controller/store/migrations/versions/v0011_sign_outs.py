@@ -7,10 +7,8 @@ from alembic import op
 
 revision = "0011"
 down_revision = "0010"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Add a column; what there was is kept."""
-    op.add_column("position", sa.Column("asks", sa.String(64), nullable=True))
+    op.add_column("position", sa.Column("asks", sa.String(64)))

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0012"
 down_revision = "0011"
-branch_labels = None
-depends_on = None
 
 INDEXES = (
     ("ix_jobs_kind", "jobs", ["kind", "id"]),
@@ -29,10 +27,10 @@ def upgrade() -> None:
     """Add two columns and indexes; what there was is kept."""
     # Not in batch mode: a plain ADD COLUMN locks the table for a moment only. Housekeeping fills
     # them in, also for what the version before writes beside this one.
-    op.add_column("jobs", sa.Column("kind", sa.String(63), nullable=True))
-    op.add_column("sessions", sa.Column("owner_user", sa.String(255), nullable=True))
+    op.add_column("jobs", sa.Column("kind", sa.String(63)))
+    op.add_column("sessions", sa.Column("owner_user", sa.String(255)))
     for name, table, columns in INDEXES:
-        op.create_index(name, table, columns, unique=False)
+        op.create_index(name, table, columns)
     live = sa.text("NOT (ended_at IS NOT NULL)")
     op.create_index(
         "ix_sessions_live_newest",

@@ -7,22 +7,19 @@ from alembic import op
 
 revision = "0013"
 down_revision = "0012"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Add a table; what there was is kept."""
     op.create_table(
         "pod_logs",
-        sa.Column("key", sa.String(length=32), nullable=False),
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("pod_uid", sa.String(length=64), nullable=False),
-        sa.Column("state", sa.String(length=16), nullable=False),
-        sa.Column("segments", sa.JSON(), nullable=False),
-        sa.Column("lost", sa.JSON(), nullable=False),
-        sa.Column("changed_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name=op.f("pk_pod_logs")),
+        sa.Column("key", sa.String(32), primary_key=True),
+        sa.Column("job_id", sa.String(40), nullable=False),
+        sa.Column("pod_uid", sa.String(64), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("segments", sa.JSON, nullable=False),
+        sa.Column("lost", sa.JSON, nullable=False),
+        sa.Column("changed_at", sa.Double, nullable=False),
     )
-    op.create_index("ix_pod_logs_job_id", "pod_logs", ["job_id", "pod_uid"], unique=False)
-    op.create_index("ix_pod_logs_state", "pod_logs", ["state"], unique=False)
+    op.create_index("ix_pod_logs_job_id", "pod_logs", ["job_id", "pod_uid"])
+    op.create_index("ix_pod_logs_state", "pod_logs", ["state"])
