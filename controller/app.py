@@ -18,7 +18,8 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from controller.api.application import ApiParts, make_api_app
+from controller.api.application import make_api_app
+from controller.api.parts import ApiParts
 from controller.api.resources.updates import render_update
 from controller.configuration import Configuration
 from controller.explain.explainer import Explainer

@@ -3,51 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from inspect import isfunction
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from aiohttp import web
 from pydantic import BaseModel
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Method = TypeVar("Method", bound=Callable[[Any, Any], Awaitable[web.StreamResponse]])
+from controller.api.error_responses import Handler
+from controller.api.requests import Query, read_model, read_query
+
+Handle = TypeVar("Handle", bound=Callable[..., Awaitable[Any]])
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 EVENTS: Final = "text/event-stream"
 _MARK: Final = "operation"
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One call; it decorates the method that handles it.
+    """One call.
 
     ``name`` is its ``operationId``, which generated clients call it by. ``answer`` is what each of
-    ``items`` is when the answer is a list of them. ``media`` are the forms in which the answer
-    comes, the first of them by default; ``statuses``, those of success. ``headers`` are those that
-    it reads, each with the pattern of its value. ``errors`` are the codes of its own, beside those
-    that follow from what it reads.
+    ``items`` is when the answer is a list of them (``many``). ``read`` are the models that its
+    function is given, by their parameters. ``media`` are the forms in which the answer comes, the
+    first of them by default; ``statuses``, those of success. ``headers`` are those that it reads,
+    each with the pattern of its value. ``errors`` are the codes of its own, beside those that
+    follow from what it reads.
     """
 
     method: str
     path: str
     name: str
     summary: str
-    _: KW_ONLY
-    answer: type[BaseModel] | None = None
-    many: bool = False
-    body: type[BaseModel] | None = None
-    query: type[BaseModel] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    statuses: tuple[int, ...] = (200,)
-    media: tuple[str, ...] = (JSON,)
-    errors: tuple[str, ...] = ()
-
-    def __call__(self, handler: Method) -> Method:
-        """Have *handler* be offered as this, by :func:`offered_by`."""
-        vars(handler)[_MARK] = self
-        return handler
+    answer: type[BaseModel] | None
+    many: bool
+    read: Mapping[str, type[BaseModel]]
+    body: type[BaseModel] | None
+    query: type[BaseModel] | None
+    headers: Mapping[str, str]
+    statuses: tuple[int, ...]
+    media: tuple[str, ...]
+    errors: tuple[str, ...]
 
     def codes(self) -> set[str]:
         """Return the code of every error that this call can be answered with."""
@@ -59,8 +58,95 @@ class Operation:
         return codes | {"not_found"} if "{" in self.path else codes
 
 
-def offered_by(resource: object) -> Iterator[tuple[Operation, Handler]]:
-    """Yield what *resource* offers, with what handles it, in the order of its methods."""
-    for name, method in vars(type(resource)).items():
-        if isfunction(method) and _MARK in vars(method):
-            yield vars(method)[_MARK], getattr(resource, name)
+def offered(
+    method: str,
+    path: str,
+    name: str,
+    summary: str,
+    *,
+    body: type[BaseModel] | None = None,
+    headers: Mapping[str, str] = _NO_HEADERS,
+    statuses: tuple[int, ...] = (200,),
+    media: tuple[str, ...] = (JSON,),
+    errors: tuple[str, ...] = (),
+) -> Callable[[Handle], Handle]:
+    """Have the function be offered as an :class:`Operation`, by :func:`offered_by`.
+
+    Its signature says the rest. It takes the API's parts, the request, and the models that are read
+    of the query (a ``Query``) and of the body; *body* is one that it reads itself. It returns what
+    is shown: a model, a list of them, or JSON or a response that is ``Annotated`` with the model;
+    in a tuple, where the status is not 200.
+    """
+
+    def mark(handle: Handle) -> Handle:
+        hints = get_type_hints(handle, include_extras=True)
+        answer, many = _answer(hints.pop("return"))
+        read = {named: one for named, one in hints.items() if _is_model(one)}
+        queries = [one for one in read.values() if issubclass(one, Query)]
+        bodies = [one for one in read.values() if not issubclass(one, Query)]
+        vars(handle)[_MARK] = Operation(
+            method=method,
+            path=path,
+            name=name,
+            summary=summary,
+            answer=answer,
+            many=many,
+            read=read,
+            body=next(iter(bodies), body),
+            query=next(iter(queries), None),
+            headers=headers,
+            statuses=statuses,
+            media=media,
+            errors=errors,
+        )
+        return handle
+
+    return mark
+
+
+def offered_by(module: ModuleType, parts: object) -> Iterator[tuple[Operation, Handler]]:
+    """Yield what *module* offers, in its order, with what handles it by the API's *parts*."""
+    for handle in vars(module).values():
+        operation = getattr(handle, "__dict__", {}).get(_MARK)
+        if isinstance(operation, Operation) and handle.__module__ == module.__name__:
+            yield operation, _make_handler(operation, handle, parts)
+
+
+def _make_handler(
+    operation: Operation, handle: Callable[..., Awaitable[Any]], parts: object
+) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        given: dict[str, BaseModel] = {}
+        for name, model in operation.read.items():
+            if issubclass(model, Query):
+                given[name] = read_query(request, model)
+            else:
+                given[name] = await read_model(request, model)
+        shown = await handle(parts, request, **given)
+        shown, status = shown if isinstance(shown, tuple) else (shown, 200)
+        if isinstance(shown, web.StreamResponse):
+            return shown
+        return web.json_response(_plain(shown), status=status)
+
+    return handler
+
+
+def _plain(shown: Any) -> Any:
+    if isinstance(shown, list):
+        return {"items": [_plain(one) for one in shown]}
+    return shown.model_dump(mode="json") if isinstance(shown, BaseModel) else shown
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
+
+
+def _answer(hint: Any) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model of what a function returns, and whether it returns several."""
+    if get_origin(hint) is tuple:
+        hint = get_args(hint)[0]
+    many = get_origin(hint) is list
+    if many:
+        hint = get_args(hint)[0]
+    hint = next(iter(getattr(hint, "__metadata__", ())), hint)
+    return (hint if _is_model(hint) else None), many

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from aiohttp import web
 from pydantic import Field, ValidationError
 
-from controller.api.audit import AUDIT, audit
+from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, or_not_found, problems_json
-from controller.api.operations import Operation
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
     WHOLE,
@@ -21,14 +22,19 @@ from controller.api.requests import (
     Word,
     read_object,
     read_place,
-    read_query,
 )
-from controller.api.resources.jobs import ProblemView, draining, read_job, refuse_all
+from controller.api.resources.jobs import (
+    ProblemView,
+    audit_submitted,
+    draining,
+    read_job,
+    refuse_all,
+)
 from controller.api.response_models import ResponseModel
 from controller.jobs.history.states import State
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import BatchExists, NewBatch, Submissions, Submitted
+from controller.jobs.submission.accept import BatchExists, NewBatch, Submitted
 from controller.jobs.submission.batch_template import (
     MOST_ITEMS,
     BatchRequest,
@@ -38,9 +44,8 @@ from controller.jobs.submission.batch_template import (
     items_in,
 )
 from controller.jobs.submission.checking import Mode
-from controller.jobs.submission.commands import JobCommands
 from controller.kube.loop_turn import LoopTurn
-from controller.store.database import Store, Transaction
+from controller.store.database import Transaction
 from controller.store.jobs.batches import (
     BatchFilter,
     BatchItem,
@@ -124,140 +129,122 @@ class BatchItemPage(ResponseModel):
     next: int | None = Field(description="To be given as `after` for what follows.")
 
 
-class BatchesResource:
-    """The handlers of the resource."""
+_Shown: TypeAlias = Annotated[dict[str, Any], BatchView]
 
-    def __init__(self, store: Store, submissions: Submissions, commands: JobCommands) -> None:
-        self._store = store
-        self._submissions = submissions
-        self._commands = commands
 
-    @Operation(
-        "POST",
-        "/v1/batches",
-        "submitBatch",
-        "Submit jobs of one template",
-        body=BatchRequest,
-        answer=NewBatchView,
-        statuses=(201, 200),
-        errors=("conflict", "draining", "not_found", "plugin_failed"),
+@offered(
+    "POST",
+    "/v1/batches",
+    "submitBatch",
+    "Submit jobs of one template",
+    body=BatchRequest,
+    statuses=(201, 200),
+    errors=("conflict", "draining", "not_found", "plugin_failed"),
+)
+async def submit(
+    api: ApiParts, request: web.Request
+) -> tuple[Annotated[dict[str, Any], NewBatchView], int]:
+    """Make the jobs of a batch; asked for again, this makes none."""
+    asked, template = await _read(request)
+    body = asked.body()
+    async with api.store.read() as transaction:
+        known = await find_batch(transaction, asked.id)
+    if known is not None:
+        return await _replay(api, known, body)
+    items, jobs = await _make_jobs(asked, template)
+    batch = NewBatch(
+        id=asked.id,
+        owner=_owner_of(jobs),
+        body=body,
+        parameters=[one.parameters for one in items],
+        job_ids=[_id_of(one) for one in items],
     )
-    async def submit(self, request: web.Request) -> web.Response:
-        """Make the jobs of a batch; asked for again, this makes none."""
-        asked, template = await _read(request)
-        body = asked.body()
-        async with self._store.read() as transaction:
-            known = await find_batch(transaction, asked.id)
-        if known is not None:
-            return await self._replay(known, body)
-        items, jobs = await _make_jobs(asked, template)
-        batch = NewBatch(
-            id=asked.id,
-            owner=_owner_of(jobs),
-            body=body,
-            parameters=[one.parameters for one in items],
-            job_ids=[_id_of(one) for one in items],
+    try:
+        with draining():
+            results = await api.submissions.submit(jobs, asked.mode, batch=batch)
+    except BatchExists as there:  # another call was faster
+        return await _replay(api, there.record, body)
+    if asked.mode == "atomic" or not any(one.accepted for one in results):
+        _refuse(results, batch)
+    await audit_submitted(request, results)
+    return await _with_results(api, asked.id), 201
+
+
+@offered("GET", "/v1/batches", "listBatches", "Find batches")
+async def find(
+    api: ApiParts, _request: web.Request, wanted: BatchesQuery
+) -> Annotated[dict[str, Any], BatchPage]:
+    """List batches, from the newest on, a page at a time."""
+    place = read_place(wanted.after)
+    which = BatchFilter(user=wanted.user, project=wanted.project)
+    async with api.store.read() as transaction:
+        records, last = await newest_batches(transaction, which, after=place, limit=wanted.limit)
+        shown = await _views(transaction, records)
+    return {"items": shown, "next": None if last is None else str(last)}
+
+
+@offered("GET", "/v1/batches/{batch}", "getBatch", "Look at a batch")
+async def show(api: ApiParts, request: web.Request) -> _Shown:
+    """Show one batch."""
+    async with api.store.read() as transaction:
+        (shown,) = await _views(transaction, [await _found(transaction, request)])
+    return shown
+
+
+@offered("GET", "/v1/batches/{batch}/items", "listBatchItems", "Look at a batch's items")
+async def show_items(
+    api: ApiParts, request: web.Request, wanted: ItemsQuery
+) -> Annotated[dict[str, Any], BatchItemPage]:
+    """Show the items of one batch, in order, a page at a time."""
+    after = -1 if wanted.after is None else wanted.after
+    async with api.store.read() as transaction:
+        record = await _found(transaction, request)
+        items = await batch_items(
+            transaction, record.id, after=min(after, MOST_ITEMS), limit=wanted.limit + 1
         )
-        try:
-            with draining():
-                results = await self._submissions.submit(jobs, asked.mode, batch=batch)
-        except BatchExists as there:  # another call was faster
-            return await self._replay(there.record, body)
-        if asked.mode == "atomic" or not any(one.accepted for one in results):
-            _refuse(results, batch)
-        turn = LoopTurn()
-        for result in results:
-            if result.result == "created":
-                audit(request, "created", job=result.id)
-            elif not result.accepted:
-                request.app[AUDIT].refused(request, result.result, job=result.id)
-            await turn.rest()
-        return await self._respond(asked.id, status=201)
+    page = items[: wanted.limit]
+    following = page[-1].index if len(items) > wanted.limit else None
+    return {"items": [_item_view(one) for one in page], "next": following}
 
-    @Operation(
-        "GET", "/v1/batches", "listBatches", "Find batches", query=BatchesQuery, answer=BatchPage
-    )
-    async def find(self, request: web.Request) -> web.Response:
-        """List batches, from the newest on, a page at a time."""
-        wanted = read_query(request, BatchesQuery)
-        place = read_place(wanted.after)
-        which = BatchFilter(user=wanted.user, project=wanted.project)
-        async with self._store.read() as transaction:
-            records, last = await newest_batches(
-                transaction, which, after=place, limit=wanted.limit
-            )
-            shown = await _views(transaction, records)
-        following = None if last is None else str(last)
-        return web.json_response({"items": shown, "next": following})
 
-    @Operation("GET", "/v1/batches/{batch}", "getBatch", "Look at a batch", answer=BatchView)
-    async def show(self, request: web.Request) -> web.Response:
-        """Show one batch."""
-        return web.json_response(await self._view(request))
+@offered(
+    "DELETE",
+    "/v1/batches/{batch}",
+    "endBatch",
+    "End a batch's jobs; their records stay",
+    statuses=(200, 202),
+)
+async def end(api: ApiParts, request: web.Request) -> tuple[_Shown, int]:
+    """End the jobs of a batch; again, and after their end, this changes nothing."""
+    async with api.store.read() as transaction:
+        record = await _found(transaction, request)
+    ended = await api.commands.end_batch(record.id)
+    turn = LoopTurn()
+    for job_id in ended:
+        audit(request, "ended", job=job_id, reason="asked")
+        await turn.rest()
+    shown = await show(api, request)
+    return shown, 200 if shown["over"] else 202
 
-    @Operation(
-        "GET",
-        "/v1/batches/{batch}/items",
-        "listBatchItems",
-        "Look at a batch's items",
-        query=ItemsQuery,
-        answer=BatchItemPage,
-    )
-    async def show_items(self, request: web.Request) -> web.Response:
-        """Show the items of one batch, in order, a page at a time."""
-        wanted = read_query(request, ItemsQuery)
-        after = -1 if wanted.after is None else wanted.after
-        async with self._store.read() as transaction:
-            record = or_not_found(
-                await find_batch(transaction, request.match_info["batch"]), "batch"
-            )
-            items = await batch_items(
-                transaction, record.id, after=min(after, MOST_ITEMS), limit=wanted.limit + 1
-            )
-        page = items[: wanted.limit]
-        following = page[-1].index if len(items) > wanted.limit else None
-        return web.json_response({"items": [_item_view(one) for one in page], "next": following})
 
-    @Operation(
-        "DELETE",
-        "/v1/batches/{batch}",
-        "endBatch",
-        "End a batch's jobs; their records stay",
-        answer=BatchView,
-        statuses=(200, 202),
-    )
-    async def end(self, request: web.Request) -> web.Response:
-        """End the jobs of a batch; again, and after their end, this changes nothing."""
-        await self._view(request)
-        ended = await self._commands.end_batch(request.match_info["batch"])
-        turn = LoopTurn()
-        for job_id in ended:
-            audit(request, "ended", job=job_id, reason="asked")
-            await turn.rest()
-        shown = await self._view(request)
-        return web.json_response(shown, status=200 if shown["over"] else 202)
+async def _found(transaction: Transaction, request: web.Request) -> BatchRecord:
+    return or_not_found(await find_batch(transaction, request.match_info["batch"]), "batch")
 
-    async def _view(self, request: web.Request) -> dict[str, Any]:
-        async with self._store.read() as transaction:
-            record = or_not_found(
-                await find_batch(transaction, request.match_info["batch"]), "batch"
-            )
-            return (await _views(transaction, [record]))[0]
 
-    async def _replay(self, record: BatchRecord, body: str) -> web.Response:
-        if not self._submissions.is_same(record, body):
-            details = {"problems": problems_json([Problem("id", "another batch has this id")])}
-            text = "Another batch has this id; nothing was done."
-            raise ApiError("conflict", text, details)
-        return await self._respond(record.id, status=200)
+async def _replay(api: ApiParts, record: BatchRecord, body: str) -> tuple[dict[str, Any], int]:
+    if not api.submissions.is_same(record, body):
+        details = {"problems": problems_json([Problem("id", "another batch has this id")])}
+        text = "Another batch has this id; nothing was done."
+        raise ApiError("conflict", text, details)
+    return await _with_results(api, record.id, replayed=True), 200
 
-    async def _respond(self, batch_id: str, *, status: int) -> web.Response:
-        async with self._store.read() as transaction:
-            record = or_not_found(await find_batch(transaction, batch_id), "batch")
-            (shown,) = await _views(transaction, [record])
-            items = await batch_items(transaction, batch_id, after=-1, limit=MOST_ITEMS)
-        results = [_item_view(one, replayed=status == 200) for one in items]
-        return web.json_response(shown | {"results": results}, status=status)
+
+async def _with_results(api: ApiParts, batch_id: str, *, replayed: bool = False) -> dict[str, Any]:
+    async with api.store.read() as transaction:
+        record = or_not_found(await find_batch(transaction, batch_id), "batch")
+        (shown,) = await _views(transaction, [record])
+        items = await batch_items(transaction, batch_id, after=-1, limit=MOST_ITEMS)
+    return shown | {"results": [_item_view(one, replayed=replayed) for one in items]}
 
 
 async def _read(request: web.Request) -> tuple[BatchRequest, Template]:

@@ -9,10 +9,10 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.error_responses import invalid
-from controller.api.operations import Operation
-from controller.api.requests import Query, Word, read_model, read_query
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
+from controller.api.requests import Query, Word
 from controller.api.response_models import ResponseModel
-from controller.explain.explainer import Explainer
 from controller.explain.judgements import Explained
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Problem
@@ -55,43 +55,23 @@ class Explanation(ResponseModel):
     findings: list[FindingView]
 
 
-class ExplainResource:
-    """The handlers of the resource."""
-
-    def __init__(self, explainer: Explainer) -> None:
-        self._explainer = explainer
-
-    @Operation(
-        "GET",
-        "/v1/explain",
-        "explain",
-        "Say why a session or a job cannot be used",
-        query=ExplainQuery,
-        answer=Explanation,
-    )
-    async def look(self, request: web.Request) -> web.Response:
-        """Explain a session or a job."""
-        wanted = read_query(request, ExplainQuery)
-        if (wanted.sid is None) == (wanted.job is None):
-            raise invalid([Problem("sid", "either sid or job must be given")])
-        if wanted.sid is not None:
-            return _view(await self._explainer.session(wanted.sid))
-        return _view(await self._explainer.job(wanted.job or ""))
-
-    @Operation(
-        "POST",
-        "/v1/explain",
-        "explainToken",
-        "Say why a token does not open its session",
-        body=ExplainRequest,
-        answer=Explanation,
-    )
-    async def look_with_token(self, request: web.Request) -> web.Response:
-        """Explain a session by a token for it, which is kept nowhere."""
-        asked = await read_model(request, ExplainRequest)
-        return _view(await self._explainer.session(asked.sid, token=asked.token))
+@offered("GET", "/v1/explain", "explain", "Say why a session or a job cannot be used")
+async def look(api: ApiParts, _request: web.Request, wanted: ExplainQuery) -> Explanation:
+    """Explain a session or a job."""
+    if (wanted.sid is None) == (wanted.job is None):
+        raise invalid([Problem("sid", "either sid or job must be given")])
+    if wanted.sid is not None:
+        return _view(await api.explainer.session(wanted.sid))
+    return _view(await api.explainer.job(wanted.job or ""))
 
 
-def _view(explained: Explained) -> web.Response:
-    shown = Explanation.model_validate(asdict(explained))
-    return web.json_response(shown.model_dump(mode="json"))
+@offered("POST", "/v1/explain", "explainToken", "Say why a token does not open its session")
+async def look_with_token(
+    api: ApiParts, _request: web.Request, asked: ExplainRequest
+) -> Explanation:
+    """Explain a session by a token for it, which is kept nowhere."""
+    return _view(await api.explainer.session(asked.sid, token=asked.token))
+
+
+def _view(explained: Explained) -> Explanation:
+    return Explanation.model_validate(asdict(explained))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from aiohttp import web
 from pydantic import ConfigDict, Field, ValidationError
 
 from controller.api.audit import AUDIT, audit
 from controller.api.error_responses import ApiError, invalid, or_not_found, problems_json
-from controller.api.operations import Operation
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
     MOST_ITEMS,
@@ -19,9 +20,7 @@ from controller.api.requests import (
     Query,
     Time,
     Word,
-    read_model,
     read_place,
-    read_query,
 )
 from controller.api.response_models import (
     Exit,
@@ -39,11 +38,11 @@ from controller.jobs.history.states import State
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import Draining, Submissions, Submitted
-from controller.jobs.submission.commands import JobCommands, asked_by
+from controller.jobs.submission.accept import Draining, Submitted
+from controller.jobs.submission.commands import asked_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
-from controller.store.database import Store, Transaction
+from controller.store.database import Transaction
 from controller.store.jobs.batches import find_item
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import Desired, JobRecord, find_job
@@ -183,120 +182,107 @@ class TerminateResult(ResponseModel):
     result: Literal["not_found"] | State
 
 
-class Jobs:
-    """The handlers of the resource."""
+_Shown: TypeAlias = Annotated[dict[str, Any], JobView]
 
-    def __init__(
-        self, store: Store, submissions: Submissions, commands: JobCommands, defaults: JobDefaults
-    ) -> None:
-        self._store = store
-        self._submissions = submissions
-        self._commands = commands
-        self._defaults = defaults
 
-    @Operation(
-        "POST",
-        "/v1/jobs",
-        "submitJobs",
-        "Submit jobs",
-        body=SubmitRequest,
-        answer=SubmitResult,
-        many=True,
-        errors=("conflict", "draining", "plugin_failed"),
-    )
-    async def submit(self, request: web.Request) -> web.Response:
-        """Take jobs; one result for each, in order."""
-        asked = await read_model(request, SubmitRequest)
-        jobs, turn = list[Job | JobRejected](), LoopTurn()
-        for item in asked.items:
-            jobs.append(read_job(item))
-            await turn.rest()
-        with draining():
-            results = await self._submissions.submit(jobs, asked.mode)
-        if asked.mode == "atomic":
-            refuse_all(results)
-        for one in results:
-            if one.result == "created":
-                audit(request, "created", job=one.id)
-            elif not one.accepted:
-                request.app[AUDIT].refused(request, one.result, job=one.id)
-            await turn.rest()
-        named = zip(asked.items, results, strict=True)
-        return web.json_response({"items": [_result(item, one) for item, one in named]})
+@offered(
+    "POST",
+    "/v1/jobs",
+    "submitJobs",
+    "Submit jobs",
+    errors=("conflict", "draining", "plugin_failed"),
+)
+async def submit(
+    api: ApiParts, request: web.Request, asked: SubmitRequest
+) -> list[Annotated[dict[str, Any], SubmitResult]]:
+    """Take jobs; one result for each, in order."""
+    jobs, turn = list[Job | JobRejected](), LoopTurn()
+    for item in asked.items:
+        jobs.append(read_job(item))
+        await turn.rest()
+    with draining():
+        results = await api.submissions.submit(jobs, asked.mode)
+    if asked.mode == "atomic":
+        refuse_all(results)
+    await audit_submitted(request, results)
+    return [_result(item, one) for item, one in zip(asked.items, results, strict=True)]
 
-    @Operation("GET", "/v1/jobs", "listJobs", "Find jobs", query=JobsQuery, answer=JobPage)
-    async def find(self, request: web.Request) -> web.Response:
-        """List jobs, in the order of their ids or from the newest on, a page at a time."""
-        wanted = read_query(request, JobsQuery)
-        order, place = wanted.order, wanted.place()
-        async with self._store.read() as transaction:
-            records, last = await list_jobs(
-                transaction, wanted.filter(), after=place, limit=wanted.limit, order=order
-            )
-        following = None if last is None else str(last) if order == "newest" else last.id
-        return web.json_response({"items": [view(one) for one in records], "next": following})
 
-    @Operation(
-        "POST",
-        "/v1/jobs/terminate",
-        "terminateJobs",
-        "End many jobs",
-        body=TerminateRequest,
-        answer=TerminateResult,
-        many=True,
-    )
-    async def terminate(self, request: web.Request) -> web.Response:
-        """End many jobs; one result for each, in order."""
-        asked = await read_model(request, TerminateRequest)
-        ended = await self._commands.end_all(asked.items, asked_by(asked.by))
-        for job_id in ended:
-            audit(request, "ended", job=job_id, reason="asked")
-        items = [
-            {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
-            for job_id in asked.items
-        ]
-        return web.json_response({"items": items})
+async def audit_submitted(request: web.Request, results: Sequence[Submitted]) -> None:
+    """Write which jobs are new, and which were refused."""
+    turn = LoopTurn()
+    for one in results:
+        if one.result == "created":
+            audit(request, "created", job=one.id)
+        elif not one.accepted:
+            request.app[AUDIT].refused(request, one.result, job=one.id)
+        await turn.rest()
 
-    @Operation("GET", "/v1/jobs/{id}", "getJob", "Look at a job", answer=JobDetails)
-    async def show(self, request: web.Request) -> web.Response:
-        """Show one job, why it waits, and what decides whether it is started again."""
-        async with self._store.read() as transaction:
-            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
-            place = await queue_place(transaction, record)
-            runs = await pod_records_of(transaction, record.id, record.attempt)
-            failures = await hook_failures_of(transaction, record.id)
-            item = await _batch_place(transaction, record)
-            volcanos = await retries_within(transaction, record.id, record.attempt)
-        # With the next attempt's beginning they are counted in the record.
-        used = retries_of(volcanos, runs) + (record.renewal == "retried")
-        shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
-        details = {
-            "plugin_failures": shown,
-            "batch_item": item,
-            "queue_position": None if place is None else place.position,
-            "queue_estimate": _estimate(place),
-            "exits": exits_of(runs) if record.is_final else [],
-            "retry": _retry(record, self._defaults, used).model_dump(mode="json"),
-        }
-        return web.json_response(view(record) | details)
 
-    @Operation(
-        "DELETE",
-        "/v1/jobs/{id}",
-        "endJob",
-        "End a job, whose record stays",
-        query=EndQuery,
-        answer=JobView,
-        statuses=(200, 202),
-    )
-    async def end(self, request: web.Request) -> web.Response:
-        """End one job; again, and after its end, this changes nothing."""
-        asked = read_query(request, EndQuery)
-        record = or_not_found(
-            await self._commands.end(request.match_info["id"], asked_by(asked.by)), "job"
+@offered("GET", "/v1/jobs", "listJobs", "Find jobs")
+async def find(
+    api: ApiParts, _request: web.Request, wanted: JobsQuery
+) -> Annotated[dict[str, Any], JobPage]:
+    """List jobs, in the order of their ids or from the newest on, a page at a time."""
+    order, place = wanted.order, wanted.place()
+    async with api.store.read() as transaction:
+        records, last = await list_jobs(
+            transaction, wanted.filter(), after=place, limit=wanted.limit, order=order
         )
-        audit(request, "ended", job=record.id, reason="asked")
-        return web.json_response(view(record), status=200 if record.is_final else 202)
+    following = None if last is None else str(last) if order == "newest" else last.id
+    return {"items": [view(one) for one in records], "next": following}
+
+
+@offered("POST", "/v1/jobs/terminate", "terminateJobs", "End many jobs")
+async def terminate(
+    api: ApiParts, request: web.Request, asked: TerminateRequest
+) -> list[Annotated[dict[str, Any], TerminateResult]]:
+    """End many jobs; one result for each, in order."""
+    ended = await api.commands.end_all(asked.items, asked_by(asked.by))
+    for job_id in ended:
+        audit(request, "ended", job=job_id, reason="asked")
+    return [
+        {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
+        for job_id in asked.items
+    ]
+
+
+@offered("GET", "/v1/jobs/{id}", "getJob", "Look at a job")
+async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any], JobDetails]:
+    """Show one job, why it waits, and what decides whether it is started again."""
+    async with api.store.read() as transaction:
+        record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
+        place = await queue_place(transaction, record)
+        runs = await pod_records_of(transaction, record.id, record.attempt)
+        failures = await hook_failures_of(transaction, record.id)
+        item = await _batch_place(transaction, record)
+        volcanos = await retries_within(transaction, record.id, record.attempt)
+    # With the next attempt's beginning they are counted in the record.
+    used = retries_of(volcanos, runs) + (record.renewal == "retried")
+    shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
+    return view(record) | {
+        "plugin_failures": shown,
+        "batch_item": item,
+        "queue_position": None if place is None else place.position,
+        "queue_estimate": _estimate(place),
+        "exits": exits_of(runs) if record.is_final else [],
+        "retry": _retry(record, api.defaults, used).model_dump(mode="json"),
+    }
+
+
+@offered(
+    "DELETE",
+    "/v1/jobs/{id}",
+    "endJob",
+    "End a job, whose record stays",
+    statuses=(200, 202),
+)
+async def end(api: ApiParts, request: web.Request, asked: EndQuery) -> tuple[_Shown, int]:
+    """End one job; again, and after its end, this changes nothing."""
+    ended = await api.commands.end(request.match_info["id"], asked_by(asked.by))
+    record = or_not_found(ended, "job")
+    audit(request, "ended", job=record.id, reason="asked")
+    return view(record), 200 if record.is_final else 202
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 from aiohttp import web
 from pydantic import Field
 
-from controller.api.operations import Operation
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import FrameworkName
-from controller.site.kinds import Kind, KindParameter, Kinds
+from controller.site.kinds import Kind, KindParameter
 
 
 class KindView(ResponseModel):
@@ -25,24 +26,10 @@ class KindView(ResponseModel):
     artefacts: bool = Field(description="Whether its jobs need an output.")
 
 
-class KindsResource:
-    """The handler of the resource."""
-
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
-
-    @Operation(
-        "GET",
-        "/v1/kinds",
-        "listKinds",
-        "See which kinds of jobs there are",
-        answer=KindView,
-        many=True,
-    )
-    async def show(self, _request: web.Request) -> web.Response:
-        """Show each kind, in the order of their names."""
-        views = [_view(name, kind) for name, kind in sorted(self._kinds.kinds.items())]
-        return web.json_response({"items": [one.model_dump(mode="json") for one in views]})
+@offered("GET", "/v1/kinds", "listKinds", "See which kinds of jobs there are")
+async def show(api: ApiParts, _request: web.Request) -> list[KindView]:
+    """Show each kind, in the order of their names."""
+    return [_view(name, kind) for name, kind in sorted(api.defaults.kinds.kinds.items())]
 
 
 def _view(name: str, kind: Kind) -> KindView:

@@ -11,19 +11,19 @@ from aiohttp import web
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from controller.api.error_responses import ApiError, invalid, or_not_found
-from controller.api.operations import EVENTS, TEXT, Operation
-from controller.api.requests import WHOLE, Query, read_query
+from controller.api.operations import EVENTS, TEXT, offered
+from controller.api.parts import ApiParts
+from controller.api.requests import WHOLE, Query
 from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogStream, read_places
-from controller.api.server_sent_events import EventStream, EventStreams
+from controller.api.server_sent_events import EventStream
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.problems import TAG, Problem
 from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from controller.logs.live import PodName
-from controller.logs.reading import LogReader, LogText
+from controller.logs.reading import LogText
 from controller.logs.storage import StorageUnavailable
-from controller.site.product_list import Catalogue
-from controller.store.database import Store, Transaction
+from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress.attempts import PodRecord, pod_records_of
 from controller.store.jobs.tools import find_tool, runs_of
@@ -69,95 +69,85 @@ class LogsQuery(Query):
     tail: Annotated[int, Field(ge=0, le=10**6), WHOLE] | None = None
 
 
-class Logs:
-    """The handlers of the resource."""
+@offered(
+    "GET",
+    "/v1/jobs/{id}/logs",
+    "readLogs",
+    "Read what the program of a rank, or of a tool, writes",
+    headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
+    media=(TEXT, EVENTS),
+    errors=(
+        "cluster_unavailable",
+        "gone",
+        "logs_unavailable",
+        "not_offered",
+        "not_started",
+        "too_many_streams",
+    ),
+)
+async def show(api: ApiParts, request: web.Request, wanted: LogsQuery) -> web.StreamResponse:
+    """Send logs: as text, or as events while they are written."""
+    places = _places(request)
+    chosen = await _find(api, request.match_info["id"], wanted, places)
+    try:
+        if wanted.follow:
+            return await _follow(api, request, wanted, chosen)
+        if wanted.rank == "all":
+            send = partial(_send_all, api, chosen=chosen, tail=wanted.tail)
+            return await api.streams.run(request, TEXT, send)
+        async with api.logs.text(chosen[0].pod, tail=wanted.tail) as log:
+            lost = {TRUNCATED: ",".join(sorted(log.lost))} if log.lost else None
+            send = partial(_send_text, log=log)
+            return await api.streams.run(request, TEXT, send, lost)
+    except (KubeError, StorageUnavailable) as error:
+        raise _refused(error) from None
 
-    def __init__(
-        self, store: Store, reader: LogReader, streams: EventStreams, catalogue: Catalogue
-    ) -> None:
-        self._store = store
-        self._reader = reader
-        self._streams = streams
-        self._catalogue = catalogue
 
-    @Operation(
-        "GET",
-        "/v1/jobs/{id}/logs",
-        "readLogs",
-        "Read what the program of a rank, or of a tool, writes",
-        query=LogsQuery,
-        headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
-        media=(TEXT, EVENTS),
-        errors=(
-            "cluster_unavailable",
-            "gone",
-            "logs_unavailable",
-            "not_offered",
-            "not_started",
-            "too_many_streams",
-        ),
-    )
-    async def show(self, request: web.Request) -> web.StreamResponse:
-        """Send logs: as text, or as events while they are written."""
-        wanted = read_query(request, LogsQuery)
-        places = _places(request)
-        chosen = await self._find(request.match_info["id"], wanted, places)
+async def _follow(
+    api: ApiParts, request: web.Request, wanted: LogsQuery, chosen: Sequence[Chosen]
+) -> web.StreamResponse:
+    if len(chosen) > MOST_FOLLOWED:
+        text = f"at most {MOST_FOLLOWED} ranks can be followed at once, by one stream"
+        raise invalid([Problem("rank", text)])
+    every = wanted.rank == "all"
+    stream = LogStream(api.logs, chosen, tail=wanted.tail, named=every)
+    async with stream.opened():
+        # Before the answer begins: what is wrong with it has a status of its own.
+        if (error := await stream.refused()) is not None:
+            raise error
+        return await api.streams.run(request, EVENTS, stream.send)
+
+
+async def _find(
+    api: ApiParts, job_id: str, wanted: LogsQuery, places: Sequence[LogCursor]
+) -> list[Chosen]:
+    async with api.store.read() as transaction:
+        record = or_not_found(await find_job(transaction, job_id), "job")
+        if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
+            raise invalid([Problem("rank", "the job has no such rank")])
+        if wanted.tool is not None:
+            record = await _run_of_tool(transaction, job_id, wanted)
+            wanted = wanted.model_copy(update={"rank": 0})
+        runs = await pod_records_of(transaction, record.id)
+    if not api.defaults.pods.catalogue.offers(record.product, "logs"):
+        raise ApiError("not_offered", "The product offers no logs.")
+    chosen = _chosen(record, runs, wanted, {place.rank: place for place in places})
+    if not chosen:
+        raise ApiError("not_started")
+    return chosen
+
+
+async def _send_all(
+    api: ApiParts, stream: EventStream, *, chosen: Sequence[Chosen], tail: int | None
+) -> None:
+    for one in chosen:
+        prefix = f"[{one.place.rank}] ".encode()
         try:
-            if wanted.follow:
-                return await self._follow(request, wanted, chosen)
-            if wanted.rank == "all":
-                send = partial(self._send_all, chosen=chosen, tail=wanted.tail)
-                return await self._streams.run(request, TEXT, send)
-            async with self._reader.text(chosen[0].pod, tail=wanted.tail) as log:
-                lost = {TRUNCATED: ",".join(sorted(log.lost))} if log.lost else None
-                send = partial(_send_text, log=log)
-                return await self._streams.run(request, TEXT, send, lost)
+            async with api.logs.text(one.pod, tail=tail) as log:
+                await _send_prefixed(stream, log, prefix)
         except (KubeError, StorageUnavailable) as error:
-            raise _refused(error) from None
-
-    async def _follow(
-        self, request: web.Request, wanted: LogsQuery, chosen: Sequence[Chosen]
-    ) -> web.StreamResponse:
-        if len(chosen) > MOST_FOLLOWED:
-            text = f"at most {MOST_FOLLOWED} ranks can be followed at once, by one stream"
-            raise invalid([Problem("rank", text)])
-        every = wanted.rank == "all"
-        stream = LogStream(self._reader, chosen, tail=wanted.tail, named=every)
-        async with stream.opened():
-            # Before the answer begins: what is wrong with it has a status of its own.
-            if (error := await stream.refused()) is not None:
-                raise error
-            return await self._streams.run(request, EVENTS, stream.send)
-
-    async def _find(
-        self, job_id: str, wanted: LogsQuery, places: Sequence[LogCursor]
-    ) -> list[Chosen]:
-        async with self._store.read() as transaction:
-            record = or_not_found(await find_job(transaction, job_id), "job")
-            if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
-                raise invalid([Problem("rank", "the job has no such rank")])
-            if wanted.tool is not None:
-                record = await _run_of_tool(transaction, job_id, wanted)
-                wanted = wanted.model_copy(update={"rank": 0})
-            runs = await pod_records_of(transaction, record.id)
-        if not self._catalogue.offers(record.product, "logs"):
-            raise ApiError("not_offered", "The product offers no logs.")
-        chosen = _chosen(record, runs, wanted, {place.rank: place for place in places})
-        if not chosen:
-            raise ApiError("not_started")
-        return chosen
-
-    async def _send_all(
-        self, stream: EventStream, *, chosen: Sequence[Chosen], tail: int | None
-    ) -> None:
-        for one in chosen:
-            prefix = f"[{one.place.rank}] ".encode()
-            try:
-                async with self._reader.text(one.pod, tail=tail) as log:
-                    await _send_prefixed(stream, log, prefix)
-            except (KubeError, StorageUnavailable) as error:
-                why = _refused(error).message
-                await stream.write(b"%b(no log: %b)\n" % (prefix, why.encode()))
+            why = _refused(error).message
+            await stream.write(b"%b(no log: %b)\n" % (prefix, why.encode()))
 
 
 def _places(request: web.Request) -> Sequence[LogCursor]:

@@ -9,8 +9,9 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.error_responses import not_found, or_not_found
-from controller.api.operations import JSON, Operation
-from controller.api.requests import WHOLE, Number, Query, read_query
+from controller.api.operations import JSON, offered
+from controller.api.parts import ApiParts
+from controller.api.requests import WHOLE, Number, Query
 from controller.api.resources.tasks import task_views
 from controller.api.response_models import (
     JobMetrics,
@@ -22,9 +23,9 @@ from controller.api.response_models import (
 )
 from controller.jobs.history.job_record import read_known
 from controller.kube.loop_turn import LoopTurn
-from controller.resource_metrics.sampler import POINTS, MetricSampler, Sample, summed
+from controller.resource_metrics.sampler import POINTS, Sample, summed
 from controller.resource_metrics.sources import METRICS, Metric, Missing, PodKey
-from controller.store.database import Store, Transaction
+from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress.attempts import pod_records_of
 from controller.store.jobs.tools import AttachedTool, runs_of, tools_of
@@ -44,97 +45,91 @@ class MetricsQuery(Query):
     )
 
 
-class MetricsResource:
-    """The handler of the resource."""
-
-    def __init__(self, store: Store, sampler: MetricSampler) -> None:
-        self._store = store
-        self._sampler = sampler
-
-    @Operation(
-        "GET",
-        "/v1/jobs/{id}/metrics",
-        "getMetrics",
-        "See what a job's ranks and tools use",
-        query=MetricsQuery,
-        answer=JobMetrics,
-    )
-    async def show(self, request: web.Request) -> web.Response:
-        """Show what runs; of what is not measured, why."""
-        wanted = read_query(request, MetricsQuery)
-        async with self._store.read() as transaction:
-            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
-            runs = await pod_records_of(transaction, record.id, record.attempt)
-            tools = await _tools(transaction, record) if record.tools else []
-        tasks = task_views(record, read_known(record), runs)
-        if wanted.rank is not None:
-            tasks = [one for one in tasks if one.rank == wanted.rank]
-            if not tasks:
-                raise not_found("rank")
-            tools = [(tool, task) for tool, task in tools if tool.rank == wanted.rank]
-        points = min(wanted.points, MOST_SAMPLES // (len(tasks) + len(tools)))
-        items, samples, turn = list[RankMetrics](), list[Sample](), LoopTurn()
-        for task in tasks:
-            found = self._samples(record.namespace, task, most=max(1, points))
-            shown = self._shown(task, found, points)
-            items.append(
-                RankMetrics(rank=task.rank, task=task.task, index=task.index, pod=task.pod, **shown)
-            )
-            samples += found
-            await turn.rest()
-        together = summed(samples)
-        now = self._now(together)
-        answer = JobMetrics(
-            id=record.id,
-            attempt=record.attempt,
-            interval_seconds=self._sampler.interval,
-            sampled_at=self._sampler.sampled_at,
-            values=_values(now),
-            missing=self._missing(now, is_running=any(one.state == "RUNNING" for one in tasks)),
-            series=_series(together, points),
-            items=items,
-            tools=[self._tool(tool, task, record.namespace, points) for tool, task in tools],
+@offered("GET", "/v1/jobs/{id}/metrics", "getMetrics", "See what a job's ranks and tools use")
+async def show(
+    api: ApiParts, request: web.Request, wanted: MetricsQuery
+) -> Annotated[web.Response, JobMetrics]:
+    """Show what runs; of what is not measured, why."""
+    async with api.store.read() as transaction:
+        record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
+        runs = await pod_records_of(transaction, record.id, record.attempt)
+        tools = await _tools(transaction, record) if record.tools else []
+    tasks = task_views(record, read_known(record), runs)
+    if wanted.rank is not None:
+        tasks = [one for one in tasks if one.rank == wanted.rank]
+        if not tasks:
+            raise not_found("rank")
+        tools = [(tool, task) for tool, task in tools if tool.rank == wanted.rank]
+    points = min(wanted.points, MOST_SAMPLES // (len(tasks) + len(tools)))
+    items, samples, turn = list[RankMetrics](), list[Sample](), LoopTurn()
+    for task in tasks:
+        found = _samples(api, record.namespace, task, most=max(1, points))
+        shown = _shown(api, task, found, points)
+        items.append(
+            RankMetrics(rank=task.rank, task=task.task, index=task.index, pod=task.pod, **shown)
         )
-        return web.Response(text=answer.model_dump_json(), content_type=JSON)
+        samples += found
+        await turn.rest()
+    together = summed(samples)
+    now = _now(api, together)
+    answer = JobMetrics(
+        id=record.id,
+        attempt=record.attempt,
+        interval_seconds=api.metrics.interval,
+        sampled_at=api.metrics.sampled_at,
+        values=_values(now),
+        missing=_missing(api, now, is_running=any(one.state == "RUNNING" for one in tasks)),
+        series=_series(together, points),
+        items=items,
+        tools=[_tool(api, tool, task, record.namespace, points) for tool, task in tools],
+    )
+    return web.Response(text=answer.model_dump_json(), content_type=JSON)
 
-    def _samples(self, namespace: str, task: TaskView, *, most: int) -> list[Sample]:
-        if task.pod is None or task.started_at is None:
-            return []
-        # A pod that Volcano made anew has the name of the one before.
-        key = PodKey(namespace, task.pod)
-        return self._sampler.history.of(key, since=task.started_at, most=most)
 
-    def _now(self, samples: Sequence[Sample]) -> Mapping[Metric, float]:
-        """Return what the last sample says, if it is that of the last time that was asked."""
-        is_now = bool(samples) and samples[-1].at == self._sampler.sampled_at
-        return samples[-1].values if is_now else {}
+def _samples(api: ApiParts, namespace: str, task: TaskView, *, most: int) -> list[Sample]:
+    if task.pod is None or task.started_at is None:
+        return []
+    # A pod that Volcano made anew has the name of the one before.
+    key = PodKey(namespace, task.pod)
+    return api.metrics.history.of(key, since=task.started_at, most=most)
 
-    def _missing(self, known: Mapping[Metric, float], *, is_running: bool) -> dict[Metric, Missing]:
-        missing = self._sampler.missing
-        return {
-            metric: missing.get(metric, "not_measured") if is_running else "not_running"
-            for metric in METRICS
-            if metric not in known
-        }
 
-    def _tool(
-        self, tool: AttachedTool, task: TaskView | None, namespace: str, points: int
-    ) -> ToolMetrics:
-        found = self._samples(namespace, task, most=max(1, points)) if task is not None else []
-        pod = None if task is None else task.pod
-        shown = self._shown(task, found, points)
-        return ToolMetrics(tool=tool.name, rank=tool.rank, pod=pod, **shown)
+def _now(api: ApiParts, samples: Sequence[Sample]) -> Mapping[Metric, float]:
+    """Return what the last sample says, if it is that of the last time that was asked."""
+    is_now = bool(samples) and samples[-1].at == api.metrics.sampled_at
+    return samples[-1].values if is_now else {}
 
-    def _shown(
-        self, task: TaskView | None, samples: Sequence[Sample], points: int
-    ) -> dict[str, Any]:
-        is_running = task is not None and task.state == "RUNNING"
-        now = self._now(samples) if is_running else {}
-        return {
-            "values": _values(now),
-            "missing": self._missing(now, is_running=is_running),
-            "series": _series(samples, points),
-        }
+
+def _missing(
+    api: ApiParts, known: Mapping[Metric, float], *, is_running: bool
+) -> dict[Metric, Missing]:
+    missing = api.metrics.missing
+    return {
+        metric: missing.get(metric, "not_measured") if is_running else "not_running"
+        for metric in METRICS
+        if metric not in known
+    }
+
+
+def _tool(
+    api: ApiParts, tool: AttachedTool, task: TaskView | None, namespace: str, points: int
+) -> ToolMetrics:
+    found = _samples(api, namespace, task, most=max(1, points)) if task is not None else []
+    pod = None if task is None else task.pod
+    shown = _shown(api, task, found, points)
+    return ToolMetrics(tool=tool.name, rank=tool.rank, pod=pod, **shown)
+
+
+def _shown(
+    api: ApiParts, task: TaskView | None, samples: Sequence[Sample], points: int
+) -> dict[str, Any]:
+    is_running = task is not None and task.state == "RUNNING"
+    now = _now(api, samples) if is_running else {}
+    return {
+        "values": _values(now),
+        "missing": _missing(api, now, is_running=is_running),
+        "series": _series(samples, points),
+    }
 
 
 async def _tools(

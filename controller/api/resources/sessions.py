@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from aiohttp import web
 from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
-from controller.api.error_responses import ApiError, invalid, not_found
-from controller.api.operations import Operation
+from controller.api.error_responses import ApiError, invalid, not_found, or_not_found
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
     IDEMPOTENCY_KEY,
@@ -22,20 +23,12 @@ from controller.api.requests import (
     Word,
     is_given,
     read_key,
-    read_model,
     read_place,
-    read_query,
 )
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
-from controller.sessions.service import (
-    KeyReused,
-    SessionService,
-    SessionsRefused,
-    SessionView,
-    Wanted,
-)
+from controller.sessions.service import KeyReused, SessionsRefused, Wanted
 from controller.store.sessions.session_rows import SessionFilter
 from shared.routes.route import Clipboard
 
@@ -161,119 +154,84 @@ class KeyAnswer(ResponseModel):
     kid: str
 
 
-class SessionsResource:
-    """The handlers of the resource."""
+Shown: TypeAlias = Annotated[dict[str, Any], SessionAnswer]
 
-    def __init__(self, service: SessionService) -> None:
-        self._service = service
 
-    @Operation(
-        "POST",
-        "/v1/sessions",
-        "openSessions",
-        "Open sessions",
-        body=OpenRequest,
-        answer=SessionAnswer,
-        many=True,
-        statuses=(201, 200),
-        headers={IDEMPOTENCY_KEY: QUOTED_KEY},
-        errors=("key_reused",),
+@offered(
+    "POST",
+    "/v1/sessions",
+    "openSessions",
+    "Open sessions",
+    statuses=(201, 200),
+    headers={IDEMPOTENCY_KEY: QUOTED_KEY},
+    errors=("key_reused",),
+)
+async def open_all(
+    api: ApiParts, request: web.Request, asked: OpenRequest
+) -> tuple[list[Shown], int]:
+    """Open sessions, one for each item, in order; a call with a known key opens none."""
+    wanted = [Wanted(**item.model_dump()) for item in asked.items]
+    try:
+        opened = await api.sessions.open_once(wanted, key=read_key(request))
+    except SessionsRefused as refused:
+        raise invalid(refused.problems) from None
+    except KeyReused:
+        raise ApiError("key_reused") from None
+    for one in opened.views if opened.are_new else ():
+        audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
+    return [asdict(one) for one in opened.views], 201 if opened.are_new else 200
+
+
+@offered("GET", "/v1/sessions", "listSessions", "Find sessions")
+async def find(
+    api: ApiParts, _request: web.Request, wanted: SessionsQuery
+) -> Annotated[dict[str, Any], SessionPage]:
+    """List sessions from the newest on, a page at a time, with who is connected."""
+    found, last = await api.sessions.find(
+        wanted.filter(),
+        states=wanted.state,
+        after=read_place(wanted.after),
+        limit=wanted.limit,
     )
-    async def open(self, request: web.Request) -> web.Response:
-        """Open sessions, one for each item, in order; a call with a known key opens none."""
-        asked = await read_model(request, OpenRequest)
-        wanted = [Wanted(**item.model_dump()) for item in asked.items]
-        try:
-            opened = await self._service.open_once(wanted, key=read_key(request))
-        except SessionsRefused as refused:
-            raise invalid(refused.problems) from None
-        except KeyReused:
-            raise ApiError("key_reused") from None
-        for one in opened.views if opened.are_new else ():
-            audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
-        shown = {"items": [view(one) for one in opened.views]}
-        return web.json_response(shown, status=201 if opened.are_new else 200)
-
-    @Operation(
-        "GET",
-        "/v1/sessions",
-        "listSessions",
-        "Find sessions",
-        query=SessionsQuery,
-        answer=SessionPage,
-    )
-    async def find(self, request: web.Request) -> web.Response:
-        """List sessions from the newest on, a page at a time, with who is connected."""
-        wanted = read_query(request, SessionsQuery)
-        found, last = await self._service.find(
-            wanted.filter(),
-            states=wanted.state,
-            after=read_place(wanted.after),
-            limit=wanted.limit,
-        )
-        following = None if last is None else str(last)
-        return web.json_response({"items": [view(one) for one in found], "next": following})
-
-    @Operation("GET", "/v1/sessions/{sid}", "getSession", "Look at a session", answer=SessionAnswer)
-    async def show(self, request: web.Request) -> web.Response:
-        """Show one session, also one that has ended."""
-        return _found(await self._service.get(request.match_info["sid"]))
-
-    @Operation(
-        "DELETE",
-        "/v1/sessions/{sid}",
-        "endSession",
-        "End a session, whose record stays",
-        answer=SessionAnswer,
-    )
-    async def end(self, request: web.Request) -> web.Response:
-        """End one session; again changes nothing."""
-        ended = await self._service.end(request.match_info["sid"])
-        if ended is not None:
-            audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
-        return _found(ended)
-
-    @Operation(
-        "POST",
-        "/v1/sessions/{sid}/revoke",
-        "revokeGrants",
-        "End grants to a session",
-        body=RevokeRequest,
-        answer=SessionAnswer,
-    )
-    async def revoke(self, request: web.Request) -> web.Response:
-        """End grants to a session; the session itself goes on."""
-        asked = await read_model(request, RevokeRequest)
-        sid = request.match_info["sid"]
-        revoked = await self._service.revoke(sid, jti=asked.jti, sub=asked.sub)
-        if revoked is not None:
-            of_whom = {"jti": asked.jti, "revoked_subject": asked.sub}
-            audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
-        return _found(revoked)
-
-    @Operation(
-        "POST",
-        "/v1/keys/{kid}/revoke",
-        "revokeKey",
-        "End all grants of tokens that a key has signed",
-        answer=KeyAnswer,
-    )
-    async def revoke_key(self, request: web.Request) -> web.Response:
-        """End the grants of all tokens that were signed with one key."""
-        kid = request.match_info["kid"]
-        if not 1 <= len(kid) <= MOST_KID or not kid.isprintable():
-            raise not_found("key")
-        await self._service.revoke_key(kid)
-        audit(request, "revoked", kid=kid)
-        return web.json_response({"kid": kid})
+    following = None if last is None else str(last)
+    return {"items": [asdict(one) for one in found], "next": following}
 
 
-def _found(session: SessionView | None) -> web.Response:
-    if session is None:
-        raise not_found("session")
-    return web.json_response(view(session))
+@offered("GET", "/v1/sessions/{sid}", "getSession", "Look at a session")
+async def show(api: ApiParts, request: web.Request) -> Shown:
+    """Show one session, also one that has ended."""
+    return asdict(or_not_found(await api.sessions.get(request.match_info["sid"]), "session"))
 
 
-def view(session: SessionView) -> dict[str, Any]:
-    """Return a session as the orchestrator sees it."""
-    return asdict(session)
+@offered("DELETE", "/v1/sessions/{sid}", "endSession", "End a session, whose record stays")
+async def end(api: ApiParts, request: web.Request) -> Shown:
+    """End one session; again changes nothing."""
+    ended = or_not_found(await api.sessions.end(request.match_info["sid"]), "session")
+    audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
+    return asdict(ended)
+
+
+@offered("POST", "/v1/sessions/{sid}/revoke", "revokeGrants", "End grants to a session")
+async def revoke(api: ApiParts, request: web.Request, asked: RevokeRequest) -> Shown:
+    """End grants to a session; the session itself goes on."""
+    sid = request.match_info["sid"]
+    revoked = or_not_found(await api.sessions.revoke(sid, jti=asked.jti, sub=asked.sub), "session")
+    of_whom = {"jti": asked.jti, "revoked_subject": asked.sub}
+    audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
+    return asdict(revoked)
+
+
+@offered(
+    "POST",
+    "/v1/keys/{kid}/revoke",
+    "revokeKey",
+    "End all grants of tokens that a key has signed",
+)
+async def revoke_key(api: ApiParts, request: web.Request) -> KeyAnswer:
+    """End the grants of all tokens that were signed with one key."""
+    kid = request.match_info["kid"]
+    if not 1 <= len(kid) <= MOST_KID or not kid.isprintable():
+        raise not_found("key")
+    await api.sessions.revoke_key(kid)
+    audit(request, "revoked", kid=kid)
+    return KeyAnswer(kid=kid)

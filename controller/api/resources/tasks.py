@@ -8,7 +8,8 @@ from typing import Literal
 from aiohttp import web
 
 from controller.api.error_responses import or_not_found
-from controller.api.operations import Operation
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
 from controller.api.resources.updates import shown
 from controller.api.response_models import (
     AttemptView,
@@ -22,7 +23,6 @@ from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import last_runs
 from controller.jobs.history.retries import has_failed
 from controller.jobs.spec.model import Job
-from controller.store.database import Store
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress.attempts import Attempt, PodRecord, attempts_of, pod_records_of
 from controller.store.jobs.progress.stored_logs import StoredLog, logs_of
@@ -31,49 +31,34 @@ from controller.store.outbox.update_rows import updates_of
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
 
 
-class TasksResource:
-    """The handlers of the resource."""
+@offered("GET", "/v1/jobs/{id}/tasks", "listTasks", "Look at every rank of a job")
+async def show(api: ApiParts, request: web.Request) -> list[TaskView]:
+    """Show each rank in the current attempt, in their order."""
+    async with api.store.read() as transaction:
+        record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
+        runs = await pod_records_of(transaction, record.id, record.attempt)
+    return task_views(record, read_known(record), runs)
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    @Operation(
-        "GET",
-        "/v1/jobs/{id}/tasks",
-        "listTasks",
-        "Look at every rank of a job",
-        answer=TaskView,
-        many=True,
+@offered(
+    "GET",
+    "/v1/jobs/{id}/history",
+    "getHistory",
+    "Look at every attempt, pod and update of a job",
+)
+async def history(api: ApiParts, request: web.Request) -> History:
+    """Show what was written down; it outlives pods, VolcanoJob and attempts."""
+    async with api.store.read() as transaction:
+        record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
+        attempts = await attempts_of(transaction, record.id)
+        runs = await pod_records_of(transaction, record.id)
+        updates = await updates_of(transaction, record.id)
+        logs = await logs_of(transaction, record.id)
+    return History(
+        id=record.id,
+        attempts=[_attempt(one, runs, logs) for one in attempts],
+        updates=shown(updates),
     )
-    async def show(self, request: web.Request) -> web.Response:
-        """Show each rank in the current attempt, in their order."""
-        async with self._store.read() as transaction:
-            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
-            runs = await pod_records_of(transaction, record.id, record.attempt)
-        tasks = task_views(record, read_known(record), runs)
-        return web.json_response({"items": [one.model_dump(mode="json") for one in tasks]})
-
-    @Operation(
-        "GET",
-        "/v1/jobs/{id}/history",
-        "getHistory",
-        "Look at every attempt, pod and update of a job",
-        answer=History,
-    )
-    async def history(self, request: web.Request) -> web.Response:
-        """Show what was written down; it outlives pods, VolcanoJob and attempts."""
-        async with self._store.read() as transaction:
-            record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
-            attempts = await attempts_of(transaction, record.id)
-            runs = await pod_records_of(transaction, record.id)
-            updates = await updates_of(transaction, record.id)
-            logs = await logs_of(transaction, record.id)
-        history = History(
-            id=record.id,
-            attempts=[_attempt(one, runs, logs) for one in attempts],
-            updates=shown(updates),
-        )
-        return web.json_response(history.model_dump(mode="json"))
 
 
 def task_views(record: JobRecord, job: Job, runs: Sequence[PodRecord]) -> list[TaskView]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from aiohttp import web
 from pydantic import Field
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, or_not_found
-from controller.api.operations import Operation
-from controller.api.requests import WHOLE_NUMBER, Query, read_model, read_query
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
+from controller.api.requests import WHOLE_NUMBER, Query
 from controller.api.response_models import Details, ResponseModel, read_details
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected
-from controller.jobs.tools.attachments import ToolRefused, Tools, ToolView
+from controller.jobs.tools.attachments import ToolRefused, ToolView
 from controller.jobs.tools.plans import endpoint_of
 
 Rank = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -62,78 +63,46 @@ class ToolRemoved(ResponseModel):
     removed: bool = Field(description="False where it was not attached.")
 
 
-class ToolsResource:
-    """The handlers of the resource."""
+@offered(
+    "POST",
+    "/v1/jobs/{id}/tools",
+    "attachTool",
+    "Attach a tool to a job",
+    statuses=(200, 201),
+    errors=("draining", "ending", "over", "plugin_failed"),
+)
+async def attach(api: ApiParts, request: web.Request, asked: ToolRequest) -> tuple[ToolAnswer, int]:
+    """Attach a tool; one that is attached already is answered as it is."""
+    with _refusals():
+        done = await api.tools.attach(request.match_info["id"], asked.tool, rank=asked.rank)
+    view, new = or_not_found(done, "job")
+    if new:
+        audit(request, "created", job=view.tool.job_id, rank=asked.rank, kind="tool")
+    return _shown(view), 201 if new else 200
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
 
-    @Operation(
-        "POST",
-        "/v1/jobs/{id}/tools",
-        "attachTool",
-        "Attach a tool to a job",
-        body=ToolRequest,
-        answer=ToolAnswer,
-        statuses=(200, 201),
-        errors=("draining", "ending", "over", "plugin_failed"),
-    )
-    async def attach(self, request: web.Request) -> web.Response:
-        """Attach a tool; one that is attached already is answered as it is."""
-        asked = await read_model(request, ToolRequest)
-        with _refusals():
-            done = await self._tools.attach(request.match_info["id"], asked.tool, rank=asked.rank)
-        view, new = or_not_found(done, "job")
-        if new:
-            audit(request, "created", job=view.tool.job_id, rank=asked.rank, kind="tool")
-        return web.json_response(_shown(view), status=201 if new else 200)
+@offered("GET", "/v1/jobs/{id}/tools", "listTools", "Look at the tools of a job")
+async def find(api: ApiParts, request: web.Request) -> list[ToolAnswer]:
+    """Show the tools in the order in which they were attached."""
+    views = or_not_found(await api.tools.list(request.match_info["id"]), "job")
+    return [_shown(one) for one in views]
 
-    @Operation(
-        "GET",
-        "/v1/jobs/{id}/tools",
-        "listTools",
-        "Look at the tools of a job",
-        answer=ToolAnswer,
-        many=True,
-    )
-    async def list(self, request: web.Request) -> web.Response:
-        """Show the tools in the order in which they were attached."""
-        views = or_not_found(await self._tools.list(request.match_info["id"]), "job")
-        return web.json_response({"items": [_shown(one) for one in views]})
 
-    @Operation(
-        "GET",
-        "/v1/jobs/{id}/tools/{tool}",
-        "getTool",
-        "Look at a tool of a job",
-        query=ToolQuery,
-        answer=ToolAnswer,
-    )
-    async def show(self, request: web.Request) -> web.Response:
-        """Show one tool."""
-        named, rank = request.match_info["tool"], read_query(request, ToolQuery).rank
-        view = or_not_found(
-            await self._tools.find(request.match_info["id"], named, rank=rank), "tool"
-        )
-        return web.json_response(_shown(view))
+@offered("GET", "/v1/jobs/{id}/tools/{tool}", "getTool", "Look at a tool of a job")
+async def show(api: ApiParts, request: web.Request, wanted: ToolQuery) -> ToolAnswer:
+    """Show one tool."""
+    job_id, named = request.match_info["id"], request.match_info["tool"]
+    return _shown(or_not_found(await api.tools.find(job_id, named, rank=wanted.rank), "tool"))
 
-    @Operation(
-        "DELETE",
-        "/v1/jobs/{id}/tools/{tool}",
-        "removeTool",
-        "Remove a tool from a job",
-        query=ToolQuery,
-        answer=ToolRemoved,
-    )
-    async def remove(self, request: web.Request) -> web.Response:
-        """Remove one tool; again changes nothing."""
-        job_id, named = request.match_info["id"], request.match_info["tool"]
-        rank = read_query(request, ToolQuery).rank
-        removed = or_not_found(await self._tools.remove(job_id, named, rank=rank), "job")
-        if removed:
-            audit(request, "ended", job=job_id, rank=rank, kind="tool", reason="removed")
-        shown = ToolRemoved(tool=named, rank=rank, removed=removed)
-        return web.json_response(shown.model_dump(mode="json"))
+
+@offered("DELETE", "/v1/jobs/{id}/tools/{tool}", "removeTool", "Remove a tool from a job")
+async def remove(api: ApiParts, request: web.Request, wanted: ToolQuery) -> ToolRemoved:
+    """Remove one tool; again changes nothing."""
+    job_id, named = request.match_info["id"], request.match_info["tool"]
+    removed = or_not_found(await api.tools.remove(job_id, named, rank=wanted.rank), "job")
+    if removed:
+        audit(request, "ended", job=job_id, rank=wanted.rank, kind="tool", reason="removed")
+    return ToolRemoved(tool=named, rank=wanted.rank, removed=removed)
 
 
 @contextmanager
@@ -148,11 +117,11 @@ def _refusals() -> Iterator[None]:
         raise ApiError(error.code, f"{message[:1].upper()}{message[1:]}.") from None
 
 
-def _shown(view: ToolView) -> dict[str, Any]:
+def _shown(view: ToolView) -> ToolAnswer:
     tool, run, shown = view.tool, view.run, view.shown
     # Details go with their reason: the run may be one before the tool was asked for again.
     details = run.details if run is not None and shown.reason == run.reason else None
-    answer = ToolAnswer(
+    return ToolAnswer(
         tool=tool.name,
         rank=tool.rank,
         endpoint=endpoint_of(tool.name),
@@ -165,4 +134,3 @@ def _shown(view: ToolView) -> dict[str, Any]:
         unshared=list(tool.unshared),
         product=tool.charged.get("product"),
     )
-    return answer.model_dump(mode="json")

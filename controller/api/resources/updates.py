@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from aiohttp import web
 from pydantic import Field
 
 from controller.api.error_responses import ApiError
-from controller.api.operations import EVENTS, JSON, Operation
+from controller.api.operations import EVENTS, JSON, offered
+from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
     EVENT_NUMBER,
@@ -24,13 +25,10 @@ from controller.api.requests import (
     Number,
     Query,
     last_event_id,
-    read_query,
 )
 from controller.api.response_models import Update, UpdatePage, read_details
-from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, EventStreams
-from controller.store.database import Store
+from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream
 from controller.store.errors import StoreUnavailable
-from controller.store.news import UpdateNews
 from controller.store.outbox import update_rows as updates
 from controller.store.outbox.update_rows import Forgotten, last_update, updates_after
 
@@ -52,81 +50,75 @@ class UpdatesQuery(Query):
     follow: bool = Field(True, description="`false`: one page, whatever `Accept` says.")
 
 
-class UpdatesResource:
-    """The handlers of the resource."""
+@offered(
+    "GET",
+    "/v1/updates",
+    "followUpdates",
+    "Follow what becomes of jobs",
+    headers={"Last-Event-ID": EVENT_NUMBER},
+    media=(EVENTS, JSON),
+    errors=("forgotten", "too_many_streams"),
+)
+async def follow(
+    api: ApiParts, request: web.Request, wanted: UpdatesQuery
+) -> Annotated[web.StreamResponse | UpdatePage, UpdatePage]:
+    """Send each update once, in order; a client that asks for JSON gets one page."""
+    after = last_event_id(request, wanted.after)
+    if not wanted.follow or _wants_page(request.headers.get("Accept", "")):
+        return await _page(api, after or 0, wanted.limit)
+    # Looked for before the answer begins: what is wrong with it has a status of its own.
+    after = await _where(api, after)
+    return await api.streams.run(request, EVENTS, partial(_send, api, after=after))
 
-    def __init__(self, store: Store, streams: EventStreams, news: UpdateNews) -> None:
-        self._store = store
-        self._news = news
-        self._streams = streams
 
-    @Operation(
-        "GET",
-        "/v1/updates",
-        "followUpdates",
-        "Follow what becomes of jobs",
-        query=UpdatesQuery,
-        headers={"Last-Event-ID": EVENT_NUMBER},
-        answer=UpdatePage,
-        media=(EVENTS, JSON),
-        errors=("forgotten", "too_many_streams"),
-    )
-    async def follow(self, request: web.Request) -> web.StreamResponse:
-        """Send each update once, in order; a client that asks for JSON gets one page."""
-        wanted = read_query(request, UpdatesQuery)
-        after = last_event_id(request, wanted.after)
-        if not wanted.follow or _wants_page(request.headers.get("Accept", "")):
-            return await self._page(after or 0, wanted.limit)
-        # Looked for before the answer begins: what is wrong with it has a status of its own.
-        after = await self._where(after)
-        return await self._streams.run(request, EVENTS, partial(self._send, after=after))
+async def _page(api: ApiParts, after: int, limit: int) -> UpdatePage:
+    found = await _after(api, after, limit)
+    return UpdatePage(items=shown(found), next=found[-1].id if found else after)
 
-    async def _page(self, after: int, limit: int) -> web.Response:
-        found = await self._after(after, limit)
-        page = UpdatePage(items=shown(found), next=found[-1].id if found else after)
-        return web.json_response(page.model_dump(mode="json"))
 
-    async def _where(self, after: int | None) -> int:
-        if after is None:
-            async with self._store.read() as transaction:
-                return await last_update(transaction)
-        await self._after(after, 1)
-        return after
+async def _where(api: ApiParts, after: int | None) -> int:
+    if after is None:
+        async with api.store.read() as transaction:
+            return await last_update(transaction)
+    await _after(api, after, 1)
+    return after
 
-    async def _after(self, number: int, limit: int) -> list[updates.UpdateRow]:
-        async with self._store.read() as transaction:
-            try:
-                return await updates_after(transaction, number, limit=limit)
-            except Forgotten as gone:
-                raise _forgotten(gone) from None
 
-    async def _send(self, stream: EventStream, *, after: int) -> None:
-        """Send what comes after *after* until the reader is gone.
+async def _after(api: ApiParts, number: int, limit: int) -> list[updates.UpdateRow]:
+    async with api.store.read() as transaction:
+        try:
+            return await updates_after(transaction, number, limit=limit)
+        except Forgotten as gone:
+            raise _forgotten(gone) from None
 
-        A page is read only when the one before was taken: a reader that is slow keeps no more
-        than that in memory, and one that takes nothing is cut off.
-        """
-        quiet_since = time.monotonic()
-        while True:
-            news = self._news.next
-            try:
-                found = await self._after(after, PAGE)
-            except StoreUnavailable:
-                return  # it connects again, and goes on where it was
-            except ApiError as error:
-                await stream.event("forgotten", error.details)
-                return
-            for one in shown(found):
-                await stream.event("update", one.model_dump(mode="json"), number=one.id)
-                after, quiet_since = one.id, time.monotonic()
-            if not found:
-                if time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
-                    await stream.keep_alive()
-                    quiet_since = time.monotonic()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(LOOK_SECONDS, KEEP_ALIVE_SECONDS)):
-                        await news.wait()
-            await asyncio.sleep(TOGETHER_SECONDS if len(found) < PAGE else 0)
+
+async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
+    """Send what comes after *after* until the reader is gone.
+
+    A page is read only when the one before was taken: a reader that is slow keeps no more
+    than that in memory, and one that takes nothing is cut off.
+    """
+    quiet_since = time.monotonic()
+    while True:
+        news = api.news.next
+        try:
+            found = await _after(api, after, PAGE)
+        except StoreUnavailable:
+            return  # it connects again, and goes on where it was
+        except ApiError as error:
+            await stream.event("forgotten", error.details)
+            return
+        for one in shown(found):
+            await stream.event("update", one.model_dump(mode="json"), number=one.id)
+            after, quiet_since = one.id, time.monotonic()
+        if not found:
+            if time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
+                await stream.keep_alive()
+                quiet_since = time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_SECONDS, KEEP_ALIVE_SECONDS)):
+                    await news.wait()
+        await asyncio.sleep(TOGETHER_SECONDS if len(found) < PAGE else 0)
 
 
 def _wants_page(accept: str) -> bool:

@@ -9,7 +9,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError
-from controller.api.operations import Operation
+from controller.api.operations import offered
+from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
     MOST_ITEMS,
@@ -18,14 +19,11 @@ from controller.api.requests import (
     Number,
     Query,
     is_given,
-    read_model,
-    read_query,
 )
 from controller.api.response_models import Acknowledged, UsagePage, UsageView
 from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.submission.commands import JobCommands, OwnerFilter
-from controller.store.database import Store
+from controller.jobs.submission.commands import OwnerFilter
 from controller.store.instance import read_store_metadata
 from controller.store.outbox.update_rows import Forgotten, read_counter
 from controller.store.outbox.usage_entries import UsageEntry, usage_after
@@ -77,63 +75,43 @@ class AckRequest(Strict):
     )
 
 
-class Usage:
-    """The handlers of the resource."""
+@offered("GET", "/v1/usage", "readUsage", "Read the ledger", errors=("forgotten",))
+async def read(api: ApiParts, _request: web.Request, wanted: UsageQuery) -> UsagePage:
+    """Return entries in order; whoever has read up to a number has read all before it."""
+    async with api.store.read() as transaction:
+        try:
+            entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
+        except Forgotten as gone:
+            text = "Some of these entries are not known."
+            raise ApiError("forgotten", text, {"through": gone.through}) from None
+        return UsagePage(
+            ledger=(await read_store_metadata(transaction)).identity,
+            items=[_view(one) for one in entries],
+            next=entries[-1].id if entries else wanted.after,
+            acknowledged=await read_counter(transaction, "usage_acknowledged"),
+        )
 
-    def __init__(self, store: Store, commands: JobCommands) -> None:
-        self._store = store
-        self._commands = commands
 
-    @Operation(
-        "GET",
-        "/v1/usage",
-        "readUsage",
-        "Read the ledger",
-        query=UsageQuery,
-        answer=UsagePage,
-        errors=("forgotten",),
-    )
-    async def read(self, request: web.Request) -> web.Response:
-        """Return entries in order; whoever has read up to a number has read all before it."""
-        wanted = read_query(request, UsageQuery)
-        async with self._store.read() as transaction:
-            try:
-                entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
-            except Forgotten as gone:
-                text = "Some of these entries are not known."
-                raise ApiError("forgotten", text, {"through": gone.through}) from None
-            page = UsagePage(
-                ledger=(await read_store_metadata(transaction)).identity,
-                items=[_view(one) for one in entries],
-                next=entries[-1].id if entries else wanted.after,
-                acknowledged=await read_counter(transaction, "usage_acknowledged"),
-            )
-        return web.json_response(page.model_dump(mode="json"))
-
-    @Operation(
-        "POST",
-        "/v1/usage/ack",
-        "acknowledgeUsage",
-        "Say up to where the ledger was taken, and what is out of funds",
-        body=AckRequest,
-        answer=Acknowledged,
-        errors=("beyond_the_end",),
-    )
-    async def acknowledge(self, request: web.Request) -> web.Response:
-        """Note it, and end the jobs that are out of funds; again changes nothing."""
-        asked = await read_model(request, AckRequest)
-        owners = [
-            OwnerFilter(one.owner.user, one.owner.project) for one in asked.exhausted if one.owner
-        ]
-        jobs = [one.job for one in asked.exhausted if one.job]
-        done = await self._commands.acknowledge(asked.through, owners=owners, job_ids=jobs)
-        if done is None:
-            raise ApiError("beyond_the_end")
-        if asked.exhausted:
-            # Each job is recorded when it has ended.
-            audit(request, "changed", reason="exhausted", count=len(asked.exhausted))
-        shown = Acknowledged(through=done[0], ended=done[1])
-        return web.json_response(shown.model_dump(mode="json"))
+@offered(
+    "POST",
+    "/v1/usage/ack",
+    "acknowledgeUsage",
+    "Say up to where the ledger was taken, and what is out of funds",
+    errors=("beyond_the_end",),
+)
+async def acknowledge(api: ApiParts, request: web.Request, asked: AckRequest) -> Acknowledged:
+    """Note it, and end the jobs that are out of funds; again changes nothing."""
+    owners = [
+        OwnerFilter(one.owner.user, one.owner.project) for one in asked.exhausted if one.owner
+    ]
+    jobs = [one.job for one in asked.exhausted if one.job]
+    done = await api.commands.acknowledge(asked.through, owners=owners, job_ids=jobs)
+    if done is None:
+        raise ApiError("beyond_the_end")
+    if asked.exhausted:
+        # Each job is recorded when it has ended.
+        audit(request, "changed", reason="exhausted", count=len(asked.exhausted))
+    return Acknowledged(through=done[0], ended=done[1])
 
 
 def _view(entry: UsageEntry) -> UsageView:

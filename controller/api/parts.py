@@ -1,0 +1,60 @@
+"""What the API's resources call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from pydantic import BaseModel
+
+from controller.api.server_sent_events import EventStreams
+from controller.explain.explainer import Explainer
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.commands import JobCommands
+from controller.jobs.tools.attachments import Tools
+from controller.kube.capacity import Counts, NodeCapacity
+from controller.kube.client import Kube
+from controller.logs.live import PodLogs
+from controller.logs.reading import LogReader
+from controller.logs.storage import LogStorage
+from controller.resource_metrics.sampler import MetricSampler
+from controller.sessions.service import SessionService
+from controller.settings import JobDefaults
+from controller.store.database import Store
+from controller.store.news import UpdateNews
+
+CapacityOf: TypeAlias = Callable[[Counts], Awaitable[NodeCapacity | None]]
+"""Returns what nodes of the cluster have, None while it does not answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiParts:
+    """What the API's resources call.
+
+    ``offered_fields`` are what the plugins that run carry out of what a job says, ``job_fields``
+    the models of what jobs say to plugins, by the plugins' names.
+    """
+
+    store: Store
+    submissions: Submissions
+    commands: JobCommands
+    tools: Tools
+    sessions: SessionService
+    kube: Kube
+    capacity: CapacityOf
+    explainer: Explainer
+    news: UpdateNews
+    metrics: MetricSampler
+    defaults: JobDefaults
+    offered_fields: Collection[str]
+    job_fields: Mapping[str, type[BaseModel]]
+    clock: Callable[[], float]
+    log_storage: LogStorage | None = None
+    streams: EventStreams = field(default_factory=EventStreams)
+
+    @cached_property
+    def logs(self) -> LogReader:
+        """Reads logs of pods, wherever they are."""
+        return LogReader(self.store, PodLogs(self.kube), self.log_storage)
