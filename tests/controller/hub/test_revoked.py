@@ -24,7 +24,14 @@ from shared.events import REVOCATION_KEPT_SECONDS
 from shared.link import Attach, AttachGrant
 from shared.tokens import Mode
 from tests.controller.conftest import Clock
-from tests.controller.hub.attaching import SID, Client, Hub, assign, hub_serving
+from tests.controller.hub.attaching import (
+    PATIENCE_SECONDS,
+    SID,
+    Client,
+    Hub,
+    assign,
+    hub_serving,
+)
 from tests.controller.hub.streams import FakeExecutor, FakeStream
 from tests.controller.kube.test_exec_cluster import kube
 
@@ -64,14 +71,14 @@ async def revoke(hub: Hub, **what: str) -> None:
 
 async def typed(client: Client, stream: FakeStream, data: bytes) -> None:
     await client.socket.send_bytes(data)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while data not in stream.typed:
             await asyncio.sleep(0.002)
 
 
 async def ended(stream: FakeStream) -> None:
     """Wait until the hub has hung up."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not stream.closed:
             await asyncio.sleep(0.005)
 
