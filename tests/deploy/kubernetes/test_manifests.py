@@ -480,6 +480,18 @@ def test_nothing_that_docs_advise_makes_apply_warn() -> None:
     assert "kubectl create namespace" not in text
 
 
+def test_what_is_upgraded_before_the_hub_is_all_but_the_hub() -> None:
+    text = (DOCS / "how-to/upgrade.md").read_text()
+    (selector,) = re.findall(r"^kubectl apply --server-side -k \S+ -l '(\S+)'$", text, re.MULTILINE)
+    label, _, name = selector.partition("!=")
+    for overlay in ("overlays/production", "overlays/one-namespace"):
+        objects = build(overlay, FOLDER)
+        left = [one for one in objects if one["metadata"].get("labels", {}).get(label) == name]
+        assert [(one["kind"], one["metadata"]["name"]) for one in left] == [
+            ("Deployment", "fumarole-hub")
+        ]
+
+
 def unknown_fields(value: object, model: str, path: str) -> Iterator[str]:
     """Yield what of *value* the client library's model of a type does not have."""
     if inner := re.fullmatch(r"list\[(\w+)\]", model):
