@@ -141,8 +141,8 @@ async def test_those_who_were_told_and_are_revoked_in_turn_leave_it_to_nobody(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     ada, bob = await enter(hub, "ada"), await enter(hub, "bob")
-    for one in (ada, bob):
-        await typed(one, executor.streams[0], b"x")
+    for one, data in ((ada, b"a"), (bob, b"b")):  # Each is seen to have come.
+        await typed(one, executor.streams[0], data)
     await revoke(hub, jti="open-bob")
     await ada.hear("revoked_input")
     await revoke(hub, jti="open-ada")
