@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from controller.jobs.containment import Containment
 from controller.jobs.history.pod_records import is_of
 from controller.jobs.history.retries import may_restart
 from controller.jobs.reconcile.reconciler import LogObserver
-from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound
-from controller.logs.live import PodLogs, PodName
+from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound, Unavailable
+from controller.logs.live import CALL_SECONDS, PodLogs, PodName
 from controller.logs.storage import LogStorage, StorageUnavailable
 from controller.logs.wanted import Why, why_wanted
 from controller.logs.writer import GIVE_UP_SECONDS, LogWriter, Waiting
@@ -63,12 +72,32 @@ AT_ONCE: Final = 100
 log = logging.getLogger(__name__)
 
 
+class _Slots:
+    """Lets so many logs be read at once, and of one node no more than half of them.
+
+    A node that hangs, or is cut off, would keep those of all others waiting.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._all = asyncio.Semaphore(most)
+        self._share = max(1, most // 2)
+        self._of_nodes = WeakValueDictionary[str, asyncio.Semaphore]()
+
+    @asynccontextmanager
+    async def take(self, node: str) -> AsyncIterator[None]:
+        """Wait for a slot, and have it for as long as the block lasts."""
+        of_node = self._of_nodes.setdefault(node, asyncio.Semaphore(self._share))
+        async with of_node, self._all:
+            yield
+
+
 @dataclass(slots=True, eq=False)
 class _Kept:
     """A pod whose log is read."""
 
     pod: PodName
     over: bool
+    node: str = ""
     finished: bool = False
     read_until: float | None = None
     last_words: str = ""
@@ -123,8 +152,8 @@ class LogKeeper(LogObserver):
         self._kept: dict[str, dict[str, _Kept]] = {}
         self._restartable = 0
         self._slots = {
-            "ending": asyncio.Semaphore(MOST_ENDING),
-            "ended": asyncio.Semaphore(MOST_READ),
+            "ending": _Slots(MOST_ENDING),
+            "ended": _Slots(MOST_READ),
         }
         self._waiting = Waiting()
         self._writers = 0
@@ -189,7 +218,8 @@ class LogKeeper(LogObserver):
     def _begin(self, pod: ObservedPod, why: Why) -> None:
         if self._tasks is None:
             return
-        one = _Kept(PodName(pod.namespace, pod.name, pod.uid, pod.job_id), pod.is_over)
+        name = PodName(pod.namespace, pod.name, pod.uid, pod.job_id)
+        one = _Kept(name, pod.is_over, pod.node)
         self._kept[pod.job_id][pod.uid] = one
         self._restartable += why == "restartable"
         self._tasks.create_task(self._keep(one, why, self._tasks))
@@ -336,7 +366,7 @@ class LogKeeper(LogObserver):
                 if why == "restartable":
                     await self._stream(one, writer, follow=True)
                 else:
-                    async with self._slots[why]:
+                    async with self._slots[why].take(one.node):
                         await self._stream(one, writer, follow=why == "ending")
             except (NotFound, Invalid):
                 return await self._read_last_words(one, writer)
@@ -371,12 +401,37 @@ class LogKeeper(LogObserver):
 
     async def _stream(self, one: _Kept, writer: LogWriter, *, follow: bool) -> None:
         records = self._logs.records(one.pod, writer.mark, follow=follow)
-        async with aclosing(records):
-            async for block in records:
-                await writer.add(block)
+        gone = asyncio.create_task(one.ended.wait())
+        try:
+            async with aclosing(records):
+                while block := await _next_of(records, gone):
+                    await writer.add(block)
+        finally:
+            gone.cancel()
 
     async def _flush(self, writer: LogWriter) -> None:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             with self._contained.of("what is followed"):
                 await writer.flush()
+
+
+async def _next_of(records: AsyncIterator[bytes], gone: asyncio.Task[Any]) -> bytes | None:
+    """Return what comes next of a log; None at its end.
+
+    A program that runs may be silent for hours. Of one that has ended, all is there.
+
+    Raises:
+        Unavailable: If nothing comes for a minute though the program has ended.
+    """
+    coming = asyncio.ensure_future(anext(records, None))
+    try:
+        await asyncio.wait({coming, gone}, return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.timeout(CALL_SECONDS):
+            return await coming
+    except TimeoutError as error:
+        raise Unavailable("the log of a pod that has ended does not come") from error
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])  # else what it runs in cannot be closed
