@@ -41,6 +41,7 @@ class Image:
     copies: tuple[tuple[str, str], ...]
     entrypoint: tuple[str, ...]
     runs: tuple[str, ...]
+    script: str
     workdir: str
     user: str
 
@@ -54,6 +55,7 @@ class Image:
             copies=tuple((source.removeprefix("/build/"), target) for source, target in copies),
             entrypoint=tuple(json.loads(re.findall(r"^ENTRYPOINT (.+)$", final, re.MULTILINE)[0])),
             runs=tuple(re.findall(r"^RUN (python .+)$", final, re.MULTILINE)),
+            script=re.findall(r"^RUN (printf (?:.+\\\n)*.+)$", final, re.MULTILINE)[0],
             workdir=re.findall(r"^WORKDIR (\S+)$", final, re.MULTILINE)[0],
             user=re.findall(r"^USER (\S+)$", final, re.MULTILINE)[0],
         )
@@ -140,6 +142,18 @@ def without_bytecode(folder: Path) -> list[Path]:
     ]
 
 
+def command_of_the_docs(name: str, image: Image, folder: Path) -> str:
+    """Make the image's command, and return what it calls itself in another folder."""
+    programs = folder / "env/bin"
+    script = image.script.replace("/usr/local/bin", str(programs))
+    script = script.replace("/srv/", f"{folder}/image/srv/")
+    subprocess.run(["sh", "-euc", script], check=True)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    command = [f"fumarole-{name}", "--version"]
+    done = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=True)
+    return re.sub(r"\S+$", "", done.stdout.strip())
+
+
 @pytest.mark.parametrize("name", ["gateway", "controller"])
 def test_an_image_s_files_alone_are_enough_to_start(
     name: str, tmp_path: Path, redis_server: RedisServer
@@ -159,6 +173,8 @@ def test_an_image_s_files_alone_are_enough_to_start(
     bare = subprocess.run(command, cwd=workdir, env={"HOME": str(tmp_path)}, capture_output=True)
     assert bare.returncode == 2, bare.stderr.decode()
     assert b"FUMAROLE_LINK_KEY_FILE is not set" in bare.stderr
+
+    assert command_of_the_docs(name, image, tmp_path) == f"fumarole-{name} "
 
     settings = settings_for(name, tmp_path, redis_server.url)
     process = subprocess.Popen(command, cwd=workdir, env=settings, stderr=subprocess.PIPE)
