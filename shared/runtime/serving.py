@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,6 +59,15 @@ def _listen(family: int, address: tuple[str, int], *, dual: bool) -> socket.sock
     return sock
 
 
+HEAD_SECONDS: Final = 30.0
+"""For the head of a connection's first request to come."""
+STALLED_SECONDS: Final = 60.0
+"""For a client to take what waits for it."""
+MOST_WAITING: Final = 1024
+"""Connections of a listener that no request is under way on, and as many as come meanwhile."""
+LOOK_AFTER: Final = 64
+"""Connections, for those to be counted once more: a hub has thousands that do not wait."""
+
 _SERVER: Final = "fumarole"
 _BACKLOG: Final = 128
 
@@ -70,7 +80,10 @@ async def listening(
 
     Its answers do not say which versions of what serve them. What is no HTTP is refused as
     everything else is, by a JSON object, and not quoted: it may hold a token. Bodies are handed on
-    as they are sent: no content coding is undone before it is known who asks.
+    as they are sent: no content coding is undone before it is known who asks. A connection without
+    a request has :data:`HEAD_SECONDS` for the first one's head. Of those that wait there are about
+    :data:`MOST_WAITING`; the oldest make room. Who takes no response for :data:`STALLED_SECONDS` is
+    cut off.
 
     Raises:
         OSError: If the address cannot be taken.
@@ -91,8 +104,11 @@ async def _accepting(
 ) -> AsyncIterator[tuple[str, int]]:
     loop = asyncio.get_running_loop()
     manager = cast(web.Server, runner.server)  # there is one: the runner was set up
+    accepted = itertools.count(1)
 
     def connection() -> _Connection:
+        if next(accepted) % LOOK_AFTER == 0:
+            _make_room(manager)
         # What the runner's own sites make too, but of a class that cannot be chosen there.
         return _Connection(
             manager,
@@ -113,8 +129,56 @@ async def _accepting(
             server.close()
 
 
+def _make_room(manager: web.Server) -> None:
+    connections = cast(list[_Connection], manager.connections)  # oldest first
+    if len(connections) > MOST_WAITING:
+        for one in [one for one in connections if one.waits][:-MOST_WAITING]:
+            one.abort()
+
+
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_head_timer", "_stall_timer")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a request, but not for ever: aiohttp does for an hour."""
+        super().connection_made(transport)
+        self._head_timer = self._loop.call_later(HEAD_SECONDS, self._head_due)
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether no request is under way."""
+        return not self._request_in_progress and not self._messages
+
+    def _head_due(self) -> None:
+        if not self._request_count:
+            self.abort()
+
+    def pause_writing(self) -> None:
+        """The client takes nothing for the moment."""
+        super().pause_writing()
+        self._stall_timer = self._loop.call_later(STALLED_SECONDS, self.abort)
+
+    def resume_writing(self) -> None:
+        """The client has taken what waited for it."""
+        super().resume_writing()
+        self._stop_stall_timer()
+
+    def abort(self) -> None:
+        """End it at once, with whatever has not been sent."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of everything."""
+        self._head_timer.cancel()
+        self._stop_stall_timer()
+        super().connection_lost(exc)
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def handle_error(
         self,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack, suppress
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from shared.runtime import serving
 from shared.runtime.serving import listening
 
 
@@ -70,6 +72,85 @@ async def test_no_body_is_decoded_before_it_is_known_who_asks(
             async with client.post("/", data=b"garbage", headers=headers) as answer:
                 assert answer.status == 401
     assert not caplog.records
+
+
+async def until_ended(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(30):
+        with suppress(ConnectionError):
+            await reader.read()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"], ids=["nothing", "half"])
+async def test_a_first_head_that_does_not_come_is_not_waited_for(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.05)
+    async with listening(web.Application(), ("127.0.0.1", 0)) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(sent)
+        await until_ended(reader)
+        writer.close()
+
+
+async def test_of_connections_that_wait_the_oldest_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "MOST_WAITING", 4)
+    monkeypatch.setattr(serving, "LOOK_AFTER", 2)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_request: web.Request) -> web.Response:
+        asked.set()
+        await go_on.wait()
+        return web.Response(text="whole")
+
+    app = web.Application()
+    app.add_routes([web.get("/", slow)])
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        busy = await connected(address, ends)
+        busy[1].write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        await asked.wait()
+        waiting = [await connected(address, ends) for _ in range(9)]
+        await until_ended(waiting[0][0])
+        go_on.set()
+        async with asyncio.timeout(30):
+            assert (await busy[0].read()).endswith(b"whole")
+        waiting[-1][1].write(b"GET /missing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(30):
+            assert (await waiting[-1][0].read()).startswith(b"HTTP/1.1 404 ")
+
+
+async def connected(
+    address: tuple[str, int], ends: AsyncExitStack
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection that is accepted."""
+    reader, writer = await asyncio.open_connection(*address)
+    ends.callback(writer.close)
+    await asyncio.sleep(0.01)
+    return reader, writer
+
+
+async def test_a_client_that_takes_no_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "STALLED_SECONDS", 0.05)
+    ended = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(1 << 20))
+        finally:
+            ended.set()
+
+    app = web.Application()
+    app.add_routes([web.get("/", endless)])
+    async with listening(app, ("127.0.0.1", 0)) as address:
+        _, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with asyncio.timeout(30):
+            await ended.wait()
+        writer.close()
 
 
 async def test_a_handler_that_breaks_says_nothing_about_itself() -> None:
