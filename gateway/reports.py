@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -211,6 +212,8 @@ class RecentFailures:
 
 PATIENCE_SECONDS: Final = 1.0
 """For Redis in one turn; what was not written then waits for the next."""
+LAST_SECONDS: Final = 0.5
+"""At the end, which nobody may hold up: a report that stays is forgotten in ten seconds."""
 WRITES: Final = 2000
 """Activities that one turn writes at most."""
 _AT_ONCE: Final = 100
@@ -243,10 +246,17 @@ class Reporter:
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Report until cancelled."""
-        while True:
-            await asyncio.sleep(REPORT_SECONDS)
-            await self.turn()
+        """Report until cancelled, then once more, and that this process is gone."""
+        try:
+            while True:
+                await asyncio.sleep(REPORT_SECONDS)
+                await self.turn()
+        finally:
+            with suppress(BusUnavailable, TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._look()
+                    await self._write_activities()
+                    await self.writer.leave()
 
     async def turn(self) -> None:
         """Report once; never fails, and takes little more than :data:`PATIENCE_SECONDS`."""

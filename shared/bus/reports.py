@@ -63,6 +63,17 @@ class ReportWriter:
         with translated():
             await self.redis.set(self.keys.gateway(self.name), report, ex=REPORT_KEPT_SECONDS)
 
+    async def leave(self) -> None:
+        """Say that this process ends: its report goes, and who was connected here is not any more.
+
+        By a time to live of 0: gateways may not delete (``deploy/redis/users.acl``).
+
+        Raises:
+            BusUnavailable: If Redis does not answer, or does not let us.
+        """
+        with translated():
+            await self.redis.expire(self.keys.gateway(self.name), 0)
+
     async def write_activities(self, activities: Mapping[str, bytes]) -> None:
         """Write this process' part of the activities of these sessions, in one round trip.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,10 @@ async def test_every_process_says_how_it_stands(tmp_path: Path, serve: Serve) ->
             assert one["lag_seconds"] >= 0
         (failing,) = [one["failing"] for one in reports if one["failing"]]
         assert failing[session.sid]["code"] == "app_unreachable"
+        # Who asks why a session cannot be used must not be sent to a gateway that has ended.
+        rig.process.signal(signal.SIGTERM)
+        assert await rig.process.wait(WAIT_SECONDS) == 0
+        assert [key async for key in rig.bus.redis.scan_iter(match=f"{PREFIX}:gateway:*")] == []
 
 
 async def test_a_terminals_people_and_input_are_told(rig: Rig, hub: Hub) -> None:  # noqa: F811

@@ -109,6 +109,9 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     assert (ask.sid, ask.jti) == (SID, "t")
     activities = await ReportReader(writer, KEYS).activities_of([SID], now=NOW)
     assert activities[SID].subs == ("ada",)
+    await reports.leave()
+    activities = await ReportReader(writer, KEYS).activities_of([SID], now=NOW)
+    assert activities[SID].subs == ()
     await writer.aclose()
     await viewer.aclose()
 

@@ -33,6 +33,7 @@ class Written:
         self.parts: list[Mapping[str, bytes]] = []
         self.fails = False
         self.hangs = False
+        self.left = False
 
     async def write(self, report: bytes) -> None:
         if self.hangs:
@@ -45,6 +46,11 @@ class Written:
         if self.fails:
             raise BusUnavailable("gone")
         self.parts.append(activities)
+
+    async def leave(self) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        self.left = True
 
     def take(self) -> dict[str, Activity]:
         """Return what was written since the last call."""
@@ -211,3 +217,27 @@ async def test_a_start_that_is_waited_for_is_told_every_ten_seconds(bench: Bench
     assert (activity.waiting_at, activity.subs) == (1010.0, ())
     await bench.turn()
     assert len(bench.activities) == 0
+
+
+async def test_at_its_end_it_tells_the_last_and_takes_its_report_back(bench: Bench) -> None:
+    reporting = asyncio.create_task(bench.reporter.run())
+    await asyncio.sleep(0)
+    bench.leave(bench.attach(1))
+    reporting.cancel()
+    await asyncio.wait([reporting])
+    assert reporting.cancelled()
+    assert bench.written.left
+    assert list(bench.written.take()) == [make_sid(1)]
+
+
+async def test_a_redis_that_hangs_holds_up_no_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LAST_SECONDS", 0.01)
+    bench.written.hangs = True
+    reporting = asyncio.create_task(bench.reporter.run())
+    await asyncio.sleep(0)
+    reporting.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait([reporting])
+    assert reporting.cancelled()
