@@ -2,6 +2,6 @@
 
 - ``app``: which path is whose. ``open``, ``sign_out``, ``session``: what the pages do.
 - ``responses``: how they are sent; ``errors``: every refusal as a page.
-- ``documents``, ``shell_parts``: the HTML; ``texts``: what it says, in each language.
+- ``documents``, with ``templates/``: the HTML; ``texts``: what it says, in each language.
 - ``assets``: scripts, styles and icons.
 """

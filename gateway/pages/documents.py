@@ -1,4 +1,4 @@
-"""The HTML of every page: one shell, and a card or a screen inside it.
+"""The HTML of every page: one shell, and a card or a screen inside it, by ``templates/``.
 
 Pure functions of their arguments; whatever comes from elsewhere is escaped here and nowhere else.
 """
@@ -6,12 +6,13 @@ Pure functions of their arguments; whatever comes from elsewhere is escaped here
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Final, Literal, TypedDict
 
-from gateway.pages import shell_parts as shell
 from gateway.pages.assets import Parts
 from gateway.pages.texts import Texts
 
@@ -27,6 +28,34 @@ _SAYS: Final[Mapping[str, Sequence[str]]] = {
     "frame.js": ("frame",),
 }
 """Which texts a script is given, in the page that it stands in: the tables ``scripts.*``."""
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+class _Escaped:
+    """A language's texts as markup, for templates: ``{say[page.details]}``."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+
+    def __getitem__(self, name: str) -> str:
+        return escape(self._texts(name))
+
+
+def _read_template(path: Path) -> str:
+    """Return the template in *path* without comments, and without the space that indents it."""
+    bare = re.sub(r"<!--.*?-->", "", path.read_text("utf-8"), flags=re.DOTALL)
+    return re.sub(r"\s*\n\s*", " ", re.sub(r"(^|(?<=[>}]))\s*\n\s*", "", bare))
+
+
+_FOLDER: Final = Path(__file__).resolve().parent / "templates"
+_TEMPLATES: Final = {path.stem: _read_template(path) for path in _FOLDER.glob("*.html")}
+"""Part of the program, as its modules are: ``{name}`` is a value's place."""
+_NO_MARKUP: Final = Markup("")
 
 
 def page_headers(
@@ -117,161 +146,97 @@ class Documents:
 
     def card(self, card: Card, texts: Texts) -> str:
         """Return a page with one message in its middle."""
-        progress = '<div class="bar-of-progress" role="presentation"></div>' if card.busy else ""
-        advice = f'<p class="next">{escape(card.advice)}</p>' if card.advice else ""
-        actions = f'<div class="actions">{card.actions}</div>' if card.actions else ""
         lines = "".join(f"<p>{escape(line)}</p>" for line in card.detail.splitlines())
         summary = f"<summary>{escape(texts('page.details'))}</summary>"
-        detail = f'<details class="detail">{summary}{lines}</details>' if lines else ""
-        steps = '<ol id="steps" class="steps" hidden></ol>' if card.steps else ""
-        brand = escape(texts("page.brand"))
-        body = (
-            '<main class="centre"><section class="card">'
-            f'<div class="brand">{self._icon()}<span>{brand}</span></div>'
-            f"<h1>{escape(card.title)}</h1>"
-            f'<p id="status" role="status" aria-live="polite">{escape(card.status)}</p>'
-            f'<p id="stuck" class="stuck" hidden></p>'
-            f"{progress}{steps}{advice}{actions}{detail}</section></main>"
+        body = self._fill(
+            "card",
+            texts,
+            title=card.title,
+            status=card.status,
+            progress=_if(card.busy, '<div class="bar-of-progress" role="presentation"></div>'),
+            steps=_if(card.steps, '<ol id="steps" class="steps" hidden></ol>'),
+            advice=_if(card.advice, f'<p class="next">{escape(card.advice)}</p>'),
+            actions=_if(card.actions, f'<div class="actions">{card.actions}</div>'),
+            detail=_if(lines, f'<details class="detail">{summary}{lines}</details>'),
         )
-        return self._shell(card.title, body, texts, script=card.script, data=card.data)
+        return self._page(card.title, body, texts, script=card.script, data=card.data)
 
     def terminal(self, about: Screen, texts: Texts) -> str:
         """Return the page of a terminal."""
         controls = about.mode == "control"
-        screen = (
-            '<div class="screen"><div class="terminal-screen"></div>'
-            f"{shell.search(texts)}{shell.revoked(texts, controls=controls)}"
-            f"{shell.paste_question(texts)}"
+        new_shell = escape(texts("terminal.new_shell"))
+        where = f'data-live href="/?new" target="_blank" rel="noopener">{new_shell}</a>'
+        keys = {f"key_{key.lower()}": texts("terminal.combination", key=key) for key in "CVF"}
+        tools = self._fill(
+            "terminal_tools",
+            texts,
+            new_shell_wide=_if(controls, f'<a class="button wide" {where}'),
+            new_shell=_if(controls, f'<a class="button" {where}'),
+            **keys,
         )
-        below = shell.key_row(texts) if controls else ""
-        tools = shell.tools(texts, controls=controls)
-        return self._screen("terminal", about, texts, tools, screen, below=below)
+        renew = f'<button id="renew" class="first" type="button">{escape(texts("terminal.renew"))}'
+        screen = self._fill("terminal_screen", texts, renew=_if(controls, f"{renew}</button>"))
+        below = self._fill("terminal_keys", texts) if controls else _NO_MARKUP
+        return self._screen("terminal", about, texts, tools=tools, screen=screen, below=below)
 
     def desktop(self, about: Screen, texts: Texts) -> str:
         """Return the page of a desktop."""
-
-        def say(name: str) -> str:
-            return escape(texts(f"desktop.{name}"))
-
-        qualities = "".join(
-            f'<option value="{name.removeprefix("quality_")}">{say(name)}</option>'
-            for name in ("quality_best", "quality_balanced", "quality_small")
-        )
-        tools = (
-            f'<span id="round-trip" title="{say("round_trip")}"></span>'
-            f'<button id="scale" type="button" aria-pressed="true">{say("fit")}</button>'
-            f'<button id="copy" type="button" disabled>{say("copy")}</button>'
-            f'<button id="paste" type="button" data-live>{say("paste")}</button>'
-            f'<button id="keys" type="button" data-live>{say("keys")}</button>'
-            f'<button id="keyboard" type="button" data-live aria-pressed="false" hidden>'
-            f"{say('keyboard')}</button>"
-            f'<select id="quality" aria-label="{say("quality")}" title="{say("quality")}">'
-            f"{qualities}</select>"
-            f'<button id="full" type="button">{say("full")}</button>'
-        )
-        # No field has a name, and nothing is sent by the form: browsers have nothing to remember.
-        form = (
-            '<form id="password-form" class="notice" autocomplete="off" hidden><div class="card">'
-            f"<h2>{say('password_title')}</h2>"
-            '<p id="password-problem" class="problem" role="alert" hidden></p>'
-            f'<p hidden><label for="username">{say("user_name")}</label><input id="username" '
-            'autocomplete="off" autocapitalize="none" spellcheck="false" maxlength="255"></p>'
-            f'<p><label for="password">{say("password")}</label><input id="password" '
-            'type="password" autocomplete="off" maxlength="255" required '
-            'aria-describedby="password-problem"></p>'
-            f'<p class="next">{say("password_advice")}</p>'
-            f'<div class="actions"><button class="first">{say("connect")}</button></div>'
-            "</div></form>"
-        )
-        # What a touch keyboard writes into.
-        field = (
-            f'<textarea id="typed" tabindex="-1" aria-label="{say("keyboard")}" autocomplete="off" '
-            'autocapitalize="none" autocorrect="off" spellcheck="false"></textarea>'
-        )
-        screen = f'<div class="screen"><div class="desktop-screen"></div>{field}{form}'
-        return self._screen("vnc", about, texts, tools, screen)
+        tools = self._fill("desktop_tools", texts)
+        screen = self._fill("desktop_screen", texts)
+        return self._screen("vnc", about, texts, tools=tools, screen=screen)
 
     def frame(self, title: str, texts: Texts, *, job_url: str | None) -> str:
         """Return the page that shows a web app beneath a bar."""
-
-        def say(name: str) -> str:
-            return escape(texts(f"frame.{name}"))
-
         job = link_action(job_url, texts("frame.job"), tab=True) if job_url else ""
-        body = (
-            f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>'
-            '<div class="state" role="status" aria-live="polite" data-state="open"><span></span>'
-            '</div><div class="tools">'
-            f'<button id="reload" class="first" type="button" hidden>{say("reload")}</button>'
-            f'{job}<a id="alone" class="button" href="/" target="_top">{say("alone")}</a>'
-            f'{self._sign_out(texts)}</div></header><main class="screen-main">'
-            f'<iframe title="{escape(title)}" allowfullscreen></iframe>'
-            f"<noscript><p>{escape(texts('page.needs_javascript'))}</p></noscript></main>"
-        )
+        body = self._fill("frame", texts, title=title, job=Markup(job), sign_out=_sign_out(texts))
+        classes = "screen-page frame-page"
         data = {"title": title}
-        return self._shell(
-            title, body, texts, script="frame.js", data=data, classes="screen-page frame-page"
-        )
-
-    def _sign_out(self, texts: Texts) -> str:
-        text = escape(texts("page.sign_out"))
-        return f'<a class="button" href="/.fumarole/sign-out" target="_top">{text}</a>'
+        return self._page(title, body, texts, script="frame.js", data=data, classes=classes)
 
     def _screen(
         self,
         kind: Literal["terminal", "vnc"],
         about: Screen,
         texts: Texts,
-        tools: str,
-        screen: str,
         *,
-        below: str = "",
+        tools: Markup,
+        screen: Markup,
+        below: Markup = _NO_MARKUP,
     ) -> str:
-        def say(name: str) -> str:
-            return escape(texts(f"page.{name}"))
-
-        title = about.title
-        badge = f'<span class="badge">{say("view_only")}</span>' if about.mode == "view" else ""
-        what = texts(f"kinds.{kind}")
+        title, what = about.title, texts(f"kinds.{kind}")
+        badge = f'<span class="badge">{escape(texts("page.view_only"))}</span>'
         # Tab leads out for those who only look on.
-        takes = f'<p id="way-out" class="unseen">{say("way_out")}</p>'
-        way_out = takes if about.mode == "control" else ""
-        body = (
-            f'<header class="bar">{self._icon()}<h1>{escape(title)}</h1>{badge}'
-            # Of the two only the one that changes is read out.
-            '<div class="state" role="status" aria-live="polite" aria-atomic="false" '
-            f'data-state="busy"><span>{say("connecting")}</span><span id="ends"></span></div>'
-            f"{_ways_out(about, texts)}"
-            f'<div class="tools">{tools}{self._sign_out(texts)}</div>'
-            f'</header><main aria-label="{escape(what)}" class="screen-main">{screen}'
-            f"{way_out}"
-            '<div id="notice" class="notice"><section class="card">'
-            f'<h2 id="notice-title">{say("connecting")}</h2>'
-            f"<p></p><noscript><p>{say('needs_javascript')}</p></noscript>"
-            '<div class="actions" hidden><button class="first" type="button" '
-            f'aria-describedby="notice-title">{say("try_now")}</button>'
-            f"{_ways_on(about, texts)}</div></section></div></div></main>{below}"
+        way_out = f'<p id="way-out" class="unseen">{escape(texts("page.way_out"))}</p>'
+        body = self._fill(
+            "screen",
+            texts,
+            title=title,
+            badge=_if(about.mode == "view", badge),
+            ways_out=_ways_out(about, texts),
+            tools=tools,
+            sign_out=_sign_out(texts),
+            what=what,
+            screen=screen,
+            way_out=_if(about.mode == "control", way_out),
+            ways_on=_ways_on(about, texts),
+            below=below,
         )
         whole = title if title == what else texts("page.screen", app=title, kind=what)
-        return self._shell(
+        data = {"mode": about.mode, "clipboard": about.clipboard, "title": whole}
+        return self._page(
             whole,
             body,
             texts,
             script="terminal.js" if kind == "terminal" else "desktop.js",
             style="terminal.css" if kind == "terminal" else None,
-            data={
-                "mode": about.mode,
-                "clipboard": about.clipboard,
-                "title": whole,
-                "end": json.dumps(about.end),
-            },
+            data=data | {"end": json.dumps(about.end)},
             classes="screen-page",
         )
 
-    def _shell(
+    def _page(
         self,
         title: str,
-        body: str,
+        body: Markup,
         texts: Texts,
         *,
         script: str | None,
@@ -281,26 +246,44 @@ class Documents:
     ) -> str:
         styles = ["pages.css", style] if style else ["pages.css"]
         links = "".join(map(self._parts.style, styles))
-        code = self._parts.script(script) if script else ""
         if script:
+            links += self._parts.script(script)
             said = texts.for_scripts(_SAYS[script])
             data = {**data, "texts": json.dumps(said, ensure_ascii=False)}
         attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
-        return (
-            f'<!doctype html><html lang="{texts.language}"><head><meta charset="utf-8">'
-            f"<title>{escape(title)}</title>"
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            '<meta name="color-scheme" content="light dark">'
-            f'<link rel="icon" type="image/svg+xml" href="{self._parts.icon()}">'
-            f"{links}{code}</head>"
-            f'<body class="{classes}"{attributes}>{body}</body></html>'
+        return self._fill(
+            "page",
+            texts,
+            language=texts.language,
+            title=title,
+            icon=Markup(self._parts.icon()),
+            links=Markup(links),
+            classes=classes,
+            attributes=Markup(attributes),
+            body=body,
         )
 
-    def _icon(self) -> str:
-        return f'<img src="{self._parts.icon()}" alt="" width="24" height="24">'
+    def _fill(self, name: str, texts: Texts, **values: str) -> Markup:
+        """Return the template *name* with *values*, of which all but markup is escaped."""
+        icon = f'<img src="{self._parts.icon()}" alt="" width="24" height="24">'
+        safe = {
+            field: value if isinstance(value, Markup) else escape(value)
+            for field, value in values.items()
+        }
+        filled = {"icon": icon, **safe, "say": _Escaped(texts)}
+        return Markup(_TEMPLATES[name].format_map(filled))
 
 
-def _ways_out(about: Screen, texts: Texts) -> str:
+def _if(condition: object, markup: str) -> Markup:
+    return Markup(markup) if condition else _NO_MARKUP
+
+
+def _sign_out(texts: Texts) -> Markup:
+    text = escape(texts("page.sign_out"))
+    return Markup(f'<a class="button" href="/.fumarole/sign-out" target="_top">{text}</a>')
+
+
+def _ways_out(about: Screen, texts: Texts) -> Markup:
     """Return what stands beside the news that a session ends soon: how soon, and the ways out."""
     ways = (("session", about.job_url, "extend"), ("access", about.home, "home"))
     links = "".join(
@@ -308,10 +291,10 @@ def _ways_out(about: Screen, texts: Texts) -> str:
         for of, url, name in ways
         if url is not None
     )
-    return f'<div id="ends-more" class="ends" hidden><span></span>{links}</div>'
+    return Markup(f'<div id="ends-more" class="ends" hidden><span></span>{links}</div>')
 
 
-def _ways_on(about: Screen, texts: Texts) -> str:
+def _ways_on(about: Screen, texts: Texts) -> Markup:
     """Return where to go once the session, or the access to it, has ended."""
     ways = (("session", about.job_url, "job"), ("access", about.home, "home"))
     links = (
@@ -319,7 +302,7 @@ def _ways_on(about: Screen, texts: Texts) -> str:
         for of, url, name in ways
         if url is not None
     )
-    return "".join(f'<span data-of="{of}" hidden>{link}</span>' for of, link in links)
+    return Markup("".join(f'<span data-of="{of}" hidden>{link}</span>' for of, link in links))
 
 
 def link_action(url: str, text: str, *, first: bool = False, tab: bool = False) -> str:

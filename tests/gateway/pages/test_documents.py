@@ -96,6 +96,12 @@ def test_what_comes_from_elsewhere_is_escaped(documents: Documents) -> None:
         assert "&lt;script&gt;" in page
 
 
+def test_a_value_that_looks_like_a_place_is_text(documents: Documents) -> None:
+    page = documents.card(Card(title="{say[page.brand]}", status="{nothing}"), ENGLISH)
+    assert "<h1>{say[page.brand]}</h1>" in page
+    assert ">{nothing}</p>" in page
+
+
 def test_every_page_has_a_language_a_title_and_one_heading(documents: Documents) -> None:
     for texts in (ENGLISH, GERMAN):
         for page in pages(documents, texts):
