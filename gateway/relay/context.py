@@ -13,10 +13,9 @@ from gateway.core.http.fields import FieldReader
 from gateway.core.http.http_date import HttpDate
 from gateway.core.http.known_sections import KnownSections
 from gateway.core.http.response_heads import ResponseReader
-from gateway.core.limits.connection_quota import ConnectionQuota
+from gateway.core.limits.connection_quota import ConnectionQuota, Waiting
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
-from gateway.core.limits.unauthenticated import Unauthenticated, Waiting
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.ends import Ends
 from gateway.relay.ending.stalls import Swept
@@ -129,10 +128,9 @@ class Context:
         )
         self.connections: set[CarriesRequests] = set()
         """Browsers' connections that carry HTTP."""
-        self.unauthenticated: Unauthenticated[MakesRoom] = Unauthenticated()
         self.pages: set[Resettable] = set()
         """Those that a page of the gateway answers."""
-        self.connection_quota = ConnectionQuota(
+        self.connection_quota: ConnectionQuota[MakesRoom] = ConnectionQuota(
             most=parts.limits.connections,
             most_unauthenticated=parts.limits.address_connections,
             known=parts.live.__len__,

@@ -70,7 +70,7 @@ class DataPath(Context):
         self.meters.gauge(
             "strangers",
             "Connections open without a credential that was found good.",
-            lambda: self.connection_quota.unauthenticated,
+            lambda: len(self.connection_quota.unauthenticated),
         )
         self.meters.gauge(
             "open_by_right",
@@ -83,20 +83,23 @@ class DataPath(Context):
     def welcome(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
         connection = DownstreamConnection(self, self.admission, peer)
-        if self.connection_quota.nearly_full:
+        quota = self.connection_quota
+        if quota.nearly_full:
             self.make_room(_ROOM_FOR_ONE)
-        if self.connection_quota.is_crowded(connection.key):
+        if quota.is_crowded(connection.key):
             self.make_room(_ROOM_FOR_ONE, key=connection.key)
-        if connection.take_place() is DROPPED:
+        connection.verdict = quota.judge(connection.key)
+        if connection.verdict is DROPPED:
             self.meters.dropped += 1
             return None
+        quota.enter(connection)
         return connection
 
     @property
     def open(self) -> int:
         """How many connections are open, or have not ended yet."""
         live = self.parts.live
-        return self.connection_quota.unauthenticated + len(live) + len(live.leaving)
+        return len(self.connection_quota.unauthenticated) + len(live) + len(live.leaving)
 
     def _open_by_kind(self) -> dict[str, int]:
         # With a right they are registered as well: each counts once.
@@ -142,7 +145,7 @@ class DataPath(Context):
             most: How many.
             key: Of the address whose connections make room for another one of it; "" for any.
         """
-        for connection in self.unauthenticated.idle(most, now=self.parts.loop.time(), key=key):
+        for connection in self.connection_quota.idle(most, now=self.parts.loop.time(), key=key):
             connection.make_room()
 
     def shed_idle(self, *, stalled_seconds: float) -> int:

@@ -234,7 +234,7 @@ class Listener:
         sock.close()
         if connection is not None:
             connection.task = None  # its error knows it: a cycle, with the buffers of TLS in it
-            connection.leave_place()
+            self._path.connection_quota.leave(connection)
         if isinstance(error, OSError | BadProxyHeader):
             self._path.meters.failed_arrivals += 1
             log.debug("a connection came to nothing", extra={"peer": peer, "why": str(error)})

@@ -13,8 +13,7 @@ from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
 from gateway.core.limits.addresses import is_within, limit_key
-from gateway.core.limits.connection_quota import DROPPED, WELCOME, Verdict
-from gateway.core.limits.unauthenticated import COMES_SECONDS
+from gateway.core.limits.connection_quota import COMES_SECONDS, WELCOME, Verdict
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
@@ -48,8 +47,8 @@ class Admits(Protocol):
 class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     """A connection from *peer*, until something else takes the transport.
 
-    It has a place among the unauthenticated ones while ``placed``: until a credential of its is
-    found good, or until it is closed.
+    It is one of the unauthenticated ones until a credential of its is found good, or until it is
+    closed.
     """
 
     kind = "http"
@@ -59,7 +58,6 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         "deadline",
         "key",
         "peer",
-        "placed",
         "tick",
         "traffic",
         "turns",
@@ -76,34 +74,13 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         trusted = context.parts.site.trusted_proxies
         self.key = "" if trusted and is_within(peer, trusted) else limit_key(peer)
         """By what it is counted; "" for a proxy's, which is many people's."""
-        self.placed = False
-        self.verdict = WELCOME
+        self.verdict: Verdict = WELCOME
         self.was_admitted = False
         """Whether a request of its was ever let in."""
         self.deadline = 0.0
         self.tick = 0
 
     # Its place among the others
-
-    def take_place(self) -> Verdict:
-        """Enter among the unauthenticated connections; one that is dropped stays outside."""
-        self.verdict = self.context.connection_quota.judge(self.key)
-        if self.verdict is not DROPPED:
-            self._enter_place()
-        return self.verdict
-
-    def _enter_place(self) -> None:
-        if not self.placed:
-            self.placed = True
-            self.context.unauthenticated.enter(self)
-            self.context.connection_quota.enter(self.key)
-
-    def leave_place(self) -> None:
-        """It has a good credential now, or has gone."""
-        if self.placed:
-            self.placed = False
-            self.context.unauthenticated.leave(self)
-            self.context.connection_quota.leave(self.key)
 
     def arrives(self, task: Cancellable) -> None:
         """Note what has begun to connect it: with TLS its client may take its time."""
@@ -130,7 +107,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
         Without a word: a refusal would be held until its client has read it.
         """
-        self.leave_place()
+        self.context.connection_quota.leave(self)
         if self.transport is None:
             self.abandon()
         else:
@@ -146,8 +123,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Register the connection by *decision*, which may hold for its next requests."""
         self.decision = decision
         self.was_admitted = True
-        if self.placed:
-            self.leave_place()
+        self.context.connection_quota.leave(self)
         self.context.parts.live.add(self)
         self.activity = decision.access_right.activity
 
@@ -157,7 +133,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             self.context.parts.live.discard(self)
             self.decision, self.activity = None, UNCOUNTED
             if self.transport is not None:
-                self._enter_place()
+                self.context.connection_quota.enter(self)
 
     def end(self, ending: Ending) -> None:
         """End what is under way by a right that holds no more."""
@@ -359,8 +335,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if self.decision is not None:
             self.drop_decision()
         self.context.connections.discard(self)
-        if self.placed:
-            self.leave_place()
+        self.context.connection_quota.leave(self)
         self.context.wheel.disarm(self)
         self.reader.forget()
 

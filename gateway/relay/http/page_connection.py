@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
-from gateway.core.limits.unauthenticated import COMES_SECONDS
+from gateway.core.limits.connection_quota import COMES_SECONDS
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.transports import pause_reading, reset, resume_reading
@@ -50,7 +50,6 @@ class PageConnection(asyncio.Protocol):
         "_browser",
         "_page",
         "_path",
-        "_placed",
         "_timer",
         "_writable",
         "key",
@@ -73,8 +72,6 @@ class PageConnection(asyncio.Protocol):
         self._body = body
         self._access_right = access_right
         self.key = key
-        self._placed = False
-        """Whether it is one of the unauthenticated connections."""
         self._began = 0.0
         self._writable = writable
         self._timer: asyncio.TimerHandle | None = None
@@ -88,9 +85,8 @@ class PageConnection(asyncio.Protocol):
         if self._access_right is not None:
             self._path.parts.live.add(self)
         else:
-            self._placed, self._began = True, self._path.parts.loop.time()
-            self._path.unauthenticated.enter(self)
-            self._path.connection_quota.enter(self.key)
+            self._began = self._path.parts.loop.time()
+            self._path.connection_quota.enter(self)
         if not self._body.done:
             # Pages take small bodies only; one that comes by drops is not waited for.
             self._timer = self._path.parts.loop.call_later(
@@ -110,7 +106,7 @@ class PageConnection(asyncio.Protocol):
 
     def make_room(self) -> None:
         """Reset the connection; its place is free at once."""
-        self._leave_place()
+        self._path.connection_quota.leave(self)
         reset(self._browser)
 
     @property
@@ -209,14 +205,8 @@ class PageConnection(asyncio.Protocol):
         if self._access_right is not None:
             self._path.parts.live.discard(self)
         else:
-            self._leave_place()
+            self._path.connection_quota.leave(self)
         self._path.pages.discard(self)
-
-    def _leave_place(self) -> None:
-        if self._placed:
-            self._placed = False
-            self._path.unauthenticated.leave(self)
-            self._path.connection_quota.leave(self.key)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -41,9 +41,9 @@ async def asked(r: Rig, browser: Peer, *fields: str, raw: bytes | None = None) -
 
 async def settled(r: Rig, *, unauthenticated: int) -> None:
     async with asyncio.timeout(5):
-        while r.path.connection_quota.unauthenticated > unauthenticated:
+        while len(r.path.connection_quota.unauthenticated) > unauthenticated:
             await asyncio.sleep(0.005)
-        while r.path.connection_quota.unauthenticated < unauthenticated:
+        while len(r.path.connection_quota.unauthenticated) < unauthenticated:
             await asyncio.sleep(0.005)
 
 

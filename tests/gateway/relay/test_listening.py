@@ -28,7 +28,7 @@ from tests.gateway.relay.harness import (
 )
 
 _IDLE = socket.TCP_KEEPIDLE
-WAITING = "gateway.core.limits.unauthenticated"
+WAITING = "gateway.core.limits.connection_quota"
 DOWNSTREAM = "gateway.relay.http.downstream"
 
 
@@ -96,7 +96,7 @@ async def test_who_has_a_credential_is_no_stranger_and_holds_no_strangers_place(
     async with rig(limits=Limits(address_connections=2)) as r:
         for _ in range(6):
             await asked(r, await r.browser())
-            assert r.path.connection_quota.unauthenticated == 0
+            assert len(r.path.connection_quota.unauthenticated) == 0
         for number in range(6):
             status, _ = await r.ask(request("/", credential=None))
             assert status == 401, number
@@ -111,9 +111,9 @@ async def test_whose_right_has_ended_is_a_stranger_again() -> None:
         await app.head()
         app.send(answer())
         await browser.answer()
-        assert r.path.connection_quota.unauthenticated == 0
+        assert len(r.path.connection_quota.unauthenticated) == 0
         r.world.revoke(sid="a" * 26)
-        assert r.path.connection_quota.unauthenticated == 1
+        assert len(r.path.connection_quota.unauthenticated) == 1
         browser.close()
         await settled(r, unauthenticated=0)
 
@@ -191,11 +191,11 @@ async def test_whoever_came_just_now_is_waited_for() -> None:
         r.path.wheel.close()  # no deadline comes
         idle = await r.browser()
         await settled(r, unauthenticated=1)
-        (one,) = r.path.unauthenticated.every()
+        (one,) = r.path.connection_quota.unauthenticated
         assert 0 <= asyncio.get_running_loop().time() - one.waits_since() < 60
         r.path.make_room(1)
         assert idle.writer.is_closing() is False
-        assert list(r.path.unauthenticated.every()) == [one]
+        assert list(r.path.connection_quota.unauthenticated) == [one]
 
 
 @pytest.mark.parametrize("raw", [b"", b"GET / HTTP/1.1\r\nHost: "], ids=["idle", "head"])
@@ -258,7 +258,7 @@ async def test_far_beyond_its_limit_an_address_is_not_even_answered(
         late = await r.browser()
         assert await late.gone() == b""
         assert r.path.meters.dropped == 1
-        assert r.path.connection_quota.unauthenticated == 1
+        assert len(r.path.connection_quota.unauthenticated) == 1
 
 
 @pytest.mark.parametrize("limits", [Limits(session_connections=2), Limits(user_connections=2)])
@@ -364,7 +364,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
             browser = await r.browser()
             browser.send(raw)
             await browser.gone()
-        assert r.path.connection_quota.unauthenticated == 0
+        assert len(r.path.connection_quota.unauthenticated) == 0
         assert not r.connections
         assert r.path.meters.failed_arrivals == 3
 

@@ -174,7 +174,7 @@ async def test_who_holds_a_page_makes_room_at_a_crowded_address(
         async with asyncio.timeout(30):
             while len(r.path.pages) < 2:
                 await asyncio.sleep(0.005)
-        monkeypatch.setattr("gateway.core.limits.unauthenticated.WAITED_SECONDS", 0.0)
+        monkeypatch.setattr("gateway.core.limits.connection_quota.WAITED_SECONDS", 0.0)
         monkeypatch.setattr(f"gateway.relay.http.page_connection.{of}_SECONDS", 0.0)
         late = await r.browser("127.5.0.1")
         late.send(request("/.fumarole/state", credential=None))
@@ -184,7 +184,7 @@ async def test_who_holds_a_page_makes_room_at_a_crowded_address(
         async with asyncio.timeout(30):
             while r.path.pages or r.path.connection_quota.unauthenticated:
                 await asyncio.sleep(0.005)
-        assert not r.path.unauthenticated.every()
+        assert not r.path.connection_quota.unauthenticated
 
 
 async def test_malformed_chunks_reset_the_connection() -> None:
