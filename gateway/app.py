@@ -49,9 +49,9 @@ from gateway.pages.responses import Responses
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.bridge import Bridge, BridgeFactory, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.terminal import TerminalBridge
 from gateway.relay.bridge.vnc import VncBridge
+from gateway.relay.context import BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
@@ -356,24 +356,15 @@ class Gateway:
         return self.path
 
     def _make_bridges(self) -> dict[Kind, BridgeFactory]:
-        parts = BridgeParts(
-            dialler=self.dialler,
-            world=self.follower,
-            errors=self.errors,
-            limits=self.settings.limits,
-            meters=self.meters,
-            date=self.date,
-            failures=self.failures,
-        )
         seal = Seal(*self.settings.link_keys)
         attach = AttachTokens(self.settings.link_keys[0])
 
-        def terminal(request: UpgradeRequest) -> Bridge:
+        def terminal(request: UpgradeRequest) -> TerminalBridge:
             return TerminalBridge(
-                request, parts, tokens=attach, wall=time.time, nonce=secrets.token_urlsafe
+                request, tokens=attach, wall=time.time, nonce=secrets.token_urlsafe
             )
 
-        return {"vnc": lambda request: VncBridge(request, parts, seal), "terminal": terminal}
+        return {"vnc": lambda request: VncBridge(request, seal), "terminal": terminal}
 
     def describe(self, host: str | None) -> dict[str, Any]:
         """Return what can be told of the table, and of *host* in it, without its secrets."""

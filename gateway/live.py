@@ -36,7 +36,7 @@ class Member(Swept, Protocol):
         """By which right it exists."""
 
     def end(self, ending: Ending) -> None:
-        """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
+        """End it; see :meth:`gateway.relay.tunnel.Tunnel.end`."""
 
 
 class Observer(Protocol):

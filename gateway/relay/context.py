@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from gateway.core.access.refusals import Errors, JsonErrors
 from gateway.core.http.fields import FieldReader
@@ -28,12 +28,12 @@ from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
     from gateway.audit import Trail
+    from gateway.core.access.access_right import AccessRight
     from gateway.core.access.assertions import Assertions
     from gateway.core.access.grants import GrantKeys
     from gateway.core.access.site import Site
     from gateway.live import Live
     from gateway.relay.background_tasks import BackgroundTasks
-    from gateway.relay.bridge.contract import BridgeFactory
     from gateway.relay.dial import Dialler
     from gateway.relay.world import BearerGate, World
     from gateway.reports import RecentFailures
@@ -47,7 +47,6 @@ class Parts:
     ``pages`` makes a fresh aiohttp protocol for one request: a ``web.Server`` (from
     ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)``: after ``setup()``, its
     ``server``) is one; without cancellation a page goes on after its browser has left.
-    ``bridges`` are made with the same *dialler*, so that one setting bounds where all may dial.
     With ``assertions``, apps can prove who asks. ``wall`` returns unix seconds.
     So long before the end of a web session its users are told of it; 0 for never.
     """
@@ -100,6 +99,30 @@ class MakesRoom(Waiting, Protocol):
 
     def make_room(self) -> None:
         """Close it, which waits for its client; its place is free at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeRequest:
+    """An allowed upgrade to a desktop or a terminal.
+
+    ``head`` is a canonical, proper WebSocket request head (``Host``, ``Origin``, key, version 13
+    and the offered subprotocols; no extensions, no credentials), to be fed to
+    ``websockets.server.ServerProtocol.receive_data`` as it is. ``access_right`` holds route and
+    grant; its route is exchanged for newer revisions of the same target while the connection lives.
+    """
+
+    head: bytes
+    protocols: tuple[str, ...]
+    access_right: AccessRight
+    context: Context
+
+
+BridgeFactory: TypeAlias = Callable[[UpgradeRequest], asyncio.Protocol]
+"""Makes the downstream protocol of one desktop or terminal.
+
+In order, it is given ``connection_made`` with the downstream transport (on which it must write the
+answer to the upgrade), perhaps ``data_received`` with bytes that followed the head, and then
+whatever the transport calls."""
 
 
 class Context:

@@ -2,9 +2,8 @@
 
 An upgrade to ``/.fumarole/connect`` on a vnc or terminal route that has been allowed (grant,
 origin, route) is not relayed. A factory makes a bridge for the route's kind, and the bridge gets
-the transport for good::
+the transport for good (:class:`gateway.relay.context.UpgradeRequest`)::
 
-    contract               what the rest of the relay knows of a bridge
     websocket_bridge       the downstream connection: opening, flow control, the end
     downstream_frames      its frames, by the sans-I/O protocol of ``websockets``
     keepalive              its pings
@@ -16,7 +15,3 @@ the transport for good::
 Bytes go from ``websocket_bridge`` through ``vnc`` or ``terminal`` to ``upstream_connections``,
 and back. Backpressure passes the same way: a side that is not read stops the other from being read.
 """
-
-from gateway.relay.bridge.contract import Bridge, BridgeFactory, BridgeParts, UpgradeRequest
-
-__all__ = ["Bridge", "BridgeFactory", "BridgeParts", "UpgradeRequest"]

@@ -14,9 +14,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from gateway.core.frames import FrameTracker
-from gateway.relay.bridge.contract import quiet_logger
 from gateway.relay.bridge.intake import FRAMES_AT_ONCE
-from gateway.relay.bridge.socket_output import SocketOutput
+from gateway.relay.bridge.socket_output import SocketOutput, quiet_logger
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """What a browser may send in one message: terminals' protocol says so, desktops need less."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from websockets.protocol import Protocol as SocketProtocol
 
 _PONG: Final = 0x8A
+
+# The library logs heads, which hold credentials, when its logger lets it.
+quiet_logger = logging.getLogger("gateway.sockets")
+quiet_logger.setLevel(logging.WARNING)
 
 
 class SocketOutput:

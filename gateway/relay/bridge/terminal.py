@@ -14,9 +14,9 @@ from typing import ClassVar, Final
 from websockets.frames import Frame, Opcode
 
 from gateway.core.frames import CLOSE_NO_TEXT, CLOSE_REFUSED
-from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
 from gateway.relay.bridge.upstream_connections import WebSocketUpstream, open_socket
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge, query_parts
+from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
 from shared.link import AttachGrant, AttachTokens
 
@@ -41,13 +41,12 @@ class TerminalBridge(WebSocketBridge):
     def __init__(
         self,
         request: UpgradeRequest,
-        parts: BridgeParts,
         *,
         tokens: AttachTokens,
         wall: Callable[[], float],
         nonce: Callable[[], str],
     ) -> None:
-        super().__init__(request, parts)
+        super().__init__(request)
         self._tokens = tokens
         self._wall = wall
         self._nonce = nonce

@@ -18,9 +18,9 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
-from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest, quiet_logger
 from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
-from gateway.relay.bridge.socket_output import SocketOutput
+from gateway.relay.bridge.socket_output import SocketOutput, quiet_logger
+from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
@@ -37,8 +37,7 @@ OPEN_SECONDS: Final = 10.0
 class BridgeDownstream(Protocol):
     """What an upstream connection needs of its bridge."""
 
-    parts: BridgeParts
-    request: UpgradeRequest
+    context: Context
     writable: bool
 
     @property
@@ -68,8 +67,8 @@ class BridgeUpstream(asyncio.Protocol):
     def __init__(self, bridge: BridgeDownstream, receive: Callable[[bytes], None]) -> None:
         self.bridge = bridge
         self.receive = receive
-        self.ends = bridge.request.ends
-        self.turns = bridge.request.turns
+        self.ends = bridge.context.ends
+        self.turns = bridge.context.turns
         self.timed_from = SMALL_READ
         """Reads of this size and more are timed: smaller ones cannot take long."""
         self.transport: asyncio.Transport | None = None
@@ -82,7 +81,9 @@ class BridgeUpstream(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         if self.dropped:
             self.transport.abort()
-        self.transport.set_write_buffer_limits(high=self.bridge.parts.limits.write_high_bytes)
+        self.transport.set_write_buffer_limits(
+            high=self.bridge.context.parts.limits.write_high_bytes
+        )
         self.ends.keep_app_alive(self.transport)
 
     # When it is read
@@ -143,7 +144,7 @@ class BridgeUpstream(asyncio.Protocol):
 
     def stalled(self) -> None:
         """The job's side has taken nothing for as long as it may."""
-        self.bridge.parts.meters.upstream_failures["app_timeout"] += 1
+        self.bridge.context.parts.meters.upstream_failures["app_timeout"] += 1
         reset(self.transport)
 
     # Its end
@@ -225,7 +226,7 @@ class WebSocketUpstream(BridgeUpstream):
         closed: Callable[[int, str], None],
         query: str = "",
     ) -> None:
-        self._intake = Intake(self, bridge.request.turns)
+        self._intake = Intake(self, bridge.context.turns)
         super().__init__(bridge, self._intake.take)
         self._subprotocol = subprotocol
         self._authorization = authorization
@@ -387,7 +388,7 @@ async def open_socket(bridge: BridgeDownstream, socket: WebSocketUpstream, targe
     Raises:
         DialFailed: With the code of the answer that the browser gets.
     """
-    await bridge.parts.dialler.dial(target, lambda: socket)
+    await bridge.context.parts.dialler.dial(target, lambda: socket)
     try:
         async with asyncio.timeout(OPEN_SECONDS):
             await socket.answered

@@ -10,7 +10,6 @@ from websockets.frames import Frame, Opcode
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
 from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
 from gateway.core.rfb.browser_filter import has_human_input
-from gateway.relay.bridge.contract import BridgeParts, UpgradeRequest
 from gateway.relay.bridge.intake import Intake
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,
@@ -19,6 +18,7 @@ from gateway.relay.bridge.upstream_connections import (
     open_socket,
 )
 from gateway.relay.bridge.websocket_bridge import WebSocketBridge
+from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.turns import FULL_READ
 from shared.errors import SealRefused
@@ -37,8 +37,8 @@ class VncBridge(WebSocketBridge):
 
     subprotocol: ClassVar[str] = "binary"
 
-    def __init__(self, request: UpgradeRequest, parts: BridgeParts, seal: Seal) -> None:
-        super().__init__(request, parts)
+    def __init__(self, request: UpgradeRequest, seal: Seal) -> None:
+        super().__init__(request)
         self._seal = seal
         self._controls = False
         self._stream: TcpUpstream | None = None
@@ -70,7 +70,7 @@ class VncBridge(WebSocketBridge):
             if self._measured is None:
                 stream.timed_from = FULL_READ  # after the handshake nobody looks into it
             self.upstream = self._stream = stream
-            await self.parts.dialler.dial(route.target, lambda: stream)
+            await self.context.parts.dialler.dial(route.target, lambda: stream)
             return
         socket = WebSocketUpstream(
             self,
@@ -90,7 +90,7 @@ class VncBridge(WebSocketBridge):
         desktop = None if reaches_browser else DesktopFilter(takes=pastes)
         if desktop is not None:
             reader = _DesktopReader(self, desktop)
-            self._measured = Intake(reader, self.request.turns)
+            self._measured = Intake(reader, self.context.turns)
         if views or clipboard != "both":
             self._filter = BrowserFilter(
                 controls=not views,

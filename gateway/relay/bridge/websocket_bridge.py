@@ -20,19 +20,19 @@ import asyncio
 from abc import abstractmethod
 from enum import Enum
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, cast
 
 from websockets.frames import Frame
 
-from gateway.core.access.access_right import Ending
+from gateway.core.access.access_right import AccessRight, Ending
 from gateway.core.access.refusals import CLOSE_SERVICE_RESTART, REFUSALS, write_response
 from gateway.core.frames import take_messages
 from gateway.relay.background_tasks import Cancellable
-from gateway.relay.bridge.contract import Bridge, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.downstream_frames import DownstreamFrames, binary_header
 from gateway.relay.bridge.intake import Intake
 from gateway.relay.bridge.keepalive import Keepalive
 from gateway.relay.bridge.upstream_connections import BridgeUpstream
+from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
@@ -57,26 +57,32 @@ _DIALLING: Final = BridgeState.DIALLING
 _OPEN: Final = BridgeState.OPEN
 
 
-class WebSocketBridge(Bridge):
+class WebSocketBridge(asyncio.Protocol):
     """The browser's side; a subclass connects it with something.
 
     It implements :meth:`connect`, which sets :attr:`upstream`, :meth:`received_text` and
-    :meth:`received_bytes`, and calls :meth:`send`, :meth:`close` and :meth:`lost`.
+    :meth:`received_bytes`, and calls :meth:`send`, :meth:`close` and :meth:`lost`. It is in the
+    registry of open connections for as long as it has the transport.
     """
 
     subprotocol: ClassVar[str]
 
-    def __init__(self, request: UpgradeRequest, parts: BridgeParts) -> None:
-        super().__init__(request)
-        self.parts = parts
-        self.traffic = parts.meters.traffic_of(self.kind)
+    def __init__(self, request: UpgradeRequest) -> None:
+        self.request = request
+        self.context = request.context
+        self.parts = request.context.parts
+        self.kind = str(request.access_right.route.kind)
+        self.access_right: AccessRight = request.access_right
+        """By which right this connection exists."""
+        self.transport: asyncio.Transport | None = None
+        self.traffic = self.parts.meters.traffic_of(self.kind)
         self._activity = self.access_right.activity
         self.state = BridgeState.DIALLING
         self.upstream: BridgeUpstream | None = None
         """What is behind, once there is something."""
         self.writable = True
         self._frames = DownstreamFrames(self, subprotocol=self.subprotocol)
-        self._intake = Intake(self, request.turns)
+        self._intake = Intake(self, request.context.turns)
         self._keepalive = Keepalive(self._ping)
         self._answered = False
         """Whether the upgrade was."""
@@ -123,18 +129,18 @@ class WebSocketBridge(Bridge):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Dial, unless it is clear that nothing can come of it."""
-        super().connection_made(transport)
+        # uvloop's transports have the interface but not the base class.
+        self.transport = cast(asyncio.Transport, transport)
+        self.parts.live.add(self)
         self._activity = self.access_right.activity  # which the registry has given it
-        if self.transport is None:
-            return
         self.transport.set_write_buffer_limits(high=self.parts.limits.write_high_bytes)
-        self.request.ends.seen_by_loop(self.transport, self._left)
+        self.context.ends.seen_by_loop(self.transport, self._left)
         if self.subprotocol not in self.request.protocols:
             self.refuse("bad_upgrade")
         elif not self.parts.world.dialling:
             self.refuse("controller_silent")
         else:
-            self._task = self.request.background_tasks.run(
+            self._task = self.parts.background_tasks.run(
                 self._dial(), failed=lambda: reset(self.transport)
             )
             if _wants_answer_soon(self.request.head):
@@ -143,7 +149,7 @@ class WebSocketBridge(Bridge):
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent."""
-        turns = self.request.turns
+        turns = self.context.turns
         if turns.crowded:
             turns.count_read(self)
         if len(data) < SMALL_READ:
@@ -190,7 +196,7 @@ class WebSocketBridge(Bridge):
     def _close_if_answered(self) -> None:
         """Close once the browser's Close has come: under TLS it waits for us to do so."""
         if self._frames.close_has_come:
-            self.request.ends.close(self.transport)
+            self.context.ends.close(self.transport)
 
     # When the browser is read. While it is not for longer than a turn, it is watched for leaving.
 
@@ -202,7 +208,7 @@ class WebSocketBridge(Bridge):
             return
         if self._watches:
             self._watches = False
-            self.request.ends.seen_by_loop(self.transport, self._left)
+            self.context.ends.seen_by_loop(self.transport, self._left)
         if self._yields:
             pause_reading(self.transport)
         else:
@@ -211,7 +217,7 @@ class WebSocketBridge(Bridge):
     def _watch_hangups(self) -> None:
         if not self._watches and self.state is not BridgeState.CLOSING:
             self._watches = True
-            self.request.ends.hangups.watch(self.transport, self._left)
+            self.context.ends.hangups.watch(self.transport, self._left)
 
     def pause_for_others(self) -> None:
         """Stop reading from the browser for a turn."""
@@ -236,7 +242,7 @@ class WebSocketBridge(Bridge):
 
     def look_for_stalls(self) -> None:
         """Have both sides watched where the kernel holds something for them."""
-        super().look_for_stalls()
+        self.context.ends.look_at(self.transport)
         if self.upstream is not None:
             self.upstream.look_for_stalls()
 
@@ -245,7 +251,7 @@ class WebSocketBridge(Bridge):
         self.writable = False
         self._frames.output.held = True
         if self.state is BridgeState.OPEN:
-            self.request.ends.writes_wait(self.transport)
+            self.context.ends.writes_wait(self.transport)
         if self.upstream is not None:
             self.upstream.sync_reading()
 
@@ -268,8 +274,9 @@ class WebSocketBridge(Bridge):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""
-        self.request.ends.forget(self.transport)
-        super().connection_lost(exc)
+        self.context.ends.forget(self.transport)
+        self.transport = None
+        self.parts.live.discard(self)
         self._leave()
 
     def _keep(self, data: bytes) -> None:
@@ -370,7 +377,13 @@ class WebSocketBridge(Bridge):
     # Ending
 
     def end(self, ending: Ending) -> None:
-        """End it; see :meth:`gateway.relay.bridge.Bridge.end`."""
+        """End the connection with a Close of *ending*'s code and reason; called at most once.
+
+        From this call on no byte passes between browser and job in either direction: what still
+        comes from the browser is read and thrown away, the upstream connection is aborted, a
+        Close is written, our side is shut down, and the transport is aborted when the browser has
+        not closed within 2 s, or when 250 ms after this call the Close is still unwritten.
+        """
         if self.state is BridgeState.DIALLING and not self._answered:
             self.refuse(ending.refusal)
         else:
@@ -414,10 +427,10 @@ class WebSocketBridge(Bridge):
         self._stop_timers()
         self._upstream_full = self._watches = self.has_more = False
         if self.transport is not None:
-            self.request.ends.forget(self.transport)
+            self.context.ends.forget(self.transport)
             limits = self.parts.limits
             Lingering(
-                self.request.ends,
+                self.context.ends,
                 self.transport,
                 seconds=limits.linger_seconds,
                 written_seconds=limits.end_seconds if at_once else None,

@@ -40,7 +40,7 @@ from gateway.core.http.headers import (
 from gateway.core.limits.addresses import client_address
 from gateway.core.limits.overload import Step
 from gateway.core.limits.rates import COUNTED
-from gateway.relay.bridge.contract import UpgradeRequest
+from gateway.relay.context import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.http.page_request import SIGN_OUT_PATH, PageRequest
 from gateway.relay.transports import resume_reading
@@ -250,7 +250,7 @@ class Admission:
                     connection, request.start, request.fields, cached, upgrade=request.upgrade
                 )
             case Connect(access_right=access_right):
-                self._connect(connection, request, access_right, client)
+                self._connect(connection, request, access_right)
             case ServePage():
                 self._serve_page(connection, request, decision, client)
 
@@ -354,7 +354,6 @@ class Admission:
         connection: DownstreamConnection,
         request: Request,
         access_right: AccessRight,
-        client: str,
     ) -> None:
         factory = self._parts.bridges.get(access_right.route.kind)
         if factory is None:
@@ -366,11 +365,7 @@ class Admission:
                 head=head_to_bridge(request.start, request.fields),
                 protocols=tuple(name.strip() for name in offered if name.strip()),
                 access_right=access_right,
-                client_address=client,
-                live=self._parts.live,
-                background_tasks=self._parts.background_tasks,
-                ends=self._context.ends,
-                turns=self._context.turns,
+                context=self._context,
             )
         )
         beyond, full = connection.inbox, connection.write_full

@@ -24,7 +24,7 @@ from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
 from gateway.live import Live
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.bridge import BridgeFactory
+from gateway.relay.context import BridgeFactory
 from gateway.relay.dial import Dialler
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.downstream import DownstreamConnection

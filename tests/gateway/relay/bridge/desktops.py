@@ -12,16 +12,13 @@ from typing import Any
 import msgspec
 from websockets.frames import Frame, Opcode
 
-from gateway.core.access.refusals import JsonErrors
 from gateway.core.limits.values import Limits
-from gateway.relay.bridge import Bridge, BridgeParts, UpgradeRequest
 from gateway.relay.bridge.vnc import VncBridge
-from gateway.relay.dial import Dialler
+from gateway.relay.context import UpgradeRequest
 from shared.link import Seal
 from tests.gateway.relay.harness import (
     GRANT,
     KEYS,
-    NETWORKS,
     Peer,
     Rig,
     rig,
@@ -46,21 +43,13 @@ async def desktops(limits: Limits | None = None, *, scheme: str = "tcp") -> Asyn
 
     Turns are timed by the processor time of this thread, so that a busy machine makes none longer.
     """
-    made: list[Rig] = []
 
-    def bridge(request: UpgradeRequest) -> Bridge:
-        parts = BridgeParts(
-            dialler=Dialler(networks=NETWORKS, loop=asyncio.get_running_loop()),
-            world=made[0].world,
-            errors=JsonErrors(),
-            limits=limits or Limits(),
-        )
-        return VncBridge(request, parts, Seal(bytes(32)))
+    def bridge(request: UpgradeRequest) -> VncBridge:
+        return VncBridge(request, Seal(bytes(32)))
 
     changes: dict[str, Any] = {"kind": "vnc", "target": {"scheme": scheme}}
     async with rig(bridges={"vnc": bridge}, route_changes=changes, limits=limits) as r:
         r.path.turns._clock = time.thread_time
-        made.append(r)
         yield r
 
 

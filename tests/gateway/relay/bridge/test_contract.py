@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 from websockets.server import ServerProtocol
 
-from gateway.core.access.access_right import Ending
+from gateway.core.access.access_right import AccessRight, Ending
 from gateway.core.frames import close_frame
-from gateway.relay.bridge import Bridge, UpgradeRequest
+from gateway.relay.context import UpgradeRequest
 from gateway.relay.http.downstream import DownstreamConnection
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
@@ -24,15 +25,26 @@ from tests.gateway.relay.harness import (
 from tests.gateway.relay.http.test_admission import claims
 
 
-class Echo(Bridge):
+class Echo(asyncio.Protocol):
     """Accepts the upgrade and says what it hears in its own frames."""
 
+    kind = "vnc"
+    transport: asyncio.Transport | None = None
+
     def __init__(self, request: UpgradeRequest) -> None:
-        super().__init__(request)
+        self.request = request
+        self.access_right: AccessRight = request.access_right
         self.protocol = ServerProtocol()
 
+    def look_for_stalls(self) -> None:
+        """Nothing of it waits."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.request.context.parts.live.discard(self)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, transport)
+        self.request.context.parts.live.add(self)
         self.protocol.receive_data(self.request.head)
         (event,) = self.protocol.events_received()
         self.protocol.send_response(self.protocol.accept(event))  # type: ignore[arg-type]  # a request
@@ -63,7 +75,7 @@ MASKED = bytes.fromhex("8283 00000000 616263")
 async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
     made: list[UpgradeRequest] = []
 
-    def factory(request: UpgradeRequest) -> Bridge:
+    def factory(request: UpgradeRequest) -> Echo:
         made.append(request)
         return Echo(request)
 
@@ -85,7 +97,7 @@ async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
         assert await browser.exactly(5) == b"\x82\x03abc"
         (request,) = made
         assert request.protocols == ("binary", "other")
-        assert request.client_address == "127.0.0.1"
+        assert request.access_right.address == "127.0.0.1"
         assert request.access_right.grant is not None
         assert request.access_right.grant.sub == "ada"
         assert (
@@ -109,7 +121,7 @@ async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
 async def test_a_bridge_gets_only_protocols_that_have_a_name() -> None:
     made: list[UpgradeRequest] = []
 
-    def factory(request: UpgradeRequest) -> Bridge:
+    def factory(request: UpgradeRequest) -> Echo:
         made.append(request)
         return Echo(request)
 
@@ -172,7 +184,7 @@ async def test_a_bridge_is_told_that_its_browser_has_still_to_read(full: bool) -
 
 
 async def test_no_bridge_is_made_for_a_request_that_is_not_allowed() -> None:
-    def factory(request: UpgradeRequest) -> Bridge:
+    def factory(request: UpgradeRequest) -> Echo:
         raise AssertionError("made")
 
     async with rig(bridges={"vnc": factory}, route_changes=DESKTOP) as r:
