@@ -7,6 +7,7 @@ Close of ours can stand between two frames when the session or the grant ends.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,10 @@ from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import FULL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.access_right import AccessRight, ActivityCounter, Ending
     from gateway.relay.context import Context
+    from gateway.relay.meters import Traffic
+    from gateway.relay.turns import Turns
 
 
 _FIRST_CONTROL: Final = 0x8
@@ -41,6 +44,7 @@ _OPEN, _FINISHING, _CLOSING = TunnelPhase.OPEN, TunnelPhase.FINISHING, TunnelPha
 """A member costs more to look up than all the rest of an end."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Tunnel(asyncio.Protocol):
     """The browser's side, and the owner of both.
 
@@ -49,53 +53,31 @@ class Tunnel(asyncio.Protocol):
 
     kind = "websocket"
 
-    __slots__ = (
-        "access_right",
-        "activity",
-        "app",
-        "app_full",
-        "backlog",
-        "browser",
-        "browser_full",
-        "ending",
-        "is_probed",
-        "path",
-        "phase",
-        "tick",
-        "timer",
-        "tracker",
-        "traffic",
-        "turns",
-    )
+    path: Context
+    access_right: AccessRight
+    browser: asyncio.Transport
+    app: asyncio.Transport
+    turns: Turns = field(init=False)
+    traffic: Traffic = field(init=False)
+    activity: ActivityCounter = field(init=False)
+    """Where bytes are counted; its session's from :meth:`begin` on."""
+    tracker: FrameTracker = field(init=False, default_factory=FrameTracker)
+    phase: TunnelPhase = _OPEN
+    browser_full: bool = False
+    app_full: bool = False
+    """Whether more waits to be sent to that side than may: then the other is not read."""
+    backlog: bytes = b""
+    """What came from the app in more frames than one turn can follow."""
+    is_probed: bool = False
+    """Whether the kernel looks for the app's host: most that were just opened soon close."""
+    ending: Ending | None = None
+    timer: asyncio.TimerHandle | None = None
+    tick: int = 0
 
-    def __init__(
-        self,
-        *,
-        path: Context,
-        access_right: AccessRight,
-        browser: asyncio.Transport,
-        app: asyncio.Transport,
-    ) -> None:
-        self.path = path
-        self.turns = path.turns
-        self.access_right = access_right
-        self.activity = access_right.activity
-        """Where bytes are counted; its session's from :meth:`begin` on."""
-        self.browser = browser
-        self.app = app
-        self.tracker = FrameTracker()
-        self.traffic = path.meters.websocket
-        self.phase = _OPEN
-        self.browser_full = False
-        self.app_full = False
-        """Whether more waits to be sent to that side than may: then the other is not read."""
-        self.backlog = b""
-        """What came from the app in more frames than one turn can follow."""
-        self.is_probed = False
-        """Whether the kernel looks for the app's host: most that were just opened soon close."""
-        self.ending: Ending | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.tick = 0
+    def __post_init__(self) -> None:
+        self.turns = self.path.turns
+        self.traffic = self.path.meters.websocket
+        self.activity = self.access_right.activity
 
     def begin(self, *, from_browser: bytes, from_app: bytes) -> None:
         """Take both transports; the bytes came before it, and go first."""

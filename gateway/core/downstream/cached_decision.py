@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.core.access.decision import OWN_PREFIX
@@ -13,11 +14,13 @@ if TYPE_CHECKING:
     from gateway.core.access.assertions import Assertion
     from gateway.core.access.refusals import Refusal
     from gateway.core.http.fields import Fields
+    from gateway.core.http.headers import AppHead
     from gateway.core.http.heads import StartLine
     from shared.routes.route import Target
     from shared.routes.table import RouteTable
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class CachedDecision:
     """A decision to forward that holds for later requests of the connection, too.
 
@@ -28,54 +31,32 @@ class CachedDecision:
     around a request's own parts in the head to the app, holds for the same ``fields``.
     """
 
-    __slots__ = (
-        "access_right",
-        "base",
-        "begins_at",
-        "by_person",
-        "changes",
-        "ends_at",
-        "fields",
-        "forwarded",
-        "head",
-        "kept",
-        "method",
-        "notice",
-        "table",
-        "target",
-        "user",
-    )
+    access_right: AccessRight
+    target: Target
+    table: RouteTable
+    user: str
+    forwarded: bytes
+    kept: bool
+    assertion: InitVar[Assertion | None] = None
+    notice: Refusal | None = None
+    until: InitVar[float] = math.inf
+    changes: int = field(init=False)
+    begins_at: float = -math.inf
+    ends_at: float = field(init=False)
+    base: bytes = field(init=False)
+    fields: Fields | None = None
+    method: bytes = b""
+    by_person: bool = False
+    """Whether a person has caused the request, as far as can be seen."""
+    head: AppHead = NO_HEAD
 
-    def __init__(
-        self,
-        *,
-        access_right: AccessRight,
-        target: Target,
-        table: RouteTable,
-        user: str,
-        forwarded: bytes,
-        kept: bool,
-        assertion: Assertion | None = None,
-        notice: Refusal | None = None,
-        until: float = math.inf,
-    ) -> None:
-        self.access_right = access_right
-        self.target = target
-        self.table = table
-        self.changes = table.changes
-        self.begins_at = -math.inf if assertion is None else assertion.made_at
-        self.notice = notice
-        ends_at = min(until, access_right.ends_at)
-        self.ends_at = ends_at if assertion is None else min(ends_at, assertion.renew_at)
-        self.user = user
-        self.base = target.base_path.rstrip("/").encode("ascii")
-        self.forwarded = forwarded
-        self.kept = kept
-        self.fields: Fields | None = None
-        self.method = b""
-        self.by_person = False
-        """Whether a person has caused the request, as far as can be seen."""
-        self.head = NO_HEAD
+    def __post_init__(self, assertion: Assertion | None, until: float) -> None:
+        self.changes = self.table.changes
+        self.ends_at = min(until, self.access_right.ends_at)
+        if assertion is not None:
+            self.begins_at = assertion.made_at
+            self.ends_at = min(self.ends_at, assertion.renew_at)
+        self.base = self.target.base_path.rstrip("/").encode("ascii")
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
         """Say whether it holds for another request, but for where that comes from."""

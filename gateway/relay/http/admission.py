@@ -403,7 +403,7 @@ class Admission:
             browser=transport,
             page=self._parts.pages(),
             body=request_body(request.fields),
-            access_right=None if request.path in _OUTLIVING else access_right_of(decision),
+            right=None if request.path in _OUTLIVING else access_right_of(decision),
             key=connection.key,
             writable=not full,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
@@ -28,6 +29,7 @@ _OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_SERVICE_RESTART})
 """Ends after which the browser may come back by the same right."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PageConnection(asyncio.Protocol):
     """The downstream protocol while a page answers.
 
@@ -36,64 +38,41 @@ class PageConnection(asyncio.Protocol):
         browser: The real transport.
         page: aiohttp's protocol for this one request.
         body: Reads the request's body.
-        access_right: By which right the request is answered, if by any: ends with it.
+        right: By which the request is answered, if by any: ends with it.
         key: By what an unauthenticated connection is counted.
         writable: False while the browser has not read the answers before this one.
     """
 
     kind = "page"
 
-    __slots__ = (
-        "_access_right",
-        "_began",
-        "_body",
-        "_browser",
-        "_page",
-        "_path",
-        "_timer",
-        "_writable",
-        "key",
-    )
-
-    def __init__(
-        self,
-        *,
-        path: Context,
-        browser: asyncio.Transport,
-        page: asyncio.Protocol,
-        body: Body,
-        access_right: AccessRight | None,
-        key: str,
-        writable: bool,
-    ) -> None:
-        self._path = path
-        self._browser = browser
-        self._page: asyncio.Protocol | None = page
-        self._body = body
-        self._access_right = access_right
-        self.key = key
-        self._began = 0.0
-        self._writable = writable
-        self._timer: asyncio.TimerHandle | None = None
+    path: Context
+    browser: asyncio.Transport
+    page: asyncio.Protocol | None
+    body: Body
+    right: AccessRight | None
+    key: str
+    writable: bool
+    _began: float = 0.0
+    _timer: asyncio.TimerHandle | None = None
 
     def start(self, page_request: PageRequest, head: bytes, beyond: bytes) -> None:
         """Give the page its request; *beyond* followed the head."""
-        self._browser.set_protocol(self)
-        page = self._page
+        self.browser.set_protocol(self)
+        page = self.page
         if page is None:  # already lost
             return
-        if self._access_right is not None:
-            self._path.parts.live.add(self)
+        if self.right is not None:
+            self.path.parts.live.add(self)
         else:
-            self._began = self._path.parts.loop.time()
-            self._path.connection_quota.enter(self)
-        if not self._body.done:
+            self._began = self.path.parts.loop.time()
+            self.path.connection_quota.enter(self)
+        if not self.body.done:
             # Pages take small bodies only; one that comes by drops is not waited for.
-            self._timer = self._path.parts.loop.call_later(
-                self._path.parts.limits.slow_body_seconds, self._impatient
+            self._timer = self.path.parts.loop.call_later(
+                self.path.parts.limits.slow_body_seconds, self._impatient
             )
-        page.connection_made(PageTransport(self, self._browser, page_request))
-        if not self._writable:
+        page.connection_made(PageTransport(self, self.browser, page_request))
+        if not self.writable:
             # The answers before it are still being read; aiohttp takes a resume for its own.
             self.pause_writing()
         page.data_received(head)
@@ -102,18 +81,18 @@ class PageConnection(asyncio.Protocol):
 
     def waits_since(self) -> float:
         """Return since when its client is waited for, which sends little or reads little."""
-        return self._began + (READ_SECONDS if self._body.done else COMES_SECONDS)
+        return self._began + (READ_SECONDS if self.body.done else COMES_SECONDS)
 
     def make_room(self) -> None:
         """Reset the connection; its place is free at once."""
-        self._path.connection_quota.leave(self)
-        reset(self._browser)
+        self.path.connection_quota.leave(self)
+        reset(self.browser)
 
     @property
     def access_right(self) -> AccessRight:
         """By which right the request is answered; only asked when there is one."""
-        assert self._access_right is not None  # noqa: S101  # entered into the registry only then
-        return self._access_right
+        assert self.right is not None  # noqa: S101  # entered into the registry only then
+        return self.right
 
     def end(self, ending: Ending) -> None:
         """Reset the connection: an answer that was under way must not look complete.
@@ -122,10 +101,10 @@ class PageConnection(asyncio.Protocol):
         on, and may still be ended.
         """
         if ending.close_code not in _OF_THE_APP:
-            reset(self._browser)
-        elif not self._browser.is_closing():
-            self._path.parts.live.discard(self)
-            self._path.parts.live.add(self)
+            reset(self.browser)
+        elif not self.browser.is_closing():
+            self.path.parts.live.discard(self)
+            self.path.parts.live.add(self)
 
     # What the browser's transport calls
 
@@ -134,79 +113,79 @@ class PageConnection(asyncio.Protocol):
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self._path.turns.take(self, data)
+            self.path.turns.take(self, data)
 
     def receive(self, data: bytes) -> None:
         """Pass on what belongs to the request's body; the rest is discarded."""
-        self._path.meters.page.up += len(data)
-        if self._page is None or self._body.done:
+        self.path.meters.page.up += len(data)
+        if self.page is None or self.body.done:
             return
         try:
-            piece = self._body.feed(data)
+            piece = self.body.feed(data)
         except FramingError:
-            reset(self._browser)
+            reset(self.browser)
             return
-        self._body.rest = b""
+        self.body.rest = b""
         if piece:
-            self._page.data_received(piece)
-        if self._body.stopped:
-            pause_reading(self._browser)
-            self._path.turns.later(self._go_on)
+            self.page.data_received(piece)
+        if self.body.stopped:
+            pause_reading(self.browser)
+            self.path.turns.later(self._go_on)
 
     def _go_on(self) -> None:
         self.receive(b"")
-        if not self._body.stopped:
-            resume_reading(self._browser)
+        if not self.body.stopped:
+            resume_reading(self.browser)
 
     def pause_for_others(self) -> None:
         """Stop reading for a turn."""
-        pause_reading(self._browser)
+        pause_reading(self.browser)
 
     def resume_after_others(self) -> None:
         """Read again."""
-        if not self._body.stopped:
-            resume_reading(self._browser)
+        if not self.body.stopped:
+            resume_reading(self.browser)
 
     def look_for_stalls(self) -> None:
         """Have the browser watched where the kernel holds something for it."""
-        self._path.ends.look_at(self._browser)
+        self.path.ends.look_at(self.browser)
 
     def eof_received(self) -> bool:
         """The browser has left; an answer that is complete still goes out."""
         self._lose_page(None)
-        self._path.ends.watch(self._browser)
+        self.path.ends.watch(self.browser)
         return False
 
     def pause_writing(self) -> None:
         """Pass it on; a browser that takes nothing for long is reset."""
-        self._path.ends.watch(self._browser)
-        if self._page is not None:
-            self._page.pause_writing()
+        self.path.ends.watch(self.browser)
+        if self.page is not None:
+            self.page.pause_writing()
 
     def resume_writing(self) -> None:
         """Pass it on."""
-        self._path.ends.stalls.forget(self._browser)
-        if self._page is not None:
-            self._page.resume_writing()
+        self.path.ends.stalls.forget(self.browser)
+        if self.page is not None:
+            self.page.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the page, once, and leave the registry."""
-        self._path.ends.forget(self._browser)
+        self.path.ends.forget(self.browser)
         self._lose_page(exc)
         self._gone()
 
     def _lose_page(self, exc: Exception | None) -> None:
         self._stop_timer()
-        page, self._page = self._page, None
+        page, self.page = self.page, None
         if page is not None:
             page.connection_lost(exc)
 
     def _gone(self) -> None:
-        if self._access_right is not None:
-            self._path.parts.live.discard(self)
+        if self.right is not None:
+            self.path.parts.live.discard(self)
         else:
-            self._path.connection_quota.leave(self)
-        self._path.pages.discard(self)
+            self.path.connection_quota.leave(self)
+        self.path.pages.discard(self)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -214,41 +193,41 @@ class PageConnection(asyncio.Protocol):
             self._timer = None
 
     def _impatient(self) -> None:
-        if not self._body.done:
-            reset(self._browser)
+        if not self.body.done:
+            reset(self.browser)
 
     # What the page's transport calls
 
     def reset(self) -> None:
         """Reset the connection."""
-        reset(self._browser)
+        reset(self.browser)
 
     def wrote(self, count: int) -> None:
         """Count what the page has written."""
-        self._path.meters.page.down += count
+        self.path.meters.page.down += count
 
     def set_reading(self, reading: bool) -> None:
         """Read from the browser, or not; it may leave unread."""
-        hangups = self._path.ends.hangups
+        hangups = self.path.ends.hangups
         if reading:
-            hangups.forget(self._browser)
-            resume_reading(self._browser)
+            hangups.forget(self.browser)
+            resume_reading(self.browser)
         else:
-            pause_reading(self._browser)
-            hangups.watch(self._browser, self._browser.abort)
+            pause_reading(self.browser)
+            hangups.watch(self.browser, self.browser.abort)
 
     def finish(self) -> None:
         """The page closed: flush, shut our side, and read on for a moment."""
-        page, self._page = self._page, None
+        page, self.page = self.page, None
         if page is None:
             return
         self._stop_timer()
-        self._path.ends.forget(self._browser)
-        ended = self._browser.is_closing()
+        self.path.ends.forget(self.browser)
+        ended = self.browser.is_closing()
         if not ended:
-            seconds = self._path.parts.limits.linger_seconds
-            Lingering(self._path.ends, self._browser, seconds=seconds, gone=self._gone)
-        self._path.parts.loop.call_soon(page.connection_lost, None)
+            seconds = self.path.parts.limits.linger_seconds
+            Lingering(self.path.ends, self.browser, seconds=seconds, gone=self._gone)
+        self.path.parts.loop.call_soon(page.connection_lost, None)
 
 
 class PageTransport(asyncio.Transport):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -75,6 +76,7 @@ _BUSY = S.BUSY
 """With every request: a member costs more to look up than all the rest of a transition."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class UpstreamConnection(asyncio.Protocol):
     """A connection to *target*, used by one session's one user.
 
@@ -82,46 +84,27 @@ class UpstreamConnection(asyncio.Protocol):
     comes makes it unfit. It starts busy: connections are made for a request.
     """
 
-    __slots__ = (
-        "access_right",
-        "deadline",
-        "dialled",
-        "exchange",
-        "head",
-        "idle_since",
-        "is_probed",
-        "pool",
-        "reading",
-        "sid",
-        "state",
-        "target",
-        "tick",
-        "transport",
-        "user",
-        "writable",
-    )
-
-    def __init__(self, pool: Pool, *, sid: str, user: str, target: Target) -> None:
-        self.pool = pool
-        self.sid = sid
-        self.user = user
-        self.target = target
-        self.state = _BUSY
-        self.exchange: Connection | None = None
-        self.dialled: Callable[[UpstreamConnection], None] | None = None
-        """Called with the connection once it is there."""
-        self.transport: asyncio.Transport | None = None
-        self.writable = True
-        self.reading = True
-        """False while the browser does not take the response."""
-        self.tick = 0
-        self.deadline = 0.0
-        self.idle_since = 0.0
-        self.is_probed = False
-        self.access_right: AccessRight | None = None
-        """By which right it was last used."""
-        self.head: ResponseHead | None = None
-        """The last response's: often the next one's too."""
+    pool: Pool
+    _: KW_ONLY
+    sid: str
+    user: str
+    target: Target
+    state: UpstreamState = _BUSY
+    exchange: Connection | None = None
+    dialled: Callable[[UpstreamConnection], None] | None = None
+    """Called with the connection once it is there."""
+    transport: asyncio.Transport | None = None
+    writable: bool = True
+    reading: bool = True
+    """False while the browser does not take the response."""
+    tick: int = 0
+    deadline: float = 0.0
+    idle_since: float = 0.0
+    is_probed: bool = False
+    access_right: AccessRight | None = None
+    """By which right it was last used."""
+    head: ResponseHead | None = None
+    """The last response's: often the next one's too."""
 
     # uvloop's transports have the interface but not the base class.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -288,26 +271,16 @@ class UpstreamConnection(asyncio.Protocol):
                 exchange.response_received(data)
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Pool:
     """Keeps connections that can take another request."""
 
-    __slots__ = ("_idle", "_loop", "_wheel", "ends", "limits", "turns")
-
-    def __init__(
-        self,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        wheel: Wheel,
-        ends: Ends,
-        turns: Turns,
-        limits: Limits,
-    ) -> None:
-        self._loop = loop
-        self._wheel = wheel
-        self.ends = ends
-        self.turns = turns
-        self.limits = limits
-        self._idle: dict[str, dict[str, list[UpstreamConnection]]] = {}
+    loop: asyncio.AbstractEventLoop
+    wheel: Wheel
+    ends: Ends
+    turns: Turns
+    limits: Limits
+    _idle: dict[str, dict[str, list[UpstreamConnection]]] = field(init=False, default_factory=dict)
 
     def __len__(self) -> int:
         """Return how many connections are kept."""
@@ -331,7 +304,7 @@ class Pool:
         if upstream.target is not target and upstream.target != target:
             upstream.close()
             return self.take(sid=sid, user=user, target=target, safe=safe)
-        if not safe and self._loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
+        if not safe and self.loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
             return None
         # An empty list stays for the connection that comes back, which is what most do.
         kept.pop()
@@ -352,17 +325,17 @@ class Pool:
         if kept is None:
             kept = users[upstream.user] = []
         kept.append(upstream)
-        upstream.idle_since = self._loop.time()
+        upstream.idle_since = self.loop.time()
         limits = self.limits
         is_spare = len(kept) > limits.upstream_idle_per_user
         seconds = limits.upstream_spare_seconds if is_spare else limits.upstream_idle_seconds
         upstream.deadline = upstream.idle_since + seconds
         if is_spare or not upstream.tick:
-            self._wheel.arm(upstream, upstream.deadline)
+            self.wheel.arm(upstream, upstream.deadline)
 
     def forget(self, upstream: UpstreamConnection) -> None:
         """Take out a connection that has closed, and the place where it would have come back to."""
-        self._wheel.disarm(upstream)
+        self.wheel.disarm(upstream)
         kept = self._idle.get(upstream.sid, {}).get(upstream.user)
         if kept is None:
             return

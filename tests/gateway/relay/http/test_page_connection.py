@@ -465,7 +465,7 @@ async def test_a_page_writes_once_its_browser_has_read_what_came_before() -> Non
             browser=browser,
             page=pages.server(),
             body=NoBody(),
-            access_right=None,
+            right=None,
             key="127.0.0.1",
             writable=False,
         )
