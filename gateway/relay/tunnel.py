@@ -122,7 +122,7 @@ class Tunnel(asyncio.Protocol):
                 self.is_probed = True
                 self.path.ends.keep_app_alive(self.app)
             self.path.ends.look_at(self.browser)
-            self.path.ends.look_at_app(self.app, self._app_stalled)
+            self.path.ends.look_at(self.app, self._app_stalled, app=True)
 
     # What the browser's transport calls
 
@@ -229,7 +229,7 @@ class Tunnel(asyncio.Protocol):
         ends = self.path.ends
         if full:
             pause_reading(self.browser)
-            ends.app_writes_wait(self.app, self._app_stalled)
+            ends.writes_wait(self.app, self._app_stalled, app=True)
             # Not read, it could leave unseen.
             ends.hangups.watch(self.browser, self._hung_up)
         else:

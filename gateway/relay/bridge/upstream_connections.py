@@ -128,7 +128,7 @@ class BridgeUpstream(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading from the browser; a job's side that takes nothing for long is left."""
         self.writable = False
-        self.ends.app_writes_wait(self.transport, self.stalled)
+        self.ends.writes_wait(self.transport, self.stalled, app=True)
         if not self.dropped:
             self.bridge.upstream_filled()
 
@@ -140,7 +140,7 @@ class BridgeUpstream(asyncio.Protocol):
 
     def look_for_stalls(self) -> None:
         """Be watched where the kernel holds something for the job's side."""
-        self.ends.look_at_app(self.transport, self.stalled)
+        self.ends.look_at(self.transport, self.stalled, app=True)
 
     def stalled(self) -> None:
         """The job's side has taken nothing for as long as it may."""

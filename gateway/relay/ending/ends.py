@@ -150,71 +150,52 @@ class Ends:
         transport: asyncio.Transport | None,
         stalled: Callable[[], None] | None = None,
         *,
+        app: bool = False,
         passing: bool = False,
     ) -> None:
-        """Reset a browser's connection (or call *stalled*) once it stalls with bytes unsent."""
+        """Reset a connection (or call *stalled*) once it stalls with bytes unsent.
+
+        A browser has its time for that, an *app* another; *passing* as for :class:`StallWatch`.
+        """
+        limits = self.limits
         if transport is not None:
             self.stalls.watch(
                 transport,
-                seconds=self.limits.write_stall_seconds,
+                seconds=limits.app_write_stall_seconds if app else limits.write_stall_seconds,
                 stalled=stalled or partial(reset, transport),
                 passing=passing,
             )
 
-    def watch_app(
+    def writes_wait(
         self,
         transport: asyncio.Transport | None,
-        stalled: Callable[[], None],
+        stalled: Callable[[], None] | None = None,
         *,
-        passing: bool = False,
+        app: bool = False,
     ) -> None:
-        """Call *stalled* once an app has taken nothing for its deadline, with bytes unsent."""
-        if transport is not None:
-            self.stalls.watch(
-                transport,
-                seconds=self.limits.app_write_stall_seconds,
-                stalled=stalled,
-                passing=passing,
-            )
-
-    def writes_wait(
-        self, transport: asyncio.Transport | None, stalled: Callable[[], None] | None = None
-    ) -> None:
-        """Watch a browser's *transport* until nothing waits any more; for each ``pause_writing``.
+        """Watch *transport* until nothing waits any more; for each ``pause_writing``.
 
         It is not forgotten with ``resume_writing``: both come thousands of times a second.
         """
         if transport is not None and not self.stalls.watches(transport):
-            self.watch(transport, stalled, passing=True)
+            self.watch(transport, stalled, app=app, passing=True)
 
-    def app_writes_wait(
-        self, transport: asyncio.Transport | None, stalled: Callable[[], None]
+    def look_at(
+        self,
+        transport: asyncio.Transport | None,
+        stalled: Callable[[], None] | None = None,
+        *,
+        app: bool = False,
     ) -> None:
-        """Watch an app's *transport* in the same way."""
-        if transport is not None and not self.stalls.watches(transport):
-            self.watch_app(transport, stalled, passing=True)
-
-    def look_at(self, transport: asyncio.Transport | None) -> None:
-        """Watch a browser's *transport* while the kernel holds something for it."""
-        if self._is_unwatched(transport):
-            self.watch(transport, passing=True)
+        """Watch *transport* while the kernel holds something for its peer."""
+        watched = transport is None or self.stalls.watches(transport)
+        if transport is not None and not watched and unacknowledged(transport) > 0:
+            self.watch(transport, stalled, app=app, passing=True)
 
     def keep_app_alive(self, transport: asyncio.Transport | None) -> None:
         """Have the kernel find out when an app's host vanishes."""
         if transport is not None:
             keep_alive(transport, stall_seconds=self.limits.app_write_stall_seconds)
-
-    def look_at_app(self, transport: asyncio.Transport | None, stalled: Callable[[], None]) -> None:
-        """Watch an app's *transport* while the kernel holds something for it."""
-        if self._is_unwatched(transport):
-            self.watch_app(transport, stalled, passing=True)
-
-    def _is_unwatched(self, transport: asyncio.Transport | None) -> bool:
-        return (
-            transport is not None
-            and not self.stalls.watches(transport)
-            and unacknowledged(transport) > 0
-        )
 
     def watches(self, transport: asyncio.Transport) -> bool:
         """Say whether *transport* is watched for a stall."""

@@ -171,7 +171,7 @@ class Upload(_Body):
 
     def waits(self) -> None:
         """An app that takes nothing for long is given up."""
-        self._context.ends.app_writes_wait(self._sink, self._connection.app_stalled)
+        self._context.ends.writes_wait(self._sink, self._connection.app_stalled, app=True)
 
     def over(self) -> None:
         """Read from the browser again: the rest of the body, or its next request."""

@@ -188,7 +188,7 @@ class UpstreamConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading the request; an app that takes nothing for long is given up."""
         self.writable = False
-        self.pool.ends.app_writes_wait(self.transport, self.stalled)
+        self.pool.ends.writes_wait(self.transport, self.stalled, app=True)
         if self.exchange is not None:
             self.exchange.regulate()
 
@@ -213,7 +213,7 @@ class UpstreamConnection(asyncio.Protocol):
         if not self.is_probed:
             self.is_probed = True
             self.pool.ends.keep_app_alive(self.transport)
-        self.pool.ends.look_at_app(self.transport, self.stalled)
+        self.pool.ends.look_at(self.transport, self.stalled, app=True)
 
     def due(self, now: float) -> float:
         """Close after having been idle for too long; called by the wheel."""

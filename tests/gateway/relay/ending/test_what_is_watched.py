@@ -70,7 +70,7 @@ async def test_a_browser_is_reset_after_its_time_unless_somebody_says_otherwise(
 
 async def test_an_app_has_its_own_time(ends: Ends, joined: tuple[Side, Peer]) -> None:
     transport = joined[0].transport
-    ends.watch_app(transport, stalled)
+    ends.watch(transport, stalled, app=True)
     assert watched(ends, transport) == (APP, False, stalled)
 
 
@@ -83,15 +83,15 @@ async def test_writes_that_wait_are_watched_until_they_do_not_and_nothing_is_rep
     assert (seconds, passing, is_reset(call, transport)) == (BROWSER, True, True)
     ends.writes_wait(transport, other)
     assert watched(ends, transport)[2] is call
-    ends.app_writes_wait(transport, other)
+    ends.writes_wait(transport, other, app=True)
     assert watched(ends, transport)[0] == BROWSER
     ends.forget(transport)
     ends.writes_wait(transport, stalled)
     assert watched(ends, transport) == (BROWSER, True, stalled)
     ends.forget(transport)
-    ends.app_writes_wait(transport, stalled)
+    ends.writes_wait(transport, stalled, app=True)
     assert watched(ends, transport) == (APP, True, stalled)
-    ends.app_writes_wait(transport, other)
+    ends.writes_wait(transport, other, app=True)
     ends.writes_wait(transport, other)
     assert watched(ends, transport) == (APP, True, stalled)
 
@@ -102,20 +102,20 @@ async def test_what_the_kernel_holds_is_looked_at_and_what_it_has_passed_on_is_n
     side, peer = joined
     transport = side.transport
     ends.look_at(transport)
-    ends.look_at_app(transport, stalled)
+    ends.look_at(transport, stalled, app=True)
     assert not ends.watches(transport)
     peer.stall()
     transport.write(MANY)
     ends.look_at(transport)
     seconds, passing, call = watched(ends, transport)
     assert (seconds, passing, is_reset(call, transport)) == (BROWSER, True, True)
-    ends.look_at_app(transport, stalled)
+    ends.look_at(transport, stalled, app=True)
     assert watched(ends, transport)[0] == BROWSER
     ends.forget(transport)
-    ends.look_at_app(transport, stalled)
+    ends.look_at(transport, stalled, app=True)
     assert watched(ends, transport) == (APP, True, stalled)
     ends.look_at(transport)
-    ends.look_at_app(transport, other)
+    ends.look_at(transport, other, app=True)
     assert watched(ends, transport) == (APP, True, stalled)
 
 
@@ -125,8 +125,8 @@ async def test_a_connection_that_is_gone_by_now_is_not_watched(ends: Ends) -> No
     ]  # fmt: skip
     for call in calls:
         call(None)
-    for call in (ends.watch_app, ends.app_writes_wait, ends.look_at_app):
-        call(None, stalled)
+    for call in (ends.watch, ends.writes_wait, ends.look_at):
+        call(None, stalled, app=True)
     ends.seen_by_loop(None, stalled)
     assert (len(ends.stalls), len(ends.hangups)) == (0, 0)
 
