@@ -16,6 +16,8 @@ from controller.volcano.names import is_tool
 from shared.runtime.serving import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
+MOST_NAMED: Final = 1000
+"""Problems of a call that are named in its response."""
 CODINGS: Final = ("gzip", "deflate", "identity")
 """Content codings that a body may have (RFC 9110, section 8.4)."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -105,11 +107,18 @@ def problems_json(problems: Iterable[Problem]) -> list[dict[str, str]]:
 def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) -> ApiError:
     """Return the error for well-formed content that does not fit, every problem named.
 
+    Of very many the first :data:`MOST_NAMED` are: a thousand jobs can have a hundred each.
     *more* stands beside the problems.
     """
-    found = problems_json(problems)
-    message = f"{len(found)} problem{'s' if len(found) != 1 else ''}; nothing was done"
-    return ApiError("invalid", message, {"problems": found, **(more or {})})
+    distinct: dict[Problem, None] = {}
+    for one in problems:
+        distinct[one] = None
+        if len(distinct) > MOST_NAMED:
+            break
+    found = problems_json(distinct)[:MOST_NAMED]
+    count = f"{len(found)} problem{'s' if len(found) != 1 else ''}"
+    count += " and more" if len(distinct) > len(found) else ""
+    return ApiError("invalid", f"{count}; nothing was done", {"problems": found, **(more or {})})
 
 
 def not_found(what: str) -> ApiError:

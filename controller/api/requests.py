@@ -22,6 +22,9 @@ from shared.runtime.serving import refusal
 
 MAX_BODY_BYTES: Final = 4 << 20
 """As it is sent, and without its content coding."""
+MOST_CONTAINERS: Final = 1 << 17
+"""Objects and arrays in a body: a million of them, which fit into it, take a second to read."""
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 BODY_SECONDS: Final = 60.0
 """For all of a body to come."""
 MOST_ITEMS: Final = 1000
@@ -76,6 +79,9 @@ async def read_object(request: web.Request) -> dict[str, Any]:
         body = _decoded(await _read(request), coding)
         if len(body) > MAX_BODY_BYTES:
             raise too_large
+        if _containers(body) > MOST_CONTAINERS:
+            text = f"A body has at most {MOST_CONTAINERS} objects and arrays."
+            raise ApiError("too_large", text)
         return strict_json_object(body)
     except ValueError as error:
         raise ApiError("bad_json", f"The body is not a JSON object: {error}.") from None
@@ -89,6 +95,15 @@ async def _read(request: web.Request) -> bytes:
         raise ValueError(f"it did not come within {BODY_SECONDS:g} seconds") from error
     except (web.RequestPayloadError, OSError) as error:
         raise ValueError("it breaks off") from error
+
+
+def _containers(body: bytes) -> int:
+    """Return how many objects and arrays a *body* begins: exactly, where they may be too many."""
+    found = body.count(b"{") + body.count(b"[")
+    if found <= MOST_CONTAINERS:
+        return found
+    outside = _STRING.sub(b"", body)
+    return outside.count(b"{") + outside.count(b"[")
 
 
 def _decoded(sent: bytes, coding: str) -> bytes:

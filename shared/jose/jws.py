@@ -27,6 +27,8 @@ from shared.errors import BadKeySet, TokenRefused
 MAX_TOKEN_BYTES = 16384
 MIN_RSA_BITS = 2048
 MAX_KEYS = 256
+MOST_MEMBERS = 4096
+"""Of one object: none that is understood has as many, and each would be looked at."""
 _FORBIDDEN_HEADERS = frozenset({"jku", "jwk", "x5u", "x5c", "crit", "b64", "zip"})
 
 PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
@@ -86,10 +88,13 @@ def strict_json_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object in *data*, in which no object repeats a key.
 
     Raises:
-        ValueError: If it is not UTF-8, not JSON (``NaN`` is not), not an object, or repeats a key.
+        ValueError: If it is not UTF-8, not JSON (``NaN`` is not), not an object, or repeats a key;
+            or if an object has more than :data:`MOST_MEMBERS`.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) > MOST_MEMBERS:
+            raise ValueError(f"an object has more than {MOST_MEMBERS} members")
         members = dict(pairs)
         if len(members) != len(pairs):
             raise ValueError("a key is repeated")

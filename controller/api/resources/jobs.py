@@ -308,9 +308,8 @@ def refuse_all(results: Sequence[Submitted]) -> None:
     Raises:
         ApiError: 422 where one cannot be run, else 409.
     """
-    problems = list(_problems_of(results, "rejected"))
-    if problems:
-        raise invalid(problems)
+    if any(one.result == "rejected" for one in results):
+        raise invalid(_problems_of(results, "rejected"))
     conflicts = list(_problems_of(results, "conflict"))
     if conflicts:
         raise ApiError("conflict", details={"problems": problems_json(conflicts)})

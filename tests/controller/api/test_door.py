@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
+import json
 import time
 import zlib
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from aiohttp.test_utils import make_mocked_request
 
 from controller.api import requests
 from controller.api.error_responses import ApiError, errors_as_json
-from controller.api.requests import MAX_BODY_BYTES, read_object
+from controller.api.requests import MAX_BODY_BYTES, MOST_CONTAINERS, read_object
 from controller.store.errors import StoreUnavailable
+from shared.jose.jws import MOST_MEMBERS
 from shared.tokens import SESSION_AUDIENCE
 from tests.controller.api.conftest import SIGNER, Api, service_token
 from tests.shared.samples import Signer, make_claims
@@ -57,6 +59,11 @@ async def test_two_authorizations_are_none(api: Api) -> None:
             assert answer.status == 401
 
 
+def members_of(count: int) -> bytes:
+    """Return an object with so many members."""
+    return json.dumps({f"k{n}": 1 for n in range(count)}).encode()
+
+
 @pytest.mark.parametrize(
     ("data", "kind", "status"),
     [
@@ -75,6 +82,12 @@ async def test_two_authorizations_are_none(api: Api) -> None:
         (b'{"items":[1],"mode":"some"}', "application/json", 422),
         (b'{"items":[' + b"1," * 1000 + b"1]}", "application/json", 422),
         (b" " * (MAX_BODY_BYTES + 1), "application/json", 413),
+        (members_of(MOST_MEMBERS), "application/json", 422),
+        (members_of(MOST_MEMBERS + 1), "application/json", 400),
+        (b'{"items":[%b1]}' % (b"[]," * (MOST_CONTAINERS - 2)), "application/json", 422),
+        (b'{"items":[%b1]}' % (b"[]," * (MOST_CONTAINERS - 1)), "application/json", 413),
+        (b'{"items":["%b"]}' % (b'\\"[{' * MOST_CONTAINERS), "application/json", 422),
+        (b'{"items":["%b' % (b"[" * 2 * MOST_CONTAINERS), "application/json", 400),
     ],
 )
 async def test_what_cannot_be_read_is_refused(

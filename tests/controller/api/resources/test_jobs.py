@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.error_responses import MOST_NAMED
 from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.spec.model import Job
 from controller.plugins.shared_memory import SharedMemoryPlugin
@@ -89,6 +90,16 @@ async def test_atomic_takes_all_or_none(api: Api) -> None:
     assert paths == {"items[1].replicas", "items[2].owner", "items[2].image"}
     assert await ids(api) == []
     assert api.woken == []
+
+
+async def test_of_very_many_problems_the_first_are_named(api: Api) -> None:
+    wrong = {"id": "j1", "owner": {"user": "ada"}, "invocation": {"command": [1] * 100}}
+    answer = await api.client.post("/v1/jobs", json={"items": [wrong] * 11})
+    assert answer.status == 422
+    told = await answer.json()
+    assert told["message"] == "1000 problems and more; nothing was done"
+    assert len(told["details"]["problems"]) == MOST_NAMED
+    assert told["details"]["problems"][0]["path"].startswith("items[0]")
 
 
 async def test_best_effort_takes_what_it_can(api: Api) -> None:
