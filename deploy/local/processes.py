@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-READY_SECONDS: Final = 30.0
+READY_SECONDS: Final = 120.0
+"""On a machine that has a lot to do; one that ends instead is told at once."""
 END_SECONDS: Final = 15.0
 _LOOK_AGAIN_SECONDS: Final = 0.03
 _PR_SET_PDEATHSIG: Final = 1

@@ -67,7 +67,7 @@ class EmbeddedCluster:
         lags: Mapping[str, float] | None = None,
         plain: bool = False,
         metrics_seconds: float = 0.0,
-        ready_seconds: float = 30.0,
+        ready_seconds: float = 120.0,
     ) -> None:
         self.seed = _chosen_seed(seed)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fumarole-cluster-"))

@@ -29,7 +29,7 @@ from deploy.local.cluster.volcano.definitions import (
 from deploy.local.cluster.volcano.scheduler import Scheduler
 from deploy.local.cluster.volcano.webhook import install_webhooks, make_app
 
-_READY_SECONDS = 10.0
+_READY_SECONDS = 60.0
 _BURST_SECONDS = 2.0
 """What the job controller's client may do at once: 100 requests, at 50 a second."""
 
