@@ -30,7 +30,8 @@ MOST_EXPANDED: Final = 8 << 20
 """Characters of all jobs of a batch, and their variables, as JSON."""
 
 MOST_VALUES: Final = 20_000
-"""Of a template: with more it would be no job, and take long to find out."""
+"""Of a template, with the variables in its texts: with more it would be no job, and take long to
+find out."""
 DEEPEST: Final = 32
 LONGEST_VALUE: Final = 4096
 OWN: Final = ("batch", "index")
@@ -243,7 +244,7 @@ class Template:
         if self._left < 0:
             raise JobRejected([Problem("template", f"has more than {MOST_VALUES} values")])
         if self._problems:
-            raise JobRejected(self._problems[:MOST_PROBLEMS])
+            raise JobRejected(self._problems)
         self._length = len(json.dumps(template))
 
     def expand(self, batch_id: str, variables: Sequence[Mapping[str, Value]]) -> Iterator[Item]:
@@ -287,6 +288,9 @@ class Template:
             return text
         parts, literal, place = list[str](), "", 0
         for mark in _MARK.finditer(text):
+            self._left -= 1
+            if self._left < 0 or len(self._problems) >= MOST_PROBLEMS:
+                return text
             literal += text[place : mark.start()]
             place, name = mark.end(), mark[1]
             if mark[0] == "{{{{":
@@ -317,6 +321,8 @@ class Template:
                 return False
 
     def _note(self, path: tuple[str | int, ...], message: str) -> None:
+        if len(self._problems) >= MOST_PROBLEMS:
+            return
         self._problems.append(Problem(make_path(("template", *path)), message))
 
     def _refuse_secrets(self, job: Mapping[str, Any]) -> None:

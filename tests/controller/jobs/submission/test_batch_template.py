@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from controller.jobs.spec.problems import JobRejected, problems_of
+from controller.jobs.spec.problems import MOST_PROBLEMS, JobRejected, Problem, problems_of
 from controller.jobs.submission import batch_template
 from controller.jobs.submission.batch_template import BatchRequest, Template, TooLarge, items_in
 
@@ -224,3 +224,25 @@ def test_what_was_escaped_comes_out_as_it_was(value: Any) -> None:
         return node
 
     assert fill(escaped(value), a=1) == value
+
+
+@pytest.mark.parametrize("mark", ["{{index}}", "{{{{", "x {{n}}"])
+def test_a_text_of_nothing_but_variables_is_refused(mark: str) -> None:
+    found = refusals({"name": mark * (batch_template.MOST_VALUES + 1)}, array=[{"n": 1}])
+    assert found == {"template": "has more than 20000 values"}
+
+
+@pytest.mark.parametrize("mark", ["{{no}}", "{{ "])
+def test_of_a_text_that_is_wrong_all_through_no_more_is_looked_at_than_is_told(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Problem] = []
+
+    def noted(path: str, message: str) -> Problem:
+        made.append(Problem(path, message))
+        return made[-1]
+
+    monkeypatch.setattr(batch_template, "Problem", noted)
+    with pytest.raises(JobRejected) as refused:
+        make_jobs({"name": mark * 5000}, count=1)
+    assert len(refused.value.problems) == len(made) == MOST_PROBLEMS
