@@ -23,8 +23,9 @@ from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Rest, Step
+from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Rest, Step, Submit
 from controller.jobs.reconcile.observe import Observer
+from controller.jobs.reconcile.owner_slots import Owner, OwnerSlots
 from controller.jobs.reconcile.workqueue import Requeue, RequeueAfter, WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
@@ -35,6 +36,8 @@ from controller.volcano.observed import ObservedPod
 from shared.log import Outage
 
 WORKERS: Final = 8
+MOST_OF_OWNER: Final = 6
+"""Of these, for the submissions of one owner."""
 MOST_STEPS: Final = 20
 """On one observation; a job that wants more is enqueued, so that it cannot keep others waiting."""
 
@@ -145,6 +148,7 @@ class Reconciler:
         self._beside = tuple(beside)
         self._contained = Containment("not looked at", metrics.step_failed)
         self._news = asyncio.Event()
+        self._slots = OwnerSlots(MOST_OF_OWNER, lambda job_id: queue.enqueue(job_id, "waits"))
         self._unread = Outage(
             log, begins="the store cannot be read", ends="the store is read again"
         )
@@ -228,6 +232,7 @@ class Reconciler:
         seen = await self._observer.observe(job_id)
         if seen is None:
             self._logs.forget(job_id)
+            self._slots.forget(job_id)
             await self._adoption.look_at(job_id)
             return None
         for run in seen.ending_runs:
@@ -235,18 +240,13 @@ class Reconciler:
         self._tell(seen.record)
         for _ in range(MOST_STEPS):
             self._moves()
-            self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
-            logs_until = self._logs.removal_waits_until(seen.record)
-            step = decide(seen if logs_until is None else replace(seen, logs_until=logs_until))
+            step = self._decide(seen)
             if isinstance(step, Rest):
                 return _soonest(seen.again_in, step.until, seen.now)
             try:
-                after = await self._actions.do(step, seen)
+                after = await self._do(step, seen)
             except RequeueAfter as later:
                 return Requeue(later.seconds, "waits")
-            except KubeError as error:
-                await self._actions.tell_refusal(step, seen.record, error)
-                raise
             finally:
                 self._told(job_id)
                 self._tell(seen.record)
@@ -260,6 +260,26 @@ class Reconciler:
                 break
             seen = after
         return Requeue(0.0, "step")
+
+    def _decide(self, seen: ObservedState) -> Step:
+        self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
+        logs_until = self._logs.removal_waits_until(seen.record)
+        step = decide(seen if logs_until is None else replace(seen, logs_until=logs_until))
+        if not isinstance(step, Submit):
+            self._slots.forget(seen.record.id)
+        return step
+
+    async def _do(self, step: Step, seen: ObservedState) -> ObservedState | None:
+        record = seen.record
+        try:
+            if not isinstance(step, Submit):
+                return await self._actions.do(step, seen)
+            # One owner's submissions leave workers to everybody else.
+            with self._slots.take(_owner_of(record), record.id):
+                return await self._actions.do(step, seen)
+        except KubeError as error:
+            await self._actions.tell_refusal(step, record, error)
+            raise
 
     def _tell(self, record: JobRecord) -> None:
         """Have the sessions looked at that lead to a tool, if *record* is of one: its job's."""
@@ -369,6 +389,13 @@ class Reconciler:
     async def _revision(self) -> int:
         async with self._store.read() as transaction:
             return (await read_store_metadata(transaction)).revision
+
+
+def _owner_of(record: JobRecord) -> Owner:
+    """Return whose the job is: its project's, or its user's where it has none."""
+    return (
+        ("project", record.owner_project) if record.owner_project else ("user", record.owner_user)
+    )
 
 
 def _soonest(again_in: float | None, until: float | None, now: float) -> Requeue | None:

@@ -1,0 +1,72 @@
+"""Of one owner's submissions, so many are under way at once, in the order in which they came."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from controller.jobs.reconcile.owner_slots import Owner, OwnerSlots
+from controller.jobs.reconcile.workqueue import RequeueAfter
+
+ADA, BOB = ("user", "ada"), ("user", "bob")
+
+
+class World:
+    """Slots, of which each owner has two, and whom they have enqueued."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.slots = OwnerSlots(2, self.woken.append)
+
+    def waits(self, owner: Owner, *job_ids: str) -> bool:
+        for job_id in job_ids:
+            with pytest.raises(RequeueAfter), self.slots.take(owner, job_id):
+                pass
+        return not self.woken
+
+
+def test_who_has_all_of_theirs_keeps_nobody_else_waiting() -> None:
+    world = World()
+    with world.slots.take(ADA, "a1"), world.slots.take(ADA, "a2"):
+        assert world.waits(ADA, "a3")
+        with world.slots.take(BOB, "b1"), world.slots.take(("project", "ada"), "p1"):
+            assert world.waits(ADA, "a4")
+    assert set(world.woken) == {"a3", "a4"}
+
+
+def test_one_slot_that_is_free_wakes_the_one_that_has_waited_longest() -> None:
+    world = World()
+    with world.slots.take(ADA, "a1"):
+        with world.slots.take(ADA, "a2"):
+            assert world.waits(ADA, "a3", "a4", "a3")
+        assert world.woken == ["a3"]
+        # Whoever was enqueued has its turn only when it takes it.
+        with world.slots.take(ADA, "a5"):
+            world.woken.clear()
+            assert world.waits(ADA, "a3")
+        assert world.woken == ["a3"]
+
+
+def test_one_that_wants_none_any_more_gives_its_turn_to_the_next() -> None:
+    world = World()
+    with world.slots.take(ADA, "a1"):
+        with world.slots.take(ADA, "a2"):
+            world.waits(ADA, "a3", "a4")
+        world.slots.forget("a3")
+        assert world.woken == ["a3", "a4"]
+        world.slots.forget("a3")
+        world.slots.forget("b9")
+        assert world.woken == ["a3", "a4"]
+
+
+def test_what_failed_gives_its_slot_back_and_nothing_is_kept_of_anybody() -> None:
+    world = World()
+    with suppress(ZeroDivisionError), world.slots.take(ADA, "a1"), world.slots.take(ADA, "a2"):
+        world.waits(ADA, "a3")
+        raise ZeroDivisionError
+    assert world.woken == ["a3", "a3"]
+    with world.slots.take(ADA, "a3"):
+        assert len(world.slots) == 0
+    assert not world.slots._held
+    assert not world.slots._waiting
