@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,15 +77,12 @@ def read_pod_settings(environment: Environment) -> PodSettings:
             f"has text after an owner's name in {name}: two owners' names may fit one place, which "
             "is then refused to the second",
         )
+    catalogue = read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue())
     tools = read("FUMAROLE_CONTROLLER_TOOLS_FILE", read_tools, NO_TOOLS)
-    for name in (name for name, tool in tools.tools.items() if tool.service_workers):
-        environment.warning(
-            "FUMAROLE_CONTROLLER_TOOLS_FILE",
-            f"gives the tool {name} service_workers: no browser opens it, only programs with a "
-            "bearer token do",
-        )
+    for text in _doubts(tools, volumes, catalogue):
+        environment.warning("FUMAROLE_CONTROLLER_TOOLS_FILE", text)
     return PodSettings(
-        catalogue=read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue()),
+        catalogue=catalogue,
         volumes=volumes,
         tools=tools,
         priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
@@ -113,6 +110,23 @@ def read_pod_settings(environment: Environment) -> PodSettings:
         ),
         remove_mount_points=read("FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS", yes_or_no, True),
     )
+
+
+def _doubts(
+    tools: ToolList, volumes: Mapping[str, VolumeSource], catalogue: Catalogue
+) -> Iterator[str]:
+    """Yield what is no mistake in the file alone, and hardly meant."""
+    for name in tools.shared_volumes:
+        if name not in volumes:
+            yield f"shares the volume {name}, which FUMAROLE_CONTROLLER_VOLUMES does not name"
+    for name, tool in tools.tools.items():
+        if tool.product is not None and tool.product not in catalogue.products:
+            yield f"gives the tool {name} a product that there is not: nobody can attach it"
+        if tool.service_workers:
+            yield (
+                f"gives the tool {name} service_workers: no browser opens it, only programs with a "
+                "bearer token do"
+            )
 
 
 def _kata(environment: Environment) -> KataSettings:

@@ -23,3 +23,26 @@ def test_a_tool_that_no_browser_opens_is_named_when_the_controller_starts(tmp_pa
     (warning,) = environment.warnings
     assert "the tool studio" in warning
     assert "no browser opens it" in warning
+
+
+def test_what_a_tool_needs_and_is_declared_nowhere_is_named(tmp_path: Path) -> None:
+    file, products = tmp_path / "tools.yaml", tmp_path / "products.yaml"
+    file.write_text(
+        "shared_volumes: [home, hone]\n"
+        "tools:\n"
+        "  board: {image: board, port: 6006, product: small}\n"
+        "  studio: {image: studio, port: 8080, product: smal}\n"
+    )
+    products.write_text("products: {small: {cpu: 1, memory: 1Gi}}")
+    environment = Environment(
+        {
+            "FUMAROLE_CONTROLLER_TOOLS_FILE": str(file),
+            "FUMAROLE_CONTROLLER_PRODUCTS_FILE": str(products),
+            "FUMAROLE_CONTROLLER_VOLUMES": "home=claim",
+        }
+    )
+    read_pod_settings(environment)
+    assert environment.problems == []
+    volume, product = environment.warnings
+    assert "the volume hone" in volume
+    assert "the tool studio a product that there is not" in product
