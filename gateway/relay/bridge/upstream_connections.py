@@ -75,6 +75,8 @@ class BridgeUpstream(asyncio.Protocol):
         self.dropped = False
         self.writable = True
         self._yields = False
+        self._ended = False
+        """Whether the connection is gone."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, unless nobody waits for it any more."""
@@ -92,11 +94,18 @@ class BridgeUpstream(asyncio.Protocol):
         """Say whether nothing may be read at the moment."""
         return self._yields or not self.bridge.writable or self.bridge.upstream_waits
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether something that the job's side sent is left for a later turn."""
+        return self.bridge.upstream_waits
+
     def sync_reading(self) -> None:
         """Read from the job's side unless something speaks against it."""
         if self.dropped:
             return
-        if self.is_held():
+        if self._ended:
+            self._end_once_read()
+        elif self.is_held():
             pause_reading(self.transport)
         else:
             resume_reading(self.transport)
@@ -150,7 +159,10 @@ class BridgeUpstream(asyncio.Protocol):
     # Its end
 
     def eof_received(self) -> bool:
-        """The job's side has ended; what still waits for it is of no use to anybody."""
+        """The job's side has ended; what still waits for it is of no use to anybody.
+
+        What it said before may not be understood yet: TLS gives both out at once.
+        """
         if self.transport is not None:
             self.transport.abort()
         return False
@@ -159,7 +171,11 @@ class BridgeUpstream(asyncio.Protocol):
         """Tell the bridge, unless it was the bridge that ended it."""
         self.ends.forget(self.transport)
         self.transport = None
-        if not self.dropped:
+        self._ended = True
+        self._end_once_read()
+
+    def _end_once_read(self) -> None:
+        if not (self.dropped or self.is_unread):
             self.dropped = True
             self.gone()
 
@@ -261,12 +277,17 @@ class WebSocketUpstream(BridgeUpstream):
         return super().is_held() or self._intake.waits
 
     @property
+    def is_unread(self) -> bool:
+        """Whether something that the server sent is left for a later turn."""
+        return self._intake.waits or super().is_unread
+
+    @property
     def has_more(self) -> bool:
         """Nothing is left of what was taken."""
         return False
 
     def step(self, data: bytes) -> int:
-        """Take as many frames as half a millisecond allows; see :class:`Intake`."""
+        """Take as many frames as one step allows; see :class:`Intake`."""
         if self.dropped:
             return len(data)
         if self._head_tail is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,17 +39,24 @@ SWITCH = (
 
 
 @asynccontextmanager
-async def desktops(limits: Limits | None = None, *, scheme: str = "tcp") -> AsyncIterator[Rig]:
+async def desktops(
+    limits: Limits | None = None,
+    *,
+    scheme: str = "tcp",
+    target: Mapping[str, Any] | None = None,
+    trust: ssl.SSLContext | None = None,
+) -> AsyncIterator[Rig]:
     """A rig whose session is a desktop that passes bytes through.
 
+    It is the rig's app, by *scheme*, or what *target* says, whose certificate *trust* verifies.
     Turns are timed by the processor time of this thread, so that a busy machine makes none longer.
     """
 
     def bridge(request: UpgradeRequest) -> VncBridge:
         return VncBridge(request, Seal(bytes(32)))
 
-    changes: dict[str, Any] = {"kind": "vnc", "target": {"scheme": scheme}}
-    async with rig(bridges={"vnc": bridge}, route_changes=changes, limits=limits) as r:
+    changes: dict[str, Any] = {"kind": "vnc", "target": target or {"scheme": scheme}}
+    async with rig(bridges={"vnc": bridge}, route_changes=changes, limits=limits, trust=trust) as r:
         r.path.turns._clock = time.thread_time
         yield r
 
