@@ -187,6 +187,7 @@ def _attackers(results: Results) -> str:
         (
             one["attacker"],
             "beyond" if one["turn"] is None else f"{one['turn']:g}",
+            f"{one['core']:.0%}" if "core" in one else "–",
             *(f"{one[name]:.1f}" for name in ("quiet_p95", "p95", "slowest")),
             str(one["wrong"]),
         )
@@ -195,6 +196,7 @@ def _attackers(results: Results) -> str:
     head = (
         "attacker",
         "longest turn, ms, at most",
+        "gateway's core",
         "others' p95 ms, quiet",
         "beside it",
         "slowest",

@@ -21,7 +21,7 @@ def histogram(**counts: float) -> dict[str, float]:
 
 
 def cost(turn: float, p95: float = 1.0, wrong: int = 0) -> Cost:
-    return Cost(attacker="x", turn=turn, quiet_p95=1.0, p95=p95, slowest=2.0, wrong=wrong)
+    return Cost(attacker="x", turn=turn, core=0.5, quiet_p95=1.0, p95=p95, slowest=2.0, wrong=wrong)
 
 
 def test_the_longest_turn_is_the_least_bound_that_none_exceeded() -> None:
@@ -49,7 +49,12 @@ async def test_a_round_is_measured_on_a_real_gateway(
     monkeypatch.setattr(attackers, "ATTACKERS", {one: ATTACKERS[one]})
     monkeypatch.setattr(attackers, "SETTLE_SECONDS", 0.1)
     monkeypatch.setattr(attackers, "QUIET_SECONDS", 0.3)
-    found = await measure_all(tmp_path, rounds=1, seconds=0.5)
+    begun = list[str]()
+    found = await measure_all(
+        tmp_path, rounds=1, seconds=0.5, begun=lambda: begun.append("once all others run")
+    )
+    assert begun == ["once all others run"]
     assert [(each.attacker, each.wrong) for each in found] == [(one, 0)]
     assert found[0].turn > 0
+    assert found[0].core > 0
     assert found[0].p95 > 0

@@ -1,0 +1,42 @@
+"""What one attacker costs others behind the peers: their configurations, and a peer if there is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import beside_peers
+from benchmarks.beside_peers import ATTACKED, running_peer
+from benchmarks.install import Programs
+from tests.pressure.attackers import ATTACKERS
+
+PORTS = {"honest": 10_001, "attacked": 10_002, "port": 10_003}
+
+
+@pytest.mark.parametrize("name", ["nginx", "haproxy", "envoy"])
+def test_a_peer_leads_the_attacked_host_to_another_app_than_all_others(
+    tmp_path: Path, name: str
+) -> None:
+    programs = Programs(found={name: f"/usr/sbin/{name}"})
+    command = beside_peers._command(name, programs, tmp_path, PORTS)
+    assert command[0] == f"/usr/sbin/{name}"
+    (config,) = (path for path in tmp_path.iterdir() if str(path) in command)
+    text = config.read_text()
+    assert ATTACKED in text
+    assert all(str(port) in text for port in PORTS.values())
+    assert "{{" not in text
+
+
+def test_every_attacker_of_peers_is_one_of_ours() -> None:
+    assert set(beside_peers.NAMES) <= set(ATTACKERS)
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="there is no HAProxy")
+async def test_honest_sessions_are_served_behind_a_real_peer(tmp_path: Path) -> None:
+    found = shutil.which("haproxy")
+    assert found is not None
+    async with running_peer("haproxy", Programs(found={"haproxy": found}), tmp_path) as (_, others):
+        while not (seen := await others.seen()).trips:
+            assert seen.wrong == []
