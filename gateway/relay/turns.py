@@ -1,11 +1,16 @@
 """What one connection may cost in one turn of the loop, so that the others get theirs.
 
 A loop gives a connection up to 32 reads of 256 KB before anybody else has a turn (libuv). Here a
-connection that fills the loop's read buffer again and again is paused after a millisecond, and read
-again in a later turn: to pause after each read costs a third of what passing on costs. What was
-read may take many steps to understand (chunks of a byte, frames of none): the readers of
-:mod:`gateway.core` stop after so many of them, and go on in a later turn as well, before anything
-more is read.
+connection that fills the loop's read buffer again and again is paused after
+:data:`SHARE_SECONDS`, and read again in a later turn: to pause after each read costs a third of
+what passing on costs. What was read may take many steps to understand (chunks of a byte, frames of
+none): the readers of :mod:`gateway.core` stop after so many of them, and go on in a later turn as
+well, before anything more is read.
+
+A request and its response wait for the end of a turn each: what others notice of a connection that
+always has more to do is the length of a turn. So all that was left for later waits in one queue.
+Each turn takes the first of it, and more only until a share is used up, however many connections
+have something there. Where nobody else is ready, the next turn begins at once.
 
 A turn as a whole has a bound, too. Where 1,024 connections are ready at once, libuv asks the kernel
 for more before anything else runs, and does so up to 48 times: 2,000 connections that always have
@@ -20,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol
@@ -32,8 +38,9 @@ SMALL_READ: Final = 3000
 FULL_READ: Final = 250_000
 """From here on the loop would read again at once: uvloop's buffer is 256,000 bytes. What is less
 was all there was, unless it came by TLS."""
-SHARE_SECONDS: Final = 0.001
-"""Reads of one connection in a row, in one turn, before the others go first."""
+SHARE_SECONDS: Final = 0.00025
+"""Reads of one connection in a row, in one turn, before the others go first; and, of all
+connections together, what was left for later. A GET alone takes some tenths of a millisecond."""
 LONG_TURN_SECONDS: Final = 0.05
 """For all connections together; from then on each is read once."""
 CROWD: Final = 500
@@ -66,8 +73,10 @@ class Turns:
         "_first",
         "_loop",
         "_paused",
+        "_queue",
         "_reader",
         "_reads_left",
+        "_serves",
         "_turn",
         "_turn_since",
         "counts",
@@ -94,6 +103,10 @@ class Turns:
         self._turn_since: float | None = None
         """When this turn was looked at first; None where it has not been."""
         self._paused: list[Reader] = []
+        self._queue: deque[tuple[Callable[[], None], bool]] = deque()
+        """What was left for later, first come, first served; True for what then is read."""
+        self._serves = False
+        """Whether the queue is gone on with in the next turn."""
 
     def take(self, reader: Reader, data: bytes) -> None:
         """Have *reader* receive *data*, all of one read, and let others go first after its share.
@@ -117,7 +130,7 @@ class Turns:
         if ended - self._began >= SHARE_SECONDS or ended - self._first >= LONG_TURN_SECONDS:
             self._reader = None
             reader.pause_for_others()
-            self._loop.call_soon(reader.resume_after_others)
+            self._enqueue(reader.resume_after_others, reads=True)
 
     def accepted(self, descriptor: int) -> None:
         """Note the *descriptor* of a browser's connection."""
@@ -149,15 +162,44 @@ class Turns:
             reader.resume_after_others()
 
     def later(self, go_on: Callable[[], None]) -> None:
-        """Call *go_on* in a later turn, which is timed as well."""
-        self._loop.call_soon(self._time, go_on)
+        """Call *go_on* in a later turn, after what was left before; it is timed as well."""
+        self._enqueue(go_on, reads=False)
 
-    def _time(self, act: Callable[[], None]) -> None:
+    def _enqueue(self, go_on: Callable[[], None], *, reads: bool) -> None:
+        self._queue.append((go_on, reads))
+        if not self._serves:
+            self._serves = True
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """Go on with what was left before this turn, until a share is used up.
+
+        A connection that is read again uses its share once the loop has asked the kernel.
+        """
+        queue = self._queue
+        until = self._clock() + SHARE_SECONDS
+        try:
+            for _ in range(len(queue)):
+                go_on, reads = queue.popleft()
+                if reads:
+                    go_on()
+                    break
+                if self._time(go_on) >= until:
+                    break
+        finally:
+            self._serves = bool(queue)
+            if queue:
+                self._loop.call_soon(self._serve)
+
+    def _time(self, act: Callable[[], None]) -> float:
+        """Return when *act* had ended."""
         began = self._clock()
         try:
             act()
         finally:
-            self._note(self._clock() - began)
+            ended = self._clock()
+            self._note(ended - began)
+        return ended
 
     def _note(self, took: float) -> None:
         if took <= _SHORT_SECONDS:

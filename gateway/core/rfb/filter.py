@@ -12,8 +12,8 @@ class RfbError(Exception):
     """What came is not what may come; the message is for people and holds nothing of it."""
 
 
-MESSAGES_AT_ONCE: Final = 512
-"""Messages judged in one call: about half a millisecond. The shortest has one byte."""
+MESSAGES_AT_ONCE: Final = 96
+"""Messages judged in one call: 0.14 ms. The shortest has one byte."""
 
 
 class MessageFilter(ABC):

@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 from gateway.relay.turns import Turns
 
-WORK_SECONDS: Final = 0.001
-"""In one turn, plus what one step takes: far below the 5 ms that a connection may have, since the
-processor may be taken away meanwhile."""
-FRAMES_AT_ONCE: Final = 64
-"""Frames that the library reads in one step: half a millisecond."""
+WORK_SECONDS: Final = 0.0002
+"""In one turn, plus what one step takes: others wait for it once for a request and once for its
+response, and one of theirs takes twice as long."""
+FRAMES_AT_ONCE: Final = 32
+"""Frames that the library reads in one step: a tenth of a millisecond."""
 _LITTLE_BYTES: Final = 512
-"""Whatever stands in so little takes less than a millisecond: no clock is asked."""
+"""Whatever stands in so little takes less than a step or two: no clock is asked."""
 
 
 class Work(Protocol):
@@ -31,7 +31,7 @@ class Work(Protocol):
         """Whether a step without new bytes leads further."""
 
     def step(self, data: bytes) -> int:
-        """Understand some of *data*, within a millisecond; return how many bytes were taken."""
+        """Understand some of *data*, in a tenth of a millisecond or two; return how much of it."""
 
     def sync_reading(self) -> None:
         """Read from the peer, or do not, as :attr:`Intake.waits` says."""

@@ -168,7 +168,7 @@ class WebSocketBridge(asyncio.Protocol):
             self._intake.take(data)
 
     def step(self, data: bytes) -> int:
-        """Take as much of *data* as half a millisecond allows; see :class:`Intake`."""
+        """Take as much of *data* as one step allows; see :class:`Intake`."""
         if self.state is not _OPEN:
             return self._discard(data)
         if self.has_more:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from gateway.relay.turns import (
     CROWD,
     FULL_READ,
     LONG_TURN_SECONDS,
     READS_BETWEEN_LOOKS,
+    SHARE_SECONDS,
     SMALL_READ,
     TURN_SECONDS,
     Turns,
@@ -42,7 +44,7 @@ class OneTurn:
 
 
 async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -> None:
-    reader, clock = Reader(), iter([0.0, 0.0004, 0.0005, 0.0011])
+    reader, clock = Reader(), iter([0.0, 0.0001, 0.0002, 0.0003, 0.0004])
     turns = Turns(OneTurn(), clock=lambda: next(clock))  # type: ignore[arg-type]  # all it needs
     turns.take(reader, b"x" * FULL_READ)
     turns.take(reader, b"x" * FULL_READ)
@@ -71,17 +73,17 @@ async def test_a_share_is_one_connections_in_one_turn() -> None:
     for _ in range(10):
         for reader in readers:
             turns.take(reader, b"x" * FULL_READ)
-            now += 0.0009
+            now += 0.9 * SHARE_SECONDS
     for _ in range(10):
         await asyncio.sleep(0.003)
         turns.take(readers[0], b"x" * FULL_READ)
-        now += 0.0009
+        now += 0.9 * SHARE_SECONDS
     assert not any("paused" in reader.calls for reader in readers)
 
 
 async def test_a_short_read_is_timed_and_goes_on() -> None:
     reader = Reader()
-    times = iter([1.0, 1.004, 2.0, 2.5])
+    times = iter([1.0, 1.004, 2.0, 2.0, 2.5])
     turns = Turns(asyncio.get_running_loop(), clock=lambda: next(times))
     turns.take(reader, b"x" * SMALL_READ)
     assert reader.calls == [f"received {SMALL_READ}"]
@@ -144,7 +146,7 @@ async def test_in_a_long_turn_of_full_reads_each_connection_has_one() -> None:
 
     def clock() -> float:
         nonlocal now
-        now += 0.00025  # a read takes as much, and there is as much between two
+        now += 0.0001  # a read takes as much, and there is as much between two
         return now
 
     turns = Turns(OneTurn(), clock=clock)  # type: ignore[arg-type]  # all it needs
@@ -152,7 +154,87 @@ async def test_in_a_long_turn_of_full_reads_each_connection_has_one() -> None:
         while "paused" not in reader.calls:
             turns.take(reader, b"x" * FULL_READ)
     received = [len(reader.calls) - 1 for reader in readers]
-    assert received[0] == 3
-    assert set(received[110:]) == {1}
-    await asyncio.sleep(0)
+    assert received[0] == 2
+    assert set(received[170:]) == {1}
+    await turned(len(readers) + 1)
     assert all(reader.calls[-1] == "resumed" for reader in readers)
+
+
+# What was left for later
+
+
+async def turned(times: int) -> None:
+    """Have the loop turn so often."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+async def test_what_was_left_for_later_takes_one_share_of_a_turn_however_many_left_it() -> None:
+    now, done = 0.0, list[int]()
+    turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
+
+    def work(number: int, seconds: float) -> None:
+        nonlocal now
+        done.append(number)
+        now += seconds
+
+    for number in range(6):
+        turns.later(partial(work, number, 0.6 * SHARE_SECONDS))
+    turns.later(partial(work, 6, 100 * SHARE_SECONDS))
+    turns.later(partial(work, 7, 0.0))
+    in_turns = list[list[int]]()
+    while len(done) < 8:
+        before = len(done)
+        await turned(1)
+        in_turns.append(done[before:])
+    assert [some for some in in_turns if some] == [[0, 1], [2, 3], [4, 5], [6], [7]]
+
+
+async def test_who_leaves_more_for_later_comes_after_all_others() -> None:
+    done = list[str]()
+    turns = Turns(asyncio.get_running_loop(), clock=lambda: 0.0)
+
+    def greedy() -> None:
+        done.append("greedy")
+        if len(done) < 10:
+            turns.later(greedy)
+
+    turns.later(greedy)
+    turns.later(greedy)
+    turns.later(partial(done.append, "modest"))
+    await turned(2)
+    assert done[:3] == ["greedy", "greedy", "modest"]
+    await turned(20)
+    assert len(done) == 11, "what is left in a turn is done in the next one"
+
+
+async def test_of_those_who_have_had_their_share_one_is_read_in_each_turn() -> None:
+    readers, now = [Reader() for _ in range(3)], 0.0
+    turns = Turns(OneTurn(), clock=lambda: now)  # type: ignore[arg-type]  # all it needs
+    for reader in readers:
+        turns.take(reader, b"x" * FULL_READ)
+        now += 2 * SHARE_SECONDS
+        turns.take(reader, b"x" * FULL_READ)
+        assert reader.calls[-1] == "paused"
+    for count in range(1, 4):
+        await turned(1)
+        assert sum(reader.calls[-1] == "resumed" for reader in readers) == count
+
+
+async def test_what_fails_does_not_keep_what_was_left_after_it() -> None:
+    done, told = list[str](), list[object]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, about: told.append(about["exception"]))
+    turns = Turns(loop, clock=lambda: 0.0)
+    problem = ValueError("a bug of ours")
+
+    def fail() -> None:
+        raise problem
+
+    turns.later(fail)
+    turns.later(partial(done.append, "other"))
+    await turned(4)
+    assert (done, told) == (["other"], [problem])
+    turns.later(partial(done.append, "again"))
+    await turned(2)
+    assert done == ["other", "again"]
