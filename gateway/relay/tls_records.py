@@ -136,9 +136,14 @@ class TlsRecords(asyncio.BufferedProtocol):
         uvloop's closes at once, and drops what nobody has read for want of room.
         """
         if self._tls._get_app_transport().is_reading():
-            return self._tls.eof_received()  # type: ignore[no-any-return]
+            return self._finish()
         self._wait_for_reader(_LOOKS_AFTER[0])
         return True
+
+    def _finish(self) -> bool | None:
+        # Read from again since a moment ago, TLS may not have given out yet what it held.
+        self._take(0)
+        return self._tls.eof_received()  # type: ignore[no-any-return]
 
     def _wait_for_reader(self, seconds: float) -> None:
         self._loop.call_later(seconds, self._look_for_reader, seconds)
@@ -147,16 +152,9 @@ class TlsRecords(asyncio.BufferedProtocol):
         if self._socket.is_closing():
             return
         if self._tls._get_app_transport().is_reading():
-            self._loop.call_soon(self._end)  # after what TLS does since it is read from again
+            self._finish()
         else:
             self._wait_for_reader(min(2 * seconds, _LOOKS_AFTER[1]))
-
-    def _end(self) -> None:
-        if not self._socket.is_closing():
-            if self._tls._get_app_transport().is_reading():
-                self._tls.eof_received()
-            else:
-                self._wait_for_reader(_LOOKS_AFTER[0])
 
     def pause_writing(self) -> None:
         """Have TLS keep what it has made."""
