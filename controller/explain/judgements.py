@@ -44,7 +44,8 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
         "pod_failed": "read the job's log",
         "preparing": "wait, and ask again",
         "port_closed": "have the program listen at that port on 0.0.0.0, or declare its real port",
-        "network_blocked": "check the NetworkPolicies between gateways and the job's namespace",
+        "network_blocked": "check the NetworkPolicies between gateways and the job's namespace, "
+        "and the gateways' FUMAROLE_GATEWAY_UPSTREAM_NETWORKS",
         "app_error": "read the job's log: the app itself fails",
         "app_silent": "read the job's log: the app accepts connections and answers nothing",
         "hub_gone": "bring a controller with the role hub back",
@@ -127,6 +128,8 @@ _IMAGE: Final = frozenset(
      "ImageInspectError", "RegistryUnavailable"}
 )  # fmt: skip
 _BLOCKED: Final = frozenset({"app_timeout", "target_forbidden"})
+_OF_THE_PORT: Final = _BLOCKED | {"app_unreachable"}
+"""What a gateway says that cannot connect; all else has other causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +304,11 @@ def judge_port(
     def failed(cause: str, seen: str) -> Finding:
         return Finding(step="port", ok=False, cause=cause, seen=seen, at=now)
 
-    recent = [(name, one) for name, one in failures if 0 <= now - one.at <= FAILED_SECONDS]
+    recent = [
+        (name, one)
+        for name, one in failures
+        if one.code in _OF_THE_PORT and 0 <= now - one.at <= FAILED_SECONDS
+    ]
     told = "".join(f"; the gateway {name} said {one.code}" for name, one in recent[:1])
     blocked = any(one.code in _BLOCKED for _, one in recent)
     unreachable = any(one.code == "app_unreachable" for _, one in recent)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from controller.explain.judgements import STEADY_SECONDS, RankEvidence, judge_pod
+from controller.explain.judgements import STEADY_SECONDS, RankEvidence, judge_pod, judge_port
+from controller.explain.probe import Probed
 from controller.store.jobs.progress.attempts import PodRecord
 from controller.volcano.observed import ObservedPod
+from shared.reports import Failure
 from tests.controller.samples import make_pod, make_record
 
 NOW = 5000.0
@@ -77,3 +79,18 @@ def test_how_often_and_with_what_it_crashed_is_said(
 ) -> None:
     pod = make_pod(running=False, waiting="CrashLoopBackOff")
     assert judged(pod, *earlier) == ("crash_loop", f"The program at rank 0 {words}")
+
+
+def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
+    """Whatever else it could not do for the session has other causes."""
+    place = RankEvidence(rank=0, image="busybox", pod=running(60), earlier=(), port=8888)
+    silent, forbidden = (
+        (name, Failure(code, NOW - 10))
+        for name, code in (("g1", "controller_silent"), ("g2", "target_forbidden"))
+    )
+    found = judge_port(Probed("open"), place, [silent, forbidden], now=NOW)
+    assert (found.cause, found.ok) == ("network_blocked", False)
+    assert "the gateway g2 said target_forbidden" in found.seen
+    assert judge_port(Probed("open"), place, [silent], now=NOW).ok
+    refused = judge_port(Probed("refused"), place, [silent], now=NOW)
+    assert (refused.cause, "controller_silent" in refused.seen) == ("port_closed", False)
