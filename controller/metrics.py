@@ -37,40 +37,28 @@ class ControllerMetrics:
     """Counts what the reconciler does."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, buckets=_SECONDS, registry=registry)
         self._registry = registry
-        self._steps = Counter(
-            "fumarole_controller_steps", "Steps done for jobs", ["step"], registry=registry
-        )
-        self._enqueued = Counter(
+        self._steps = counter("fumarole_controller_steps", "Steps done for jobs", ["step"])
+        self._enqueued = counter(
             "fumarole_controller_enqueued",
             "How often a job was enqueued to be looked at, by why",
             ["reason"],
-            registry=registry,
         )
-        self._failures = Counter(
-            "fumarole_controller_failures",
-            "Steps that failed and are tried again",
-            ["error"],
-            registry=registry,
+        self._failures = counter(
+            "fumarole_controller_failures", "Steps that failed and are tried again", ["error"]
         )
-        self._submitting = Histogram(
-            "fumarole_controller_submit_seconds",
-            "From a job's acceptance to its VolcanoJob",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._starting = Histogram(
-            "fumarole_controller_start_seconds",
-            "From a job's acceptance to its running",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-
-        self._sign_outs = Counter(
+        self._sign_outs = counter(
             "fumarole_controller_sign_outs",
             "Sign-outs that gateways passed on, by what became of them",
             ["result"],
-            registry=registry,
+        )
+        self._submitting = histogram(
+            "fumarole_controller_submit_seconds", "From a job's acceptance to its VolcanoJob"
+        )
+        self._starting = histogram(
+            "fumarole_controller_start_seconds", "From a job's acceptance to its running"
         )
 
     def sign_out_taken(self, result: Taken) -> None:
@@ -87,30 +75,23 @@ class ControllerMetrics:
         unfollowed: Callable[[], int] = int,
     ) -> None:
         """Have these read whenever somebody asks."""
-        waiting = Gauge(
-            "fumarole_controller_queue", "Jobs to be looked at", registry=self._registry
-        )
-        waiting.set_function(queued)
-        published = Gauge(
-            "fumarole_controller_routes", "Routes that are published", registry=self._registry
-        )
-        published.set_function(routes)
-        leading = Gauge(
-            "fumarole_controller_leads", "1 while this process leads", registry=self._registry
-        )
-        leading.set_function(leads)
-        unreadable = Gauge(
-            "fumarole_controller_parked_jobs",
-            "Jobs that this version of the controller cannot go on with",
-            registry=self._registry,
-        )
-        unreadable.set_function(parked)
-        blind = Gauge(
-            "fumarole_controller_unfollowed_kinds",
-            "Kinds of objects that cannot be followed now",
-            registry=self._registry,
-        )
-        blind.set_function(unfollowed)
+        for name, text, read in (
+            ("fumarole_controller_queue", "Jobs to be looked at", queued),
+            ("fumarole_controller_routes", "Routes that are published", routes),
+            ("fumarole_controller_leads", "1 while this process leads", leads),
+            (
+                "fumarole_controller_parked_jobs",
+                "Jobs that this version of the controller cannot go on with",
+                parked,
+            ),
+            (
+                "fumarole_controller_unfollowed_kinds",
+                "Kinds of objects that cannot be followed now",
+                unfollowed,
+            ),
+        ):
+            gauge = Gauge(name, text, registry=self._registry)
+            gauge.set_function(read)
 
     def job_enqueued(self, reason: Reason) -> None:
         """Count that a job is to be looked at."""
@@ -150,7 +131,6 @@ class HookCounts:
             buckets=_SECONDS,
             registry=registry,
         )
-
         self._by_hook = Histogram(
             "fumarole_controller_plugin_hook_seconds",
             "How long each hook of plugins took",

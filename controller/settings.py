@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -39,6 +39,7 @@ from shared.settings import (
     listen_address,
     networks,
     seconds,
+    setting,
     text,
     web_url,
     yes_or_no,
@@ -62,345 +63,6 @@ NODE_LOCAL_DNS: Final = networks("169.254.20.10/32")
 """Where NodeLocal DNSCache listens on every node; it is no pod that a selector could name."""
 
 EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDefaults:
-    """What a job gets that does not say it, and what the deployment decides for all jobs.
-
-    ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
-    ``history_seconds`` how long its record stays in the store, ``tombstone_seconds`` how long what
-    is left of it then; ``updates_seconds`` is how long updates are told, None for as long as the
-    record. ``resync_per_second`` is how many jobs are looked at though nothing has changed, None
-    for as many as a share of the time allows. ``fair_share`` is None where all owners share
-    ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the ledger,
-    ``eviction_retries`` how often a job that was evicted is submitted again,
-    ``sidecar_seconds`` how long containers of others may go on after a job's programs. With
-    ``rank_services`` each rank that people reach has an address that is the job's own. ``images``
-    None lets jobs use any.
-    """
-
-    namespace: str
-    queue: str
-    cpu: Quantity
-    memory: Quantity
-    gpu_resource: str
-    working_directory: str
-    run_as_non_root: bool
-    run_as_user: int | None
-    retention_seconds: int
-    history_seconds: float
-    tombstone_seconds: float
-    updates_seconds: float | None
-    resync_per_second: int | None
-    usage_period_seconds: float
-    eviction_retries: int
-    sidecar_seconds: float
-    gateway_namespace: str
-    gateway_labels: tuple[tuple[str, str], ...]
-    gateway_networks: tuple[Network, ...]
-    rank_services: bool
-    dns: Dns
-    egress_networks: tuple[Network, ...]
-    egress_except: tuple[Network, ...]
-    egress_blocked_ports: tuple[int, ...]
-    licence_servers: tuple[LicenceServer, ...] | None
-    fair_share: FairShare | None
-    reserved_links: frozenset[str]
-    pods: PodSettings
-    most_stop_grace_seconds: int = 600
-    session_url: str = "https://{sid}.missing.invalid"
-    images: AllowedImages | None = None
-    kinds: Kinds = field(default_factory=built_in_kinds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginChoice:
-    """Which plugins run: the built-in ones but ``disabled``, and ``extra`` ones that are installed.
-
-    ``listed`` names all that run, as was said before 0.2; None where it is not said so.
-    """
-
-    extra: tuple[str, ...] = ()
-    disabled: tuple[str, ...] = ()
-    listed: tuple[str, ...] | None = None
-
-    def disables(self, name: str) -> bool:
-        """Say whether the built-in plugin does not run."""
-        return name in self.disabled or (self.listed is not None and name not in self.listed)
-
-
-@dataclass(frozen=True, slots=True)
-class Prometheus:
-    """A Prometheus server that knows what pods use, and the file of a token for it."""
-
-    url: str
-    token_file: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
-    """Everything that configures one controller process, whichever roles it plays.
-
-    ``link_keys`` are secret: the first one is used, all are accepted. ``bus_signer`` signs the
-    route table, None where nobody does. ``dry_run_seconds`` is how
-    long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
-    ``hook_seconds`` is how long hooks of plugins may take, ``hook_tries`` how often one that fails
-    is tried until it is given up. ``metrics_seconds`` is how often it is sampled what pods use, 0
-    where nobody does.
-    """
-
-    instance: str
-    roles: frozenset[Role]
-    listen: Address
-    ops_listen: Address
-    hub_listen: Address
-    hub_advertise: Address | None
-    hub_scrollback_bytes: int
-    hub_scrollback_total_bytes: int
-    address_file: Path | None
-    store_url: str
-    redis_url: str
-    link_keys: tuple[bytes, ...]
-    bus_signer: TableSigner | None
-    token_issuer: str
-    token_jwks: str
-    token_longest_seconds: float
-    public_url: SplitResult
-    kubeconfig: Path | None
-    plugins: PluginChoice
-    dry_run_seconds: float
-    hook_seconds: HookSeconds
-    hook_tries: int
-    jobs: JobDefaults
-    logs: LogsPlace
-    metrics_seconds: float
-    prometheus: Prometheus | None
-    webhooks: tuple[Receiver, ...]
-    log: LogSettings
-
-    def __repr__(self) -> str:
-        # URLs of Redis and the database may hold passwords, and the keys are keys.
-        return f"ControllerSettings(instance={self.instance!r}, roles={sorted(self.roles)})"
-
-    @property
-    def base_domain(self) -> str:
-        """The domain below which every session has its host."""
-        return (self.public_url.hostname or "").rstrip(".")
-
-
-def read_settings(environment: Environment) -> ControllerSettings:
-    """Return the settings; *environment* collects every problem."""
-    roles = environment.value("FUMAROLE_CONTROLLER_ROLES", _roles, frozenset(ROLES))
-    read = environment.value
-    # The hub answers to gateways alone: who runs only that need not know the orchestrator.
-    needed = environment.value if roles == {"hub"} else environment.required
-    instance = read("FUMAROLE_INSTANCE", _label, "default")
-    public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
-    settings = ControllerSettings(
-        instance=instance,
-        roles=roles,
-        listen=read("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081)),
-        ops_listen=read("FUMAROLE_CONTROLLER_OPS_LISTEN", listen_address, ("127.0.0.1", 8091)),
-        hub_listen=read("FUMAROLE_CONTROLLER_HUB_LISTEN", listen_address, ("0.0.0.0", 8082)),
-        hub_advertise=environment.optional("FUMAROLE_CONTROLLER_HUB_ADVERTISE", listen_address),
-        hub_scrollback_bytes=read(
-            "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_BYTES", count(1 << 18, 1 << 30), 8 << 20
-        ),
-        hub_scrollback_total_bytes=read(
-            "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_TOTAL_BYTES", count(1 << 20, 1 << 40), 512 << 20
-        ),
-        address_file=environment.optional("FUMAROLE_CONTROLLER_ADDRESS_FILE", Path),
-        store_url=_store_url(environment),
-        redis_url=read("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
-        link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
-        bus_signer=environment.optional(
-            "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, instance)
-        ),
-        kubeconfig=_kubeconfig(environment),
-        plugins=_plugin_choice(environment),
-        dry_run_seconds=read("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0),
-        hook_seconds=read("FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()),
-        hook_tries=read("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES),
-        jobs=replace(_job_defaults(environment), session_url=_session_url(public_url)),
-        logs=read_logs_place(environment),
-        metrics_seconds=read("FUMAROLE_CONTROLLER_METRICS_SECONDS", _metrics_seconds, 0.0),
-        prometheus=_prometheus(environment),
-        webhooks=_webhooks(environment, leads="reconciler" in roles),
-        log=read_log_settings(environment),
-        token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
-        token_jwks=read_key_source(
-            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=roles != {"hub"}
-        ),
-        token_longest_seconds=read(
-            "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", _period, LONGEST_SERVICE_SECONDS
-        ),
-        public_url=public_url,
-    )
-    _check_minikube(environment, settings)
-    _check_rank_services(environment, settings)
-    _check_webhooks(environment, settings)
-    _check_hub(environment, settings)
-    return settings
-
-
-def _check_hub(environment: Environment, settings: ControllerSettings) -> None:
-    host, _ = settings.hub_advertise or settings.hub_listen
-    if "hub" in settings.roles and is_unspecified(host):
-        environment.problem(
-            "FUMAROLE_CONTROLLER_HUB_ADVERTISE",
-            "does not say what gateways dial for terminals: this host's address and the port",
-        )
-
-
-def _check_webhooks(environment: Environment, settings: ControllerSettings) -> None:
-    if any(set(one.secrets) & set(settings.link_keys) for one in settings.webhooks):
-        environment.problem(
-            "FUMAROLE_CONTROLLER_WEBHOOKS_FILE", "gives a receiver the link key as its secret"
-        )
-
-
-def _check_rank_services(environment: Environment, settings: ControllerSettings) -> None:
-    if settings.jobs.rank_services and settings.plugins.disables("proxy"):
-        environment.problem(
-            "FUMAROLE_CONTROLLER_RANK_SERVICES", "needs the plugin proxy, which does not run"
-        )
-
-
-def _check_minikube(environment: Environment, settings: ControllerSettings) -> None:
-    if settings.jobs.pods.minikube and not is_loopback_name(settings.base_domain):
-        environment.problem(
-            "FUMAROLE_CONTROLLER_MINIKUBE",
-            "lets anybody into every app: it is only for a public URL of this machine",
-        )
-
-
-def _prometheus(environment: Environment) -> Prometheus | None:
-    name = "FUMAROLE_CONTROLLER_PROMETHEUS_URL"
-    url = environment.optional(name, _prometheus_url)
-    token = environment.optional("FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE", Path)
-    if url is None:
-        return None
-    if token is not None and url.scheme == "http" and not is_loopback_name(url.hostname or ""):
-        environment.problem(name, "is http, over which a token cannot be sent")
-    return Prometheus(url.geturl(), token)
-
-
-def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
-    """Return the receivers; whoever never leads sends nothing, and needs none of their secrets."""
-    name = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
-    if leads:
-        return environment.value(name, read_receivers, ())
-    environment.optional(name, text)
-    return ()
-
-
-def _plugin_choice(environment: Environment) -> PluginChoice:
-    listed = environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names)
-    choice = PluginChoice(
-        extra=environment.value("FUMAROLE_CONTROLLER_EXTRA_PLUGINS", _names, ()),
-        disabled=environment.value("FUMAROLE_CONTROLLER_DISABLED_PLUGINS", _names, ()),
-        listed=listed,
-    )
-    if listed is not None and (choice.extra or choice.disabled):
-        environment.problem(
-            "FUMAROLE_CONTROLLER_PLUGINS",
-            "lists all plugins: leave it out beside FUMAROLE_CONTROLLER_EXTRA_PLUGINS and "
-            "FUMAROLE_CONTROLLER_DISABLED_PLUGINS",
-        )
-    return choice
-
-
-def _job_defaults(environment: Environment) -> JobDefaults:
-    read = environment.value
-    non_root = read("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", yes_or_no, True)
-    pods = read_pod_settings(environment)
-    restricted = (
-        non_root
-        and pods.seccomp
-        and not (pods.allow_privilege_escalation or pods.keep_capabilities)
-    )
-    return JobDefaults(
-        namespace=read("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs"),
-        queue=read("FUMAROLE_CONTROLLER_QUEUE", _label, "default"),
-        cpu=read("FUMAROLE_CONTROLLER_DEFAULT_CPU", parse_cpu, parse_cpu("1")),
-        memory=read("FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")),
-        gpu_resource=read("FUMAROLE_CONTROLLER_GPU_RESOURCE", text, "nvidia.com/gpu"),
-        working_directory=read("FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"),
-        run_as_non_root=non_root,
-        run_as_user=environment.optional("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1)),
-        retention_seconds=read("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600),
-        history_seconds=read("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0),
-        tombstone_seconds=read("FUMAROLE_CONTROLLER_TOMBSTONE_SECONDS", seconds, 30 * 86400.0),
-        updates_seconds=environment.optional("FUMAROLE_CONTROLLER_UPDATES_SECONDS", seconds),
-        resync_per_second=environment.optional(
-            "FUMAROLE_CONTROLLER_RESYNC_PER_SECOND", count(1, 100_000)
-        ),
-        usage_period_seconds=read(
-            "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS", _period, float(15 * 60)
-        ),
-        eviction_retries=read("FUMAROLE_CONTROLLER_EVICTION_RETRIES", count(0, 1000), 3),
-        sidecar_seconds=read("FUMAROLE_CONTROLLER_SIDECAR_SECONDS", seconds, 60.0),
-        gateway_namespace=read("FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE", _label, "fumarole-system"),
-        gateway_labels=read(
-            "FUMAROLE_CONTROLLER_GATEWAY_LABELS",
-            _label_pairs,
-            (("app.kubernetes.io/name", "fumarole-gateway"),),
-        ),
-        gateway_networks=read("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", _networks, ()),
-        rank_services=read("FUMAROLE_CONTROLLER_RANK_SERVICES", yes_or_no, False),
-        dns=_dns(environment),
-        egress_networks=read("FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE),
-        egress_except=read("FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD),
-        egress_blocked_ports=read("FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)),
-        licence_servers=environment.optional(
-            "FUMAROLE_CONTROLLER_LICENCE_SERVERS", parse_licence_servers
-        ),
-        fair_share=read_fair_share(environment, restricted=restricted),
-        reserved_links=_reserved_links(environment),
-        pods=pods,
-        most_stop_grace_seconds=read(
-            "FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS", count(1, 10**6), 600
-        ),
-        images=environment.optional("FUMAROLE_CONTROLLER_IMAGES", parse_images),
-        kinds=environment.optional("FUMAROLE_CONTROLLER_KINDS_FILE", read_kinds)
-        or built_in_kinds(),
-    )
-
-
-def _reserved_links(environment: Environment) -> frozenset[str]:
-    """Return the operator's list, and the orchestrator's own names."""
-    listed = environment.optional("FUMAROLE_CONTROLLER_RESERVED_LINKS", _names) or ()
-    issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, "")
-    return frozenset(map(str.lower, listed)) | names_in_host(urlsplit(issuer).hostname or "")
-
-
-def _dns(environment: Environment) -> Dns:
-    dns = Dns(
-        namespaces=environment.value(
-            "FUMAROLE_CONTROLLER_DNS_NAMESPACES", _labels, ("kube-system",)
-        ),
-        networks=environment.value("FUMAROLE_CONTROLLER_DNS_NETWORKS", _networks, NODE_LOCAL_DNS),
-        ports=environment.value("FUMAROLE_CONTROLLER_DNS_PORTS", _ports, (53,)),
-    )
-    if not (dns.namespaces or dns.networks) or not dns.ports:
-        # A rule without "to", or without "ports", would admit everything instead of nothing.
-        environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server at all")
-    return dns
-
-
-def _store_url(environment: Environment) -> str:
-    folder = environment.optional(_STATE_FOLDER, _folder)
-    url = environment.optional(_STORE_URL, _database_url)
-    if not any(map(environment.is_set, (_STATE_FOLDER, _STORE_URL))):
-        environment.problem(
-            _STATE_FOLDER, f"is not set, and neither is {_STORE_URL}: the store must be somewhere"
-        )
-    # As a URL of parts: a folder's name may hold what means something in a URL.
-    return url or str(sa.URL.create("sqlite", database=f"{folder or ''}/store.db"))
-
-
-# Parsers
 
 
 def _signer(raw: str, instance: str) -> TableSigner:
@@ -544,3 +206,320 @@ def _public_url(raw: str) -> SplitResult:
     if url.path not in ("", "/"):
         raise ValueError("the public URL has no path")
     return url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDefaults:
+    """What a job gets that does not say it, and what the deployment decides for all jobs.
+
+    ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
+    ``history_seconds`` how long its record stays in the store, ``tombstone_seconds`` how long what
+    is left of it then; ``updates_seconds`` is how long updates are told, None for as long as the
+    record. ``resync_per_second`` is how many jobs are looked at though nothing has changed, None
+    for as many as a share of the time allows. ``fair_share`` is None where all owners share
+    ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the ledger,
+    ``eviction_retries`` how often a job that was evicted is submitted again,
+    ``sidecar_seconds`` how long containers of others may go on after a job's programs. With
+    ``rank_services`` each rank that people reach has an address that is the job's own. ``images``
+    None lets jobs use any.
+    """
+
+    namespace: str = setting("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs")
+    queue: str = setting("FUMAROLE_CONTROLLER_QUEUE", _label, "default")
+    cpu: Quantity = setting("FUMAROLE_CONTROLLER_DEFAULT_CPU", parse_cpu, parse_cpu("1"))
+    memory: Quantity = setting(
+        "FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")
+    )
+    gpu_resource: str = setting("FUMAROLE_CONTROLLER_GPU_RESOURCE", text, "nvidia.com/gpu")
+    working_directory: str = setting(
+        "FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"
+    )
+    run_as_non_root: bool = setting("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", yes_or_no, True)
+    run_as_user: int | None = setting("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1))
+    retention_seconds: int = setting("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600)
+    history_seconds: float = setting("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0)
+    tombstone_seconds: float = setting(
+        "FUMAROLE_CONTROLLER_TOMBSTONE_SECONDS", seconds, 30 * 86400.0
+    )
+    updates_seconds: float | None = setting("FUMAROLE_CONTROLLER_UPDATES_SECONDS", seconds)
+    resync_per_second: int | None = setting(
+        "FUMAROLE_CONTROLLER_RESYNC_PER_SECOND", count(1, 100_000)
+    )
+    usage_period_seconds: float = setting(
+        "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS", _period, float(15 * 60)
+    )
+    eviction_retries: int = setting("FUMAROLE_CONTROLLER_EVICTION_RETRIES", count(0, 1000), 3)
+    sidecar_seconds: float = setting("FUMAROLE_CONTROLLER_SIDECAR_SECONDS", seconds, 60.0)
+    gateway_namespace: str = setting(
+        "FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE", _label, "fumarole-system"
+    )
+    gateway_labels: tuple[tuple[str, str], ...] = setting(
+        "FUMAROLE_CONTROLLER_GATEWAY_LABELS",
+        _label_pairs,
+        (("app.kubernetes.io/name", "fumarole-gateway"),),
+    )
+    gateway_networks: tuple[Network, ...] = setting(
+        "FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", _networks, ()
+    )
+    rank_services: bool = setting("FUMAROLE_CONTROLLER_RANK_SERVICES", yes_or_no, False)
+    dns: Dns
+    egress_networks: tuple[Network, ...] = setting(
+        "FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE
+    )
+    egress_except: tuple[Network, ...] = setting(
+        "FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD
+    )
+    egress_blocked_ports: tuple[int, ...] = setting(
+        "FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)
+    )
+    licence_servers: tuple[LicenceServer, ...] | None = setting(
+        "FUMAROLE_CONTROLLER_LICENCE_SERVERS", parse_licence_servers
+    )
+    fair_share: FairShare | None
+    reserved_links: frozenset[str]
+    pods: PodSettings
+    most_stop_grace_seconds: int = setting(
+        "FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS", count(1, 10**6), 600
+    )
+    session_url: str
+    images: AllowedImages | None = setting("FUMAROLE_CONTROLLER_IMAGES", parse_images)
+    kinds: Kinds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginChoice:
+    """Which plugins run: the built-in ones but ``disabled``, and ``extra`` ones that are installed.
+
+    ``listed`` names all that run, as was said before 0.2; None where it is not said so.
+    """
+
+    extra: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    listed: tuple[str, ...] | None = None
+
+    def disables(self, name: str) -> bool:
+        """Say whether the built-in plugin does not run."""
+        return name in self.disabled or (self.listed is not None and name not in self.listed)
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A Prometheus server that knows what pods use, and the file of a token for it."""
+
+    url: str
+    token_file: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Everything that configures one controller process, whichever roles it plays.
+
+    ``link_keys`` are secret: the first one is used, all are accepted. ``bus_signer`` signs the
+    route table, None where nobody does. ``dry_run_seconds`` is how
+    long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
+    ``hook_seconds`` is how long hooks of plugins may take, ``hook_tries`` how often one that fails
+    is tried until it is given up. ``metrics_seconds`` is how often it is sampled what pods use, 0
+    where nobody does.
+    """
+
+    instance: str = setting("FUMAROLE_INSTANCE", _label, "default")
+    roles: frozenset[Role] = setting("FUMAROLE_CONTROLLER_ROLES", _roles, frozenset(ROLES))
+    listen: Address = setting("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081))
+    ops_listen: Address = setting(
+        "FUMAROLE_CONTROLLER_OPS_LISTEN", listen_address, ("127.0.0.1", 8091)
+    )
+    hub_listen: Address = setting(
+        "FUMAROLE_CONTROLLER_HUB_LISTEN", listen_address, ("0.0.0.0", 8082)
+    )
+    hub_advertise: Address | None = setting("FUMAROLE_CONTROLLER_HUB_ADVERTISE", listen_address)
+    hub_scrollback_bytes: int = setting(
+        "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_BYTES", count(1 << 18, 1 << 30), 8 << 20
+    )
+    hub_scrollback_total_bytes: int = setting(
+        "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_TOTAL_BYTES", count(1 << 20, 1 << 40), 512 << 20
+    )
+    address_file: Path | None = setting("FUMAROLE_CONTROLLER_ADDRESS_FILE", Path)
+    store_url: str
+    redis_url: str = setting("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0")
+    link_keys: tuple[bytes, ...]
+    bus_signer: TableSigner | None
+    token_issuer: str
+    token_jwks: str
+    token_longest_seconds: float = setting(
+        "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", _period, LONGEST_SERVICE_SECONDS
+    )
+    public_url: SplitResult
+    kubeconfig: Path | None
+    plugins: PluginChoice
+    dry_run_seconds: float = setting("FUMAROLE_CONTROLLER_DRY_RUN_SECONDS", _dry_run_seconds, 2.0)
+    hook_seconds: HookSeconds = setting(
+        "FUMAROLE_CONTROLLER_HOOK_SECONDS", _hook_seconds, HookSeconds()
+    )
+    hook_tries: int = setting("FUMAROLE_CONTROLLER_HOOK_TRIES", count(1, 1000), DEFAULT_TRIES)
+    jobs: JobDefaults
+    logs: LogsPlace
+    metrics_seconds: float = setting("FUMAROLE_CONTROLLER_METRICS_SECONDS", _metrics_seconds, 0.0)
+    prometheus: Prometheus | None
+    webhooks: tuple[Receiver, ...]
+    log: LogSettings
+
+    def __repr__(self) -> str:
+        # URLs of Redis and the database may hold passwords, and the keys are keys.
+        return f"ControllerSettings(instance={self.instance!r}, roles={sorted(self.roles)})"
+
+    @property
+    def base_domain(self) -> str:
+        """The domain below which every session has its host."""
+        return (self.public_url.hostname or "").rstrip(".")
+
+
+def read_settings(environment: Environment) -> ControllerSettings:
+    """Return the settings; *environment* collects every problem."""
+    read = environment.fields(ControllerSettings)
+    roles = read["roles"]
+    # The hub answers to gateways alone: who runs only that need not know the orchestrator.
+    needed = environment.value if roles == {"hub"} else environment.required
+    public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
+    settings = ControllerSettings(
+        **read,
+        store_url=_store_url(environment),
+        link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
+        bus_signer=environment.optional(
+            "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, read["instance"])
+        ),
+        kubeconfig=_kubeconfig(environment),
+        plugins=_plugin_choice(environment),
+        jobs=_job_defaults(environment, session_url=_session_url(public_url)),
+        logs=read_logs_place(environment),
+        prometheus=_prometheus(environment),
+        webhooks=_webhooks(environment, leads="reconciler" in roles),
+        log=read_log_settings(environment),
+        token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
+        token_jwks=read_key_source(
+            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=roles != {"hub"}
+        ),
+        public_url=public_url,
+    )
+    _check_minikube(environment, settings)
+    _check_rank_services(environment, settings)
+    _check_webhooks(environment, settings)
+    _check_hub(environment, settings)
+    return settings
+
+
+def _check_hub(environment: Environment, settings: ControllerSettings) -> None:
+    host, _ = settings.hub_advertise or settings.hub_listen
+    if "hub" in settings.roles and is_unspecified(host):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_HUB_ADVERTISE",
+            "does not say what gateways dial for terminals: this host's address and the port",
+        )
+
+
+def _check_webhooks(environment: Environment, settings: ControllerSettings) -> None:
+    if any(set(one.secrets) & set(settings.link_keys) for one in settings.webhooks):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_WEBHOOKS_FILE", "gives a receiver the link key as its secret"
+        )
+
+
+def _check_rank_services(environment: Environment, settings: ControllerSettings) -> None:
+    if settings.jobs.rank_services and settings.plugins.disables("proxy"):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_RANK_SERVICES", "needs the plugin proxy, which does not run"
+        )
+
+
+def _check_minikube(environment: Environment, settings: ControllerSettings) -> None:
+    if settings.jobs.pods.minikube and not is_loopback_name(settings.base_domain):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_MINIKUBE",
+            "lets anybody into every app: it is only for a public URL of this machine",
+        )
+
+
+def _prometheus(environment: Environment) -> Prometheus | None:
+    name = "FUMAROLE_CONTROLLER_PROMETHEUS_URL"
+    url = environment.optional(name, _prometheus_url)
+    token = environment.optional("FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE", Path)
+    if url is None:
+        return None
+    if token is not None and url.scheme == "http" and not is_loopback_name(url.hostname or ""):
+        environment.problem(name, "is http, over which a token cannot be sent")
+    return Prometheus(url.geturl(), token)
+
+
+def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
+    """Return the receivers; whoever never leads sends nothing, and needs none of their secrets."""
+    name = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
+    if leads:
+        return environment.value(name, read_receivers, ())
+    environment.optional(name, text)
+    return ()
+
+
+def _plugin_choice(environment: Environment) -> PluginChoice:
+    listed = environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names)
+    choice = PluginChoice(
+        extra=environment.value("FUMAROLE_CONTROLLER_EXTRA_PLUGINS", _names, ()),
+        disabled=environment.value("FUMAROLE_CONTROLLER_DISABLED_PLUGINS", _names, ()),
+        listed=listed,
+    )
+    if listed is not None and (choice.extra or choice.disabled):
+        environment.problem(
+            "FUMAROLE_CONTROLLER_PLUGINS",
+            "lists all plugins: leave it out beside FUMAROLE_CONTROLLER_EXTRA_PLUGINS and "
+            "FUMAROLE_CONTROLLER_DISABLED_PLUGINS",
+        )
+    return choice
+
+
+def _job_defaults(environment: Environment, *, session_url: str) -> JobDefaults:
+    read, pods = environment.fields(JobDefaults), read_pod_settings(environment)
+    restricted = (
+        read["run_as_non_root"]
+        and pods.seccomp
+        and not (pods.allow_privilege_escalation or pods.keep_capabilities)
+    )
+    kinds = environment.optional("FUMAROLE_CONTROLLER_KINDS_FILE", read_kinds)
+    return JobDefaults(
+        **read,
+        pods=pods,
+        dns=_dns(environment),
+        fair_share=read_fair_share(environment, restricted=restricted),
+        reserved_links=_reserved_links(environment),
+        session_url=session_url,
+        kinds=kinds or built_in_kinds(),
+    )
+
+
+def _reserved_links(environment: Environment) -> frozenset[str]:
+    """Return the operator's list, and the orchestrator's own names."""
+    listed = environment.optional("FUMAROLE_CONTROLLER_RESERVED_LINKS", _names) or ()
+    issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, "")
+    return frozenset(map(str.lower, listed)) | names_in_host(urlsplit(issuer).hostname or "")
+
+
+def _dns(environment: Environment) -> Dns:
+    dns = Dns(
+        namespaces=environment.value(
+            "FUMAROLE_CONTROLLER_DNS_NAMESPACES", _labels, ("kube-system",)
+        ),
+        networks=environment.value("FUMAROLE_CONTROLLER_DNS_NETWORKS", _networks, NODE_LOCAL_DNS),
+        ports=environment.value("FUMAROLE_CONTROLLER_DNS_PORTS", _ports, (53,)),
+    )
+    if not (dns.namespaces or dns.networks) or not dns.ports:
+        # A rule without "to", or without "ports", would admit everything instead of nothing.
+        environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server at all")
+    return dns
+
+
+def _store_url(environment: Environment) -> str:
+    folder = environment.optional(_STATE_FOLDER, _folder)
+    url = environment.optional(_STORE_URL, _database_url)
+    if not any(map(environment.is_set, (_STATE_FOLDER, _STORE_URL))):
+        environment.problem(
+            _STATE_FOLDER, f"is not set, and neither is {_STORE_URL}: the store must be somewhere"
+        )
+    # As a URL of parts: a folder's name may hold what means something in a URL.
+    return url or str(sa.URL.create("sqlite", database=f"{folder or ''}/store.db"))

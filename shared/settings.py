@@ -10,8 +10,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field, fields
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, overload
 from urllib.parse import SplitResult, urlsplit
 
 from shared.errors import SettingsError
@@ -19,6 +20,8 @@ from shared.networks import Network
 from shared.numbers import decimal_number, whole_number
 
 T = TypeVar("T")
+
+_SETTING = "setting"
 
 EXIT_BAD_SETTINGS = 2
 MIN_KEY_BYTES = 32
@@ -99,6 +102,14 @@ class Environment:
         parsed = self.optional(name, parse)
         return default if parsed is None else parsed
 
+    def fields(self, model: type[Any]) -> dict[str, Any]:
+        """Return the values of those fields of the dataclass *model* that are a :func:`setting`."""
+        settings = {one.name: one.metadata.get(_SETTING) for one in fields(model)}
+        return {name: self._read(*one) for name, one in settings.items() if one is not None}
+
+    def _read(self, name: str, parse: Callable[[str], T], default: T | None) -> T | None:
+        return self.optional(name, parse) if default is None else self.value(name, parse, default)
+
     def required(self, name: str, parse: Callable[[str], T], stand_in: T) -> T:
         """Return the parsed value; *stand_in* after noting that it is missing."""
         self._known.add(name)
@@ -106,6 +117,18 @@ class Environment:
             self.problem(name, "is not set")
             return stand_in
         return self.value(name, parse, stand_in)
+
+
+@overload
+def setting(name: str, parse: Callable[[str], T], default: T) -> T: ...
+@overload
+def setting(name: str, parse: Callable[[str], T]) -> T | None: ...
+def setting(name: str, parse: Callable[[str], Any], default: object = None) -> Any:
+    """Return the field of a dataclass that :meth:`Environment.fields` reads.
+
+    Without a default it is None where it is not set.
+    """
+    return field(metadata={_SETTING: (name, parse, default)})
 
 
 def or_exit(

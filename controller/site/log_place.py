@@ -7,7 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from shared.settings import Environment, existing_file, text, web_url
+from shared.settings import Environment, existing_file, setting, text, web_url
+
+_FOLDER: Final = "FUMAROLE_CONTROLLER_LOGS_FOLDER"
+_S3: Final = "FUMAROLE_CONTROLLER_LOGS_S3_"
+_BUCKET: Final = re.compile(r"[a-z0-9][-.a-z0-9]{1,61}[a-z0-9]", re.ASCII)
+_PREFIX: Final = re.compile(r"([-_.a-zA-Z0-9]{1,100}/){0,8}", re.ASCII)
+
+
+def _bucket_name(raw: str) -> str:
+    if not _BUCKET.fullmatch(raw):
+        raise ValueError("not the name of a bucket")
+    return raw
+
+
+def _prefix(raw: str) -> str:
+    if not _PREFIX.fullmatch(raw) or ".." in raw:
+        raise ValueError("not a prefix such as fumarole/logs/")
+    return raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,19 +35,14 @@ class Bucket:
     """
 
     name: str
-    prefix: str
-    endpoint: str | None
-    region: str | None
-    credentials: Path | None
+    prefix: str = setting(f"{_S3}PREFIX", _prefix, "")
+    endpoint: str | None = setting(f"{_S3}ENDPOINT", lambda raw: web_url(raw).geturl())
+    region: str | None = setting(f"{_S3}REGION", text)
+    credentials: Path | None = setting(f"{_S3}CREDENTIALS_FILE", existing_file)
 
 
 LogsPlace: TypeAlias = Path | Bucket | None
 """A folder, a bucket, or nowhere."""
-
-_FOLDER: Final = "FUMAROLE_CONTROLLER_LOGS_FOLDER"
-_S3: Final = "FUMAROLE_CONTROLLER_LOGS_S3_"
-_BUCKET: Final = re.compile(r"[a-z0-9][-.a-z0-9]{1,61}[a-z0-9]", re.ASCII)
-_PREFIX: Final = re.compile(r"([-_.a-zA-Z0-9]{1,100}/){0,8}", re.ASCII)
 
 
 def read_logs_place(environment: Environment) -> LogsPlace:
@@ -53,14 +65,7 @@ def read_logs_place(environment: Environment) -> LogsPlace:
 
 def _read_bucket(environment: Environment) -> Bucket | None:
     name = environment.optional(f"{_S3}BUCKET", _bucket_name)
-    endpoint = environment.optional(f"{_S3}ENDPOINT", lambda raw: web_url(raw).geturl())
-    bucket = Bucket(
-        name=name or "",
-        prefix=environment.value(f"{_S3}PREFIX", _prefix, ""),
-        endpoint=endpoint,
-        region=environment.optional(f"{_S3}REGION", text),
-        credentials=environment.optional(f"{_S3}CREDENTIALS_FILE", existing_file),
-    )
+    bucket = Bucket(name=name or "", **environment.fields(Bucket))
     return bucket if name is not None else None
 
 
@@ -68,15 +73,3 @@ def _folder(raw: str, inside: str = "") -> Path:
     path = Path(raw) / inside
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path.absolute()
-
-
-def _bucket_name(raw: str) -> str:
-    if not _BUCKET.fullmatch(raw):
-        raise ValueError("not the name of a bucket")
-    return raw
-
-
-def _prefix(raw: str) -> str:
-    if not _PREFIX.fullmatch(raw) or ".." in raw:
-        raise ValueError("not a prefix such as fumarole/logs/")
-    return raw

@@ -11,135 +11,12 @@ from controller.jobs.spec.storage import VolumeSource, loose_patterns, parse_vol
 from controller.site.product_list import Catalogue, read_catalogue
 from controller.site.tool_list import ToolList, read_tools
 from controller.volcano.quantity import Quantity, parse_cpu, parse_memory
-from shared.settings import Environment, count, on_or_off, yes_or_no
+from shared.settings import Environment, count, on_or_off, setting, yes_or_no
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 NO_TOOLS: Final = ToolList()
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KataSettings:
-    """The runtimes by which a job gets a virtual machine, and what such a machine needs itself.
-
-    ``runtimes`` gives each ``runtime`` that a job may ask for its RuntimeClass. ``cpu`` and
-    ``memory`` are what a machine takes where the product does not say; ``least_cpu`` and
-    ``least_memory`` are what must be left to the job's program.
-    """
-
-    runtimes: Mapping[str, str]
-    cpu: Quantity
-    memory: Quantity
-    least_cpu: Quantity
-    least_memory: Quantity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSettings:
-    """What plugins that shape pods are told by the deployment.
-
-    ``helper_image`` runs beside a job's own program, before it: it has a POSIX shell with ``test``
-    and ``readlink``, and ``getent`` or ``nslookup`` where names are waited for. With
-    ``remove_mount_points`` it runs after jobs, too, with ``date``, ``ls``, ``rm`` and ``rmdir``.
-    """
-
-    catalogue: Catalogue
-    volumes: Mapping[str, VolumeSource]
-    priorities: Mapping[str, str]
-    pull_credentials: Mapping[str, str]
-    helper_image: str
-    helper_cpu: Quantity
-    helper_memory: Quantity
-    helper_user: int
-    ranks_folder: str
-    wait_for_names_seconds: int
-    kata: KataSettings
-    ssh_folder: str
-    ssh_port: int
-    minikube: bool
-    allow_privilege_escalation: bool
-    keep_capabilities: bool
-    seccomp: bool
-    service_account_token: bool
-    change_working_directory: bool
-    remove_mount_points: bool
-    tools: ToolList = NO_TOOLS
-
-
-def read_pod_settings(environment: Environment) -> PodSettings:
-    """Return the settings; *environment* collects every problem."""
-    read = environment.value
-    volumes = environment.optional("FUMAROLE_CONTROLLER_VOLUMES", parse_volumes) or {}
-    for name in loose_patterns(volumes):
-        environment.warning(
-            "FUMAROLE_CONTROLLER_VOLUMES",
-            f"has text after an owner's name in {name}: two owners' names may fit one place, which "
-            "is then refused to the second",
-        )
-    catalogue = read("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue())
-    tools = read("FUMAROLE_CONTROLLER_TOOLS_FILE", read_tools, NO_TOOLS)
-    for text in _doubts(tools, volumes, catalogue):
-        environment.warning("FUMAROLE_CONTROLLER_TOOLS_FILE", text)
-    return PodSettings(
-        catalogue=catalogue,
-        volumes=volumes,
-        tools=tools,
-        priorities=read("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {}),
-        pull_credentials=read("FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}),
-        helper_image=read("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36"),
-        helper_cpu=read("FUMAROLE_CONTROLLER_HELPER_CPU", parse_cpu, parse_cpu("50m")),
-        helper_memory=read("FUMAROLE_CONTROLLER_HELPER_MEMORY", parse_memory, parse_memory("32Mi")),
-        helper_user=read("FUMAROLE_CONTROLLER_HELPER_USER", count(1, 2**31 - 1), 65534),
-        ranks_folder=read("FUMAROLE_CONTROLLER_RANKS_FOLDER", _folder, "/etc/ucloud"),
-        wait_for_names_seconds=read(
-            "FUMAROLE_CONTROLLER_WAIT_FOR_NAMES_SECONDS", count(0, 86400), 0
-        ),
-        kata=_kata(environment),
-        ssh_folder=read("FUMAROLE_CONTROLLER_SSH_FOLDER", _folder, "/root/.ssh"),
-        ssh_port=read("FUMAROLE_CONTROLLER_SSH_PORT", count(1, 65535), 22),
-        minikube=read("FUMAROLE_CONTROLLER_MINIKUBE", on_or_off, False),
-        allow_privilege_escalation=read(
-            "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", yes_or_no, False
-        ),
-        keep_capabilities=read("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False),
-        seccomp=read("FUMAROLE_CONTROLLER_SECCOMP", yes_or_no, True),
-        service_account_token=read("FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", yes_or_no, False),
-        change_working_directory=read(
-            "FUMAROLE_CONTROLLER_CHANGE_WORKING_DIRECTORY", yes_or_no, True
-        ),
-        remove_mount_points=read("FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS", yes_or_no, True),
-    )
-
-
-def _doubts(
-    tools: ToolList, volumes: Mapping[str, VolumeSource], catalogue: Catalogue
-) -> Iterator[str]:
-    """Yield what is no mistake in the file alone, and hardly meant."""
-    for name in tools.shared_volumes:
-        if name not in volumes:
-            yield f"shares the volume {name}, which FUMAROLE_CONTROLLER_VOLUMES does not name"
-    for name, tool in tools.tools.items():
-        if tool.product is not None and tool.product not in catalogue.products:
-            yield f"gives the tool {name} a product that there is not: nobody can attach it"
-        if tool.service_workers:
-            yield (
-                f"gives the tool {name} service_workers: no browser opens it, only programs with a "
-                "bearer token do"
-            )
-
-
-def _kata(environment: Environment) -> KataSettings:
-    read = environment.value
-    return KataSettings(
-        runtimes=read("FUMAROLE_CONTROLLER_RUNTIMES", _classes, {"kata": "kata"}),
-        cpu=read("FUMAROLE_CONTROLLER_KATA_CPU", parse_cpu, parse_cpu("1")),
-        memory=read("FUMAROLE_CONTROLLER_KATA_MEMORY", parse_memory, parse_memory("1Gi")),
-        least_cpu=read("FUMAROLE_CONTROLLER_KATA_LEAST_CPU", parse_cpu, parse_cpu("1")),
-        least_memory=read(
-            "FUMAROLE_CONTROLLER_KATA_LEAST_MEMORY", parse_memory, parse_memory("1Gi")
-        ),
-    )
 
 
 def _classes(raw: str) -> dict[str, str]:
@@ -163,3 +40,99 @@ def _folder(raw: str) -> str:
     if not raw.startswith("/") or raw == "/" or ".." in parts or ":" in raw:
         raise ValueError("not an absolute path of a folder")
     return raw.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KataSettings:
+    """The runtimes by which a job gets a virtual machine, and what such a machine needs itself.
+
+    ``runtimes`` gives each ``runtime`` that a job may ask for its RuntimeClass. ``cpu`` and
+    ``memory`` are what a machine takes where the product does not say; ``least_cpu`` and
+    ``least_memory`` are what must be left to the job's program.
+    """
+
+    runtimes: Mapping[str, str] = setting(
+        "FUMAROLE_CONTROLLER_RUNTIMES", _classes, {"kata": "kata"}
+    )
+    cpu: Quantity = setting("FUMAROLE_CONTROLLER_KATA_CPU", parse_cpu, parse_cpu("1"))
+    memory: Quantity = setting("FUMAROLE_CONTROLLER_KATA_MEMORY", parse_memory, parse_memory("1Gi"))
+    least_cpu: Quantity = setting("FUMAROLE_CONTROLLER_KATA_LEAST_CPU", parse_cpu, parse_cpu("1"))
+    least_memory: Quantity = setting(
+        "FUMAROLE_CONTROLLER_KATA_LEAST_MEMORY", parse_memory, parse_memory("1Gi")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What plugins that shape pods are told by the deployment.
+
+    ``helper_image`` runs beside a job's own program, before it: it has a POSIX shell with ``test``
+    and ``readlink``, and ``getent`` or ``nslookup`` where names are waited for. With
+    ``remove_mount_points`` it runs after jobs, too, with ``date``, ``ls``, ``rm`` and ``rmdir``.
+    """
+
+    catalogue: Catalogue = setting("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue())
+    volumes: Mapping[str, VolumeSource] = setting("FUMAROLE_CONTROLLER_VOLUMES", parse_volumes, {})
+    priorities: Mapping[str, str] = setting("FUMAROLE_CONTROLLER_PRIORITIES", _classes, {})
+    pull_credentials: Mapping[str, str] = setting(
+        "FUMAROLE_CONTROLLER_PULL_CREDENTIALS", _classes, {}
+    )
+    helper_image: str = setting("FUMAROLE_CONTROLLER_HELPER_IMAGE", _image, "busybox:1.36")
+    helper_cpu: Quantity = setting("FUMAROLE_CONTROLLER_HELPER_CPU", parse_cpu, parse_cpu("50m"))
+    helper_memory: Quantity = setting(
+        "FUMAROLE_CONTROLLER_HELPER_MEMORY", parse_memory, parse_memory("32Mi")
+    )
+    helper_user: int = setting("FUMAROLE_CONTROLLER_HELPER_USER", count(1, 2**31 - 1), 65534)
+    ranks_folder: str = setting("FUMAROLE_CONTROLLER_RANKS_FOLDER", _folder, "/etc/ucloud")
+    wait_for_names_seconds: int = setting(
+        "FUMAROLE_CONTROLLER_WAIT_FOR_NAMES_SECONDS", count(0, 86400), 0
+    )
+    kata: KataSettings
+    ssh_folder: str = setting("FUMAROLE_CONTROLLER_SSH_FOLDER", _folder, "/root/.ssh")
+    ssh_port: int = setting("FUMAROLE_CONTROLLER_SSH_PORT", count(1, 65535), 22)
+    minikube: bool = setting("FUMAROLE_CONTROLLER_MINIKUBE", on_or_off, False)
+    allow_privilege_escalation: bool = setting(
+        "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", yes_or_no, False
+    )
+    keep_capabilities: bool = setting("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False)
+    seccomp: bool = setting("FUMAROLE_CONTROLLER_SECCOMP", yes_or_no, True)
+    service_account_token: bool = setting(
+        "FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", yes_or_no, False
+    )
+    change_working_directory: bool = setting(
+        "FUMAROLE_CONTROLLER_CHANGE_WORKING_DIRECTORY", yes_or_no, True
+    )
+    remove_mount_points: bool = setting("FUMAROLE_CONTROLLER_REMOVE_MOUNT_POINTS", yes_or_no, True)
+    tools: ToolList = setting("FUMAROLE_CONTROLLER_TOOLS_FILE", read_tools, NO_TOOLS)
+
+
+def read_pod_settings(environment: Environment) -> PodSettings:
+    """Return the settings; *environment* collects every problem."""
+    kata = KataSettings(**environment.fields(KataSettings))
+    pods = PodSettings(kata=kata, **environment.fields(PodSettings))
+    for name in loose_patterns(pods.volumes):
+        environment.warning(
+            "FUMAROLE_CONTROLLER_VOLUMES",
+            f"has text after an owner's name in {name}: two owners' names may fit one place, which "
+            "is then refused to the second",
+        )
+    for text in _doubts(pods.tools, pods.volumes, pods.catalogue):
+        environment.warning("FUMAROLE_CONTROLLER_TOOLS_FILE", text)
+    return pods
+
+
+def _doubts(
+    tools: ToolList, volumes: Mapping[str, VolumeSource], catalogue: Catalogue
+) -> Iterator[str]:
+    """Yield what is no mistake in the file alone, and hardly meant."""
+    for name in tools.shared_volumes:
+        if name not in volumes:
+            yield f"shares the volume {name}, which FUMAROLE_CONTROLLER_VOLUMES does not name"
+    for name, tool in tools.tools.items():
+        if tool.product is not None and tool.product not in catalogue.products:
+            yield f"gives the tool {name} a product that there is not: nobody can attach it"
+        if tool.service_workers:
+            yield (
+                f"gives the tool {name} service_workers: no browser opens it, only programs with a "
+                "bearer token do"
+            )
