@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -114,7 +113,7 @@ def _explain(given: argparse.Namespace) -> None:
     except (FumaroleError, KubeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None
-    print(json.dumps(asdict(explained)) if given.json else as_text(explained))
+    print(json.dumps(explained.model_dump()) if given.json else as_text(explained))
     raise SystemExit(EXIT_FAILED if explained.cause else 0)
 
 

@@ -14,7 +14,7 @@ from controller.resource_metrics.sources import Metric, Missing
 class ResponseModel(BaseModel):
     """Something that is shown. Times are unix seconds."""
 
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, populate_by_name=True)
 
 
 class Exit(ResponseModel):
@@ -92,13 +92,16 @@ def read_details(kept: Mapping[str, Any] | None) -> Details | None:
         return None  # of a newer version
 
 
+KeptDetails = Annotated[Details | None, BeforeValidator(read_details)]
+
+
 class JobState(ResponseModel):
     """How a job is."""
 
     state: State = Field(description="How it is.")
     reason: str | None = Field(description="A word for programs.")
     message: str | None = Field(description="A text for people.")
-    details: Details | None = Field(default=None, description="What is known of the reason.")
+    details: KeptDetails = Field(default=None, description="What is known of the reason.")
     desired: Literal["run", "suspended", "ended"] = Field(
         description="What was asked for last; `state` follows."
     )
@@ -122,14 +125,14 @@ class Update(ResponseModel):
     """One thing that became of a job."""
 
     id: int = Field(description="Its number: later ones are higher.")
-    job: str = Field(description="Which job.")
+    job: str = Field(validation_alias="job_id", description="Which job.")
     attempt: int = Field(description="Of which attempt.")
     at: float = Field(description="When, in unix seconds.")
     state: State = Field(description="How the job is from then on.")
     reason: str | None = Field(description="A word for programs.")
     message: str | None = Field(description="A text for people.")
     exits: list[Exit] | None = Field(description="How its ranks ended, once it is over.")
-    details: Details | None = Field(default=None, description="What is known of the reason.")
+    details: KeptDetails = Field(default=None, description="What is known of the reason.")
 
 
 class UpdatesForgotten(ResponseModel):
@@ -270,7 +273,7 @@ class AttemptView(ResponseModel):
     outcome: str | None
     reason: str | None
     message: str | None
-    details: Details | None = Field(default=None, description="What is known of the reason.")
+    details: KeptDetails = Field(default=None, description="What is known of the reason.")
     retries: int = Field(description="How often Volcano started it over.")
     succeeded: int = Field(default=0, description="Ranks whose last pod succeeded.")
     failed: int = Field(default=0, description="Ranks whose last pod failed.")

@@ -7,7 +7,7 @@ import time
 from urllib.parse import urlsplit
 
 from controller.explain.explainer import Explainer
-from controller.explain.judgements import Explained
+from controller.explain.judgements import Explanation
 from controller.kube.client import Kube
 from controller.settings import ControllerSettings
 from controller.store.database import Store
@@ -19,7 +19,7 @@ _SID = re.compile(r"[a-z2-7]{26}", re.ASCII)
 _MARKS = {True: "ok", False: "FAILS", None: "?"}
 
 
-async def explain(settings: ControllerSettings, what: str, token: str | None) -> Explained:
+async def explain(settings: ControllerSettings, what: str, token: str | None) -> Explanation:
     """Return why *what* (a session's URL, host or sid, a public link, or a job) cannot be used.
 
     Raises:
@@ -58,7 +58,7 @@ def _host_of(what: str) -> str:
     return (urlsplit(what).hostname or "") if "://" in what else what.strip().lower()
 
 
-def as_text(explained: Explained) -> str:
+def as_text(explained: Explanation) -> str:
     """Return it for a terminal: the sentence, then each look with its time."""
     lines = [explained.sentence, ""]
     for one in explained.findings:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.explain.judgements import (
-    Explained,
-    Finding,
+    Explanation,
+    FindingView,
     RankEvidence,
     conclude,
+    failed,
     judge_gateways,
     judge_grant,
     judge_job,
@@ -20,6 +21,7 @@ from controller.explain.judgements import (
     judge_probe,
     judge_route,
     judge_token,
+    passed,
     refused_token,
 )
 from controller.explain.probe import Probed, probe
@@ -99,7 +101,7 @@ class Explainer:
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._routes = RouteReader()
 
-    async def job(self, job_id: str) -> Explained:
+    async def job(self, job_id: str) -> Explanation:
         """Explain a job: by its newest session, where it has one that has not ended.
 
         Raises:
@@ -120,14 +122,14 @@ class Explainer:
                 findings += await self._pods(facts)
             return conclude(findings, job=job_id, sid=None)
 
-    async def session(self, sid: str | None, *, token: str | None = None) -> Explained:
+    async def session(self, sid: str | None, *, token: str | None = None) -> Explanation:
         """Explain a session, and whether *token* opens it; without *sid*, the token's own.
 
         Raises:
             StoreUnavailable: If the store does not answer.
         """
         async with self._turn:
-            findings: list[Finding] = []
+            findings: list[FindingView] = []
             claims = None
             if token is not None:
                 try:
@@ -143,7 +145,7 @@ class Explainer:
                 return conclude(findings, job=None, sid=None)
             return await self._session(sid, findings, claims)
 
-    def _refused(self, token: str, refused: TokenRefused) -> Finding:
+    def _refused(self, token: str, refused: TokenRefused) -> FindingView:
         now, ahead = self._clock(), None
         if refused.reason == "early":
             # The signature is verified before the times are.
@@ -151,12 +153,12 @@ class Explainer:
             ahead = max(told["iat"], told.get("nbf", 0)) - now
         return refused_token(refused, ahead=ahead, now=now)
 
-    def _unknown(self, cause: str, seen: str) -> Finding:
-        return Finding(step="job", ok=False, cause=cause, seen=seen, at=self._clock())
+    def _unknown(self, cause: str, seen: str) -> FindingView:
+        return failed("job", cause, seen, self._clock())
 
     async def _session(
-        self, sid: str, findings: list[Finding], claims: SessionClaims | None
-    ) -> Explained:
+        self, sid: str, findings: list[FindingView], claims: SessionClaims | None
+    ) -> Explanation:
         standing, error = await self._standing(sid, claims)
         if claims is not None:
             used = standing.used if standing is not None else None
@@ -175,7 +177,7 @@ class Explainer:
 
     async def _from_route(
         self, session: Session, facts: _Facts, standing: BusStanding | None, error: str
-    ) -> list[Finding]:
+    ) -> list[FindingView]:
         tool = tool_at(session.endpoint)
         if tool is None:
             return await self._way(session, facts, standing, error)
@@ -187,12 +189,12 @@ class Explainer:
         if beside is None or beside.record.is_final:
             state, _ = self._read_route(session.sid, standing)
             seen = f"The tool {tool} does not run beside rank {session.rank}"
-            waits = Finding(step="pod", ok=False, cause="preparing", seen=seen, at=self._clock())
+            waits = failed("pod", "preparing", seen, self._clock())
             return [judge_route(standing, state, error, now=self._clock()), waits]
         # Its pod is looked at as a job's is.
         return await self._way(replace(session, rank=0), beside, standing, error)
 
-    async def _grant(self, claims: SessionClaims) -> Finding:
+    async def _grant(self, claims: SessionClaims) -> FindingView:
         members = [
             GrantRevoked.member_of(kid=claims.kid),
             GrantRevoked.member_of(jti=claims.jti),
@@ -231,7 +233,9 @@ class Explainer:
         except (BusUnavailable, TimeoutError):
             return None
 
-    async def _gateways(self, standing: BusStanding) -> tuple[Finding, dict[str, GatewayReport]]:
+    async def _gateways(
+        self, standing: BusStanding
+    ) -> tuple[FindingView, dict[str, GatewayReport]]:
         reports = await self._reports()
         found = judge_gateways(standing, reports or {}, now=self._clock())
         if found.cause == "gateway_behind":
@@ -245,7 +249,7 @@ class Explainer:
 
     async def _way(
         self, session: Session, facts: _Facts, standing: BusStanding | None, error: str
-    ) -> list[Finding]:
+    ) -> list[FindingView]:
         state, target = self._read_route(session.sid, standing)
         findings = [judge_route(standing, state, error, now=self._clock())]
         reports: dict[str, GatewayReport] = {}
@@ -288,7 +292,7 @@ class Explainer:
 
     async def _hub(
         self, session: Session, hubs: Mapping[str, Hub], target: Target | None
-    ) -> Finding:
+    ) -> FindingView:
         hub = hubs.get(session.hub_id or "") or next(iter(hubs.values()), None)
         seen = "No terminal hub is alive"
         if hub is not None:
@@ -297,8 +301,8 @@ class Explainer:
             if not is_ours or (await probe(hub.host, hub.port)).connected == "open":
                 seen = f"the hub {hub.id[:8]} answers" if is_ours else "no shell is assigned yet"
                 ok = True if is_ours else None
-                return Finding(step="port", ok=ok, seen=seen, at=self._clock())
-        return Finding(step="port", ok=False, cause="hub_gone", seen=seen, at=self._clock())
+                return passed("port", seen, self._clock(), ok=ok)
+        return failed("port", "hub_gone", seen, self._clock())
 
     async def _probe(
         self, session: Session, record: JobRecord, place: RankEvidence, target: Target | None
@@ -339,14 +343,14 @@ class Explainer:
                 return []
         return [read_pod(one) for one in found]
 
-    async def _pods(self, facts: _Facts) -> list[Finding]:
+    async def _pods(self, facts: _Facts) -> list[FindingView]:
         """Return the first rank's finding that fails; else the first rank's."""
         try:
             pods = await self._list_pods(facts.record)
         except (KubeError, TimeoutError) as error:
             return [self._no_cluster(error)]
         job = read_known(facts.record)
-        found: list[Finding] = []
+        found: list[FindingView] = []
         for rank in range(job.ranks):
             place = _place(job, facts, pods, rank, None)
             found.append(judge_pod(facts.record, place, terminal=False, now=self._clock()))
@@ -360,11 +364,9 @@ class Explainer:
                 await asyncio.sleep(0)
         return found[:1]
 
-    def _no_cluster(self, error: Exception) -> Finding:
+    def _no_cluster(self, error: Exception) -> FindingView:
         seen = f"The cluster cannot be asked ({error or 'it does not answer in time'})"
-        return Finding(
-            step="pod", ok=False, cause="cluster_unavailable", seen=seen, at=self._clock()
-        )
+        return failed("pod", "cluster_unavailable", seen, self._clock())
 
 
 def _place(

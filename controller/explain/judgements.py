@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from controller.explain.probe import Probed
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress.attempts import PodRecord
@@ -54,51 +56,56 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
 """Advice for each failure; its name is the API's ``cause``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The result of one step, and its time.
+class FindingView(BaseModel):
+    """One look: its result, and its time."""
 
-    ``ok`` is None where nothing can be said. ``cause`` is one of :data:`ADVICE` where it fails.
-    """
+    model_config = ConfigDict(frozen=True)
 
     step: Step
-    ok: bool | None
+    ok: bool | None = Field(description="None where nothing can be said.")
     seen: str
     at: float
-    cause: str | None = None
+    cause: str | None = Field(description="Where it fails: a word for programs.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """All that was looked at; the first that fails is named in ``sentence``, with what to do."""
+class Explanation(BaseModel):
+    """All that was looked at on the way; the first that fails is named, with what to do."""
+
+    model_config = ConfigDict(frozen=True)
 
     job: str | None
     sid: str | None
-    step: Step | None
+    step: str | None = Field(description="The first that fails; None where none does.")
     cause: str | None
     sentence: str
-    findings: tuple[Finding, ...]
+    findings: list[FindingView]
 
 
-def conclude(findings: Sequence[Finding], *, job: str | None, sid: str | None) -> Explained:
+def failed(step: Step, cause: str, seen: str, now: float) -> FindingView:
+    """Return that a step fails; *cause* is one of :data:`ADVICE`."""
+    return FindingView(step=step, ok=False, seen=seen, at=now, cause=cause)
+
+
+def passed(step: Step, seen: str, now: float, *, ok: bool | None = True) -> FindingView:
+    """Return that a step does not fail; *ok* None: that nothing can be said of it."""
+    return FindingView(step=step, ok=ok, seen=seen, at=now, cause=None)
+
+
+def conclude(findings: Sequence[FindingView], *, job: str | None, sid: str | None) -> Explanation:
     """Return what *findings*, in the order of the way, say together."""
-    failed = next((one for one in findings if one.ok is False), None)
-    if failed is not None:
-        advice = ADVICE.get(failed.cause or "", "")
-        return Explained(
-            job=job,
-            sid=sid,
-            step=failed.step,
-            cause=failed.cause,
-            sentence=f"{failed.seen}: {advice}." if advice else f"{failed.seen}.",
-            findings=tuple(findings),
-        )
-    unknown = [one.step for one in findings if one.ok is None]
-    sentence = "Nothing that was looked at fails"
-    if unknown:
-        sentence += f"; nothing can be said of: {', '.join(dict.fromkeys(unknown))}"
-    return Explained(
-        job=job, sid=sid, step=None, cause=None, sentence=f"{sentence}.", findings=tuple(findings)
+    step = cause = None
+    wrong = next((one for one in findings if one.ok is False), None)
+    if wrong is not None:
+        step, cause, sentence = wrong.step, wrong.cause, wrong.seen
+        if advice := ADVICE.get(cause or ""):
+            sentence += f": {advice}"
+    else:
+        unknown = [one.step for one in findings if one.ok is None]
+        sentence = "Nothing that was looked at fails"
+        if unknown:
+            sentence += f"; nothing can be said of: {', '.join(dict.fromkeys(unknown))}"
+    return Explanation(
+        job=job, sid=sid, step=step, cause=cause, sentence=f"{sentence}.", findings=list(findings)
     )
 
 
@@ -143,66 +150,66 @@ class RankEvidence:
     port: int | None
 
 
-def refused_token(refused: TokenRefused, *, ahead: float | None, now: float) -> Finding:
+def refused_token(refused: TokenRefused, *, ahead: float | None, now: float) -> FindingView:
     """Return what a token that does not verify fails for; *ahead* is its ``iat`` before *now*."""
     cause = _TOKEN_CAUSES.get(refused.reason, "token_wrong")
     seen = f"The token does not verify ({refused})"
     if cause == "clock_skew" and ahead is not None:
         seen = f"The token's times are {ahead:.0f} s ahead of the controller's clock"
-    return Finding(step="token", ok=False, cause=cause, seen=seen, at=now)
+    return failed("token", cause, seen, now)
 
 
-def judge_token(claims: SessionClaims, *, sid: str, used: str | None, now: float) -> Finding:
+def judge_token(claims: SessionClaims, *, sid: str, used: str | None, now: float) -> FindingView:
     """Return whether a token that verifies opens the session *sid* now."""
     if claims.sid != sid:
         seen = f"The token is for the session {claims.sid}, not for {sid}"
-        return Finding(step="token", ok=False, cause="other_session", seen=seen, at=now)
+        return failed("token", "other_session", seen, now)
     if used is not None:
         seen = f"The token has been used already (jti {claims.jti}, as {used})"
-        return Finding(step="token", ok=False, cause="token_spent", seen=seen, at=now)
+        return failed("token", "token_spent", seen, now)
     seen = f"signed with the key {claims.kid}, good for {claims.exp - now:.0f} s more"
-    return Finding(step="token", ok=True, seen=seen, at=now)
+    return passed("token", seen, now)
 
 
-def judge_grant(claims: SessionClaims, revoked: Mapping[str, float], *, now: float) -> Finding:
+def judge_grant(claims: SessionClaims, revoked: Mapping[str, float], *, now: float) -> FindingView:
     """Return whether the grant of *claims* is revoked, by the members that stand against it."""
     for member, at in revoked.items():
         if member.startswith("jti:") or at >= claims.issued_at:
             who = member.partition(":")[0]
             seen = f"The grant was revoked {now - at:.0f} s ago ({_WHOSE[who]})"
-            return Finding(step="grant", ok=False, cause="revoked", seen=seen, at=now)
-    return Finding(step="grant", ok=True, seen="not revoked", at=now)
+            return failed("grant", "revoked", seen, now)
+    return passed("grant", "not revoked", now)
 
 
-def judge_job(record: JobRecord, session: Session | None, *, now: float) -> Finding:
+def judge_job(record: JobRecord, session: Session | None, *, now: float) -> FindingView:
     """Return whether the job, and its session, still go on."""
     if record.is_final:
         why = ": ".join(part for part in (record.reason, record.message) if part)
         seen = f"The job {record.id} has ended as {record.state}" + (f" ({why})" if why else "")
-        return Finding(step="job", ok=False, cause="job_over", seen=seen, at=now)
+        return failed("job", "job_over", seen, now)
     if session is not None and session.ended_at is not None:
         seen = f"The session ended {now - session.ended_at:.0f} s ago ({session.end_reason})"
-        return Finding(step="job", ok=False, cause="session_ended", seen=seen, at=now)
-    return Finding(step="job", ok=True, seen=f"the job is {record.state}", at=now)
+        return failed("job", "session_ended", seen, now)
+    return passed("job", f"the job is {record.state}", now)
 
 
 def judge_route(
     standing: BusStanding | None, state: str | None, error: str, *, now: float
-) -> Finding:
+) -> FindingView:
     """Return how the session's route stands in Redis; *standing* is None where that is away."""
     if standing is None:
         seen = f"Redis cannot be asked ({error})"
-        return Finding(step="route", ok=False, cause="redis_unavailable", seen=seen, at=now)
+        return failed("route", "redis_unavailable", seen, now)
     if state is None:
         there = "holds no table" if standing.head is None else "holds no route that can be read"
         seen = f"Redis {there} of this session, though it has not ended"
-        return Finding(step="route", ok=False, cause="route_missing", seen=seen, at=now)
-    return Finding(step="route", ok=True, seen=f"the route is {state}", at=now)
+        return failed("route", "route_missing", seen, now)
+    return passed("route", f"the route is {state}", now)
 
 
 def judge_gateways(
     standing: BusStanding, reports: Mapping[str, GatewayReport], *, now: float
-) -> Finding:
+) -> FindingView:
     """Return whether every gateway that reports has read the table as it stood in *standing*."""
     head = standing.head
     for name, report in sorted(reports.items()):
@@ -211,10 +218,10 @@ def judge_gateways(
             # Redis forgets a report after ten seconds: one that seems older is of another clock.
             way = "behind" if age > 0 else "ahead of"
             seen = f"The clock of the gateway {name} is {abs(age):.0f} s {way} the controller's"
-            return Finding(step="gateways", ok=False, cause="clock_skew", seen=seen, at=now)
+            return failed("gateways", "clock_skew", seen, now)
         if age > SILENT_SECONDS:
             seen = f"The gateway {name} has reported nothing for {age:.0f} s"
-            return Finding(step="gateways", ok=False, cause="gateway_silent", seen=seen, at=now)
+            return failed("gateways", "gateway_silent", seen, now)
         if head is not None and (report.epoch != head.epoch or report.seq < head.seq):
             of = (
                 f"event {report.seq} of {head.seq}"
@@ -222,19 +229,19 @@ def judge_gateways(
                 else "another table"
             )
             seen = f"The gateway {name} is behind: it has read {of}"
-            return Finding(step="gateways", ok=False, cause="gateway_behind", seen=seen, at=now)
+            return failed("gateways", "gateway_behind", seen, now)
     if not reports:
-        return Finding(step="gateways", ok=None, seen="no gateway has reported", at=now)
+        return passed("gateways", "no gateway has reported", now, ok=None)
     seen = f"{len(reports)} up to date"
-    return Finding(step="gateways", ok=True, seen=seen, at=now)
+    return passed("gateways", seen, now)
 
 
-def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: float) -> Finding:
+def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: float) -> FindingView:
     """Return whether the program at the rank runs; a terminal needs no port that answers."""
     pod = place.pod
 
-    def failed(cause: str, seen: str) -> Finding:
-        return Finding(step="pod", ok=False, cause=cause, seen=seen, at=now)
+    def wrong(cause: str, seen: str) -> FindingView:
+        return failed("pod", cause, seen, now)
 
     crashes = _crashes_in_a_row(place.earlier)
     if (len(crashes) > 1 and _may_crash_again(pod, crashes, now)) or (
@@ -242,23 +249,23 @@ def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: fl
     ):
         ended = f"{len(crashes)} times" if crashes else "again and again"
         last = f", last with exit code {crashes[-1].exit_code}" if crashes else ""
-        return failed("crash_loop", f"The program at rank {place.rank} ended {ended}{last}")
+        return wrong("crash_loop", f"The program at rank {place.rank} ended {ended}{last}")
     if pod is None or not pod.node:
         why = (pod.unscheduled if pod is not None else "") or record.message or "no node takes it"
         asks = f"the job asks for {_amounts(record)}"
-        return failed("pod_pending", f"The pod at rank {place.rank} waits ({why}; {asks})")
+        return wrong("pod_pending", f"The pod at rank {place.rank} waits ({why}; {asks})")
     if pod.waiting in _IMAGE:
-        return failed("image_missing", f"The image {place.image} cannot be pulled ({pod.waiting})")
+        return wrong("image_missing", f"The image {place.image} cannot be pulled ({pod.waiting})")
     if pod.is_over:
         code = "" if pod.ended is None else f" with exit code {pod.ended.exit_code}"
-        return failed("pod_failed", f"The program at rank {place.rank} has ended{code}")
+        return wrong("pod_failed", f"The program at rank {place.rank} has ended{code}")
     if not pod.running:
         why = pod.waiting or "ContainerCreating"
-        return failed("preparing", f"The container at rank {place.rank} is being prepared ({why})")
+        return wrong("preparing", f"The container at rank {place.rank} is being prepared ({why})")
     if not pod.ready and not terminal and place.port is not None:
         seen = f"runs since {now - (pod.started_at or now):.0f} s on {pod.node}, and is not ready"
-        return Finding(step="pod", ok=True, seen=seen, at=now)
-    return Finding(step="pod", ok=True, seen=f"runs on {pod.node}", at=now)
+        return passed("pod", seen, now)
+    return passed("pod", f"runs on {pod.node}", now)
 
 
 def _crashes_in_a_row(earlier: Sequence[PodRecord]) -> list[PodRecord]:
@@ -297,12 +304,12 @@ def judge_port(
     failures: Collection[tuple[str, Failure]],
     *,
     now: float,
-) -> Finding:
+) -> FindingView:
     """Return whether the port is open, as the kubelet, the gateways and the controller see it."""
     pod = place.pod
 
-    def failed(cause: str, seen: str) -> Finding:
-        return Finding(step="port", ok=False, cause=cause, seen=seen, at=now)
+    def wrong(cause: str, seen: str) -> FindingView:
+        return failed("port", cause, seen, now)
 
     recent = [
         (name, one)
@@ -314,36 +321,35 @@ def judge_port(
     unreachable = any(one.code == "app_unreachable" for _, one in recent)
     if probed is None or probed.connected == "refused":
         if probed is None and pod is not None and pod.answers:
-            return Finding(step="port", ok=None, seen="not dialled: no route leads to it", at=now)
-        return failed(
+            return passed("port", "not dialled: no route leads to it", now, ok=None)
+        return wrong(
             "port_closed", f"Nothing listens at port {place.port} of rank {place.rank}{told}"
         )
     if probed.connected == "open":
         if blocked or unreachable:
             seen = f"The controller reaches port {place.port}, and a gateway does not{told}"
-            return failed("network_blocked", seen)
-        return Finding(step="port", ok=True, seen=f"port {place.port} is open", at=now)
+            return wrong("network_blocked", seen)
+        return passed("port", f"port {place.port} is open", now)
     if unreachable and not blocked:
-        return failed(
+        return wrong(
             "port_closed", f"Nothing answers at port {place.port} of rank {place.rank}{told}"
         )
     if blocked or (pod is not None and not pod.answers):
         seen = f"Packets to port {place.port} of rank {place.rank} are not answered{told}"
-        return failed("network_blocked", seen)
+        return wrong("network_blocked", seen)
     # Policies may let gateways through alone; the kubelet, which probes too, and they see no fault.
     seen = f"the controller does not reach port {place.port}, and no gateway reports a failure"
-    return Finding(step="port", ok=None, seen=seen, at=now)
+    return passed("port", seen, now, ok=None)
 
 
-def judge_probe(probed: Probed, *, now: float) -> Finding:
+def judge_probe(probed: Probed, *, now: float) -> FindingView:
     """Return what the app answered to a request."""
+    if not probed.asked:
+        return passed("probe", "not asked", now, ok=None)
     if probed.status is None:
-        ok = False if probed.asked else None
-        seen = "The app accepts connections and does not answer" if probed.asked else "not asked"
-        return Finding(
-            step="probe", ok=ok, cause="app_silent" if probed.asked else None, seen=seen, at=now
-        )
+        seen = "The app accepts connections and does not answer"
+        return failed("probe", "app_silent", seen, now)
     seen = f"The app answers {probed.status}"
     if probed.status >= 500:
-        return Finding(step="probe", ok=False, cause="app_error", seen=seen, at=now)
-    return Finding(step="probe", ok=True, seen=seen, at=now)
+        return failed("probe", "app_error", seen, now)
+    return passed("probe", seen, now)

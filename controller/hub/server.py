@@ -22,9 +22,10 @@ from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import Shell
 from controller.hub.turns import InTurns
 from controller.kube.exec import ExecFailed, Executor
-from controller.sessions.terminals import Hub, TerminalSessions
+from controller.sessions.terminals import TerminalSessions
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
+from controller.store.instance import Hub
 from shared.errors import TokenRefused
 from shared.link import Attach
 from shared.runtime.serving import listening

@@ -10,7 +10,9 @@ import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.endpoints import link_host, ports_at
@@ -23,7 +25,7 @@ from controller.store.instance import raise_revision, read_leadership, read_stor
 from controller.store.jobs.job_rows import JobRecord, lock_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
-from controller.store.sessions.revocations import StoredRevocation, add_revocation, revocation_time
+from controller.store.sessions.revocations import revoke
 from controller.store.sessions.session_rows import (
     Session,
     SessionFilter,
@@ -36,7 +38,7 @@ from controller.store.sessions.session_rows import (
     sessions_among,
 )
 from shared.errors import FumaroleError
-from shared.events import GrantRevoked, event_time, revoked_at
+from shared.events import GrantRevoked
 from shared.reports import Activity
 from shared.routes.route import Clipboard
 
@@ -77,35 +79,48 @@ class Wanted:
     clipboard: Clipboard | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionView:
-    """A session as the orchestrator sees it. ``state`` is the route's, or ``ended``.
+class SessionAnswer(BaseModel):
+    """A session as the orchestrator sees it."""
 
-    From ``connected`` on it is what gateways report: for display, and None where nothing is known.
-    """
+    model_config = ConfigDict(frozen=True)
 
-    sid: str
-    hosts: tuple[str, ...]
-    job: str
-    rank: int
-    kind: str
-    endpoint: str | None
-    clipboard: Clipboard
-    state: Literal["starting", "ready", "ended"]
-    created_at: float
-    ended_at: float | None
-    end_reason: str | None
-    connected: tuple[str, ...] | None = None
-    last_input_at: float | None = None
-    last_output_at: float | None = None
-    bytes_in: int | None = None
-    bytes_out: int | None = None
+    sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")] = Field(
+        description="Names the session, and is no secret."
+    )
+    hosts: Annotated[list[str], Field(min_length=1)] = Field(
+        description="The first is where it is opened; further ones are public links."
+    )
+    job: str = Field(description="Whose session it is.")
+    rank: int = Field(description="Of which replica.")
+    kind: Literal["web", "vnc", "terminal"] = Field(description="What is reached.")
+    endpoint: str | None = Field(
+        description="The endpoint's name; None for a terminal or a port that is not declared."
+    )
+    clipboard: Clipboard = Field(description="Which way text may go; `in` is into the session.")
+    state: Literal["starting", "ready", "ended"] = Field(
+        description="`ready` once the program answers."
+    )
+    created_at: float = Field(description="In unix seconds.")
+    ended_at: float | None = Field(description="In unix seconds.")
+    end_reason: str | None = Field(description="Why it ended, in words.")
+    connected: list[str] | None = Field(
+        default=None,
+        description="Users who are connected now, as gateways report; None where nothing is known.",
+    )
+    last_input_at: float | None = Field(
+        default=None, description="When a person last did something there; in steps of 10 s."
+    )
+    last_output_at: float | None = Field(
+        default=None, description="When the app last sent something; in steps of 10 s."
+    )
+    bytes_in: int | None = Field(default=None, description="Towards the app.")
+    bytes_out: int | None = Field(default=None, description="From the app.")
 
 
 class Opened(NamedTuple):
     """Sessions, and whether this call has opened them."""
 
-    views: list[SessionView]
+    views: list[SessionAnswer]
     are_new: bool
 
 
@@ -171,7 +186,7 @@ class SessionService:
         self._until_published = until_published
         self._enqueue = enqueue
 
-    async def open(self, wanted: Sequence[Wanted]) -> list[SessionView]:
+    async def open(self, wanted: Sequence[Wanted]) -> list[SessionAnswer]:
         """Open a session for each, in order: all or none.
 
         Raises:
@@ -210,7 +225,7 @@ class SessionService:
         await self._until_published([one.sid for one in sessions if one.ended_at is None])
         return Opened(await self._views(sessions), are_new)
 
-    async def get(self, sid: str) -> SessionView | None:
+    async def get(self, sid: str) -> SessionAnswer | None:
         """Return the session, also one that has ended; None where there is none."""
         async with self._store.read() as transaction:
             session = await find_session(transaction, sid)
@@ -218,7 +233,7 @@ class SessionService:
 
     async def find(
         self, wanted: SessionFilter, *, states: Collection[str], after: Key | None, limit: int
-    ) -> tuple[list[SessionView], Key | None]:
+    ) -> tuple[list[SessionAnswer], Key | None]:
         """Return a page of sessions, newest first, and after which one the next page begins.
 
         Raises:
@@ -229,7 +244,7 @@ class SessionService:
             async with self._store.read() as transaction:
                 return await newest_sessions(transaction, wanted, after=place, count=count)
 
-        views: dict[str, SessionView] = {}
+        views: dict[str, SessionAnswer] = {}
 
         async def fits(sids: Collection[str]) -> Collection[str]:
             async with self._store.read() as transaction:
@@ -241,7 +256,7 @@ class SessionService:
         page = await scan(candidates, fits, after=after, limit=limit)
         return await self._reported([views[key.id] for key in page.keys]), page.next
 
-    async def end(self, sid: str) -> SessionView | None:
+    async def end(self, sid: str) -> SessionAnswer | None:
         """End the session for good; None where there is none. Again changes nothing."""
         async with self._store.write() as transaction:
             await end_session(transaction, sid, reason="ended", now=self._clock())
@@ -253,7 +268,7 @@ class SessionService:
 
     async def revoke(
         self, sid: str, *, jti: str | None = None, sub: str | None = None
-    ) -> SessionView | None:
+    ) -> SessionAnswer | None:
         """End the grants of one token, one user, or everybody; None where there is no session.
 
         When this returns, the revocation outlives whatever happens.
@@ -265,7 +280,7 @@ class SessionService:
             session = await find_session(transaction, sid)
             if session is None:
                 return None
-            event = await self._revoke(transaction, sid=sid, jti=jti, sub=sub)
+            event = await revoke(transaction, now=self._clock(), sid=sid, jti=jti, sub=sub)
             term = (await read_leadership(transaction)).term
         self._enqueue(session.job_id)
         await self._tell(event, term=term)
@@ -278,24 +293,9 @@ class SessionService:
             StoreUnavailable: If it could not be kept.
         """
         async with self._store.write() as transaction:
-            event = await self._revoke(transaction, kid=kid)
+            event = await revoke(transaction, now=self._clock(), kid=kid)
             term = (await read_leadership(transaction)).term
         await self._tell(event, term=term)
-
-    async def _revoke(
-        self,
-        transaction: Transaction,
-        *,
-        sid: str | None = None,
-        jti: str | None = None,
-        sub: str | None = None,
-        kid: str | None = None,
-    ) -> GrantRevoked:
-        # To the millisecond, as the event will carry it. The order is the leader's to give.
-        at = event_time(await revocation_time(transaction, now=self._clock()))
-        event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub, kid=kid)
-        await _add(transaction, event)
-        return event
 
     # What is opened
 
@@ -367,29 +367,31 @@ class SessionService:
             created_at=self._clock(),
         )
 
-    async def _reported(self, views: Sequence[SessionView]) -> list[SessionView]:
+    async def _reported(self, views: Sequence[SessionAnswer]) -> list[SessionAnswer]:
         """Return *views* with what gateways report."""
         known = await self._activities_of([view.sid for view in views])
         return [
             _with_activity(view, known[view.sid]) if view.sid in known else view for view in views
         ]
 
-    async def _view(self, session: Session) -> SessionView:
+    async def _view(self, session: Session) -> SessionAnswer:
         (view,) = await self._views([session])
         return view
 
-    async def _views(self, sessions: Sequence[Session]) -> list[SessionView]:
+    async def _views(self, sessions: Sequence[Session]) -> list[SessionAnswer]:
         live = [session.sid for session in sessions if session.ended_at is None]
         states = await self._states_of(live) if live else {}
         return [self._seen(session, states.get(session.sid, "ended")) for session in sessions]
 
-    def _seen(self, session: Session, state: Literal["starting", "ready", "ended"]) -> SessionView:
-        return SessionView(
+    def _seen(
+        self, session: Session, state: Literal["starting", "ready", "ended"]
+    ) -> SessionAnswer:
+        return SessionAnswer(
             sid=session.sid,
-            hosts=(
+            hosts=[
                 host_of(session.sid, self._base_domain),
                 *(link_host(name, self._base_domain) for name in session.links),
-            ),
+            ],
             job=session.job_id,
             rank=session.rank,
             kind=session.kind,
@@ -402,15 +404,11 @@ class SessionService:
         )
 
 
-def _with_activity(view: SessionView, activity: Activity) -> SessionView:
-    return replace(
-        view,
-        connected=activity.subs if view.state != "ended" else (),
-        last_input_at=activity.last_input_at,
-        last_output_at=activity.last_output_at,
-        bytes_in=activity.bytes_in,
-        bytes_out=activity.bytes_out,
-    )
+def _with_activity(view: SessionAnswer, activity: Activity) -> SessionAnswer:
+    names = ("last_input_at", "last_output_at", "bytes_in", "bytes_out")
+    told = {name: getattr(activity, name) for name in names}
+    connected = list(activity.subs) if view.state != "ended" else []
+    return view.model_copy(update=told | {"connected": connected})
 
 
 class _Wrong(Exception):
@@ -510,22 +508,6 @@ def _check_declared(port: int | None, job: Job, rank: int) -> None:
         raise _Wrong("port", "the job declares no such port at this rank")
 
 
-async def _add(transaction: Transaction, event: GrantRevoked) -> None:
-    entry = event.revocation()
-    stored = StoredRevocation(
-        member=entry.member,
-        at=revoked_at(entry.score),
-        sid=event.sid,
-        jti=event.jti,
-        sub=event.sub,
-        kid=event.kid,
-    )
-    await add_revocation(transaction, stored)
-
-
 def host_of(sid: str, base_domain: str) -> str:
     """Return a session's own host."""
     return f"{sid}.{base_domain}"
-
-
-__all__ = ["KeyReused", "SessionService", "SessionView", "SessionsRefused", "Wanted", "host_of"]

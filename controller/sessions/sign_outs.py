@@ -17,13 +17,13 @@ from typing import Final, Literal
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import read_asks, record_asks
-from controller.store.sessions.revocations import StoredRevocation, add_revocation, revocation_time
+from controller.store.sessions.revocations import revoke
 from controller.store.sessions.session_rows import Session, live_sessions_among
 from shared.audit import AuditRecord, write_audit
 from shared.bus import SignOutReader, SignOutRequest, comparable_id
 from shared.bus.sign_out_requests import BEGINNING
 from shared.errors import BusUnavailable
-from shared.events import GrantRevoked, event_time, revoked_at
+from shared.events import GrantRevoked
 from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.1
@@ -118,7 +118,9 @@ class SignOutAsks:
                 result = self._judge(request, session)
                 taken.append(result)
                 if result == "revoked" and session is not None:
-                    good.append(await self._revoke(transaction, request, session))
+                    whom = {"sid": session.sid, "jti": request.jti}
+                    event = await revoke(transaction, now=self._clock(), **whom)
+                    good.append(_Good(session, event))
             await record_asks(transaction, requests.entries[-1].id)
         self._position = requests.entries[-1].id
         if good:
@@ -165,18 +167,6 @@ class SignOutAsks:
             self._of_session.clear()
         self._of_session[session.sid] += 1
         return "revoked" if self._of_session[session.sid] <= MOST_OF_SESSION else "too_many"
-
-    async def _revoke(
-        self, transaction: Transaction, request: SignOutRequest, session: Session
-    ) -> _Good:
-        at = event_time(await revocation_time(transaction, now=self._clock()))
-        event = GrantRevoked(epoch="-", seq=0, at=at, sid=session.sid, jti=request.jti)
-        entry = event.revocation()
-        stored = StoredRevocation(
-            member=entry.member, at=revoked_at(entry.score), sid=session.sid, jti=request.jti
-        )
-        await add_revocation(transaction, stored)
-        return _Good(session, event)
 
     def _record(self, one: _Good) -> None:
         write_audit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -124,32 +125,22 @@ class TerminalSessions:
         return found
 
     async def _select(self, which: sa.ColumnElement[bool]) -> dict[str, Terminal]:
-        async with self._store.read() as transaction:
-            rows = await transaction.execute(self._statement().where(which))
-            return {row.sid: _terminal(row) for row in rows}
-
-    def _statement(self) -> sa.Select[tuple[str, str, int, str, str, str, str | None]]:
-        sessions, jobs = tables.sessions.c, tables.jobs.c
-        return (
-            sa.select(
-                sessions.sid,
-                sessions.job_id,
-                sessions.rank,
-                jobs.namespace,
-                sessions.pod,
-                sessions.pod_uid,
-                sessions.clipboard,
-            )
+        sessions = tables.sessions.c
+        query = (
+            sa.select(tables.sessions, tables.jobs.c.namespace)
             .join_from(tables.sessions, tables.jobs)
             .where(
                 sessions.kind == "terminal",
                 sessions.hub_id == self.hub.id,
                 sessions.ended_at.is_(None),
+                which,
             )
         )
+        async with self._store.read() as transaction:
+            return {row.sid: _terminal(row) for row in await transaction.execute(query)}
 
 
-def _terminal(row: sa.Row[tuple[str, str, int, str, str, str, str | None]]) -> Terminal:
+def _terminal(row: sa.Row[Any]) -> Terminal:
     return Terminal(
         sid=row.sid,
         job=row.job_id,
@@ -160,12 +151,3 @@ def _terminal(row: sa.Row[tuple[str, str, int, str, str, str, str | None]]) -> T
         container=JOB_CONTAINER,
         may_copy=row.clipboard in (None, "both", "out"),
     )
-
-
-__all__ = [
-    "Hub",
-    "Terminal",
-    "TerminalSessions",
-    "target_id",
-    "target_path",
-]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import Field
@@ -12,8 +11,7 @@ from controller.api.error_responses import invalid
 from controller.api.operations import offered
 from controller.api.parts import ApiParts
 from controller.api.requests import Query, Word
-from controller.api.response_models import ResponseModel
-from controller.explain.judgements import Explained
+from controller.explain.judgements import Explanation
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Problem
 
@@ -34,35 +32,14 @@ class ExplainRequest(Strict):
     sid: Sid | None = None
 
 
-class FindingView(ResponseModel):
-    """One look: its result, and its time."""
-
-    step: Literal["token", "grant", "job", "route", "gateways", "pod", "port", "probe"]
-    ok: bool | None = Field(description="None where nothing can be said.")
-    seen: str
-    at: float
-    cause: str | None = Field(description="Where it fails: a word for programs.")
-
-
-class Explanation(ResponseModel):
-    """All that was looked at on the way; the first that fails is named, with what to do."""
-
-    job: str | None
-    sid: str | None
-    step: str | None = Field(description="The first that fails; None where none does.")
-    cause: str | None
-    sentence: str
-    findings: list[FindingView]
-
-
 @offered("GET", "/v1/explain", "explain", "Say why a session or a job cannot be used")
 async def look(api: ApiParts, _request: web.Request, wanted: ExplainQuery) -> Explanation:
     """Explain a session or a job."""
     if (wanted.sid is None) == (wanted.job is None):
         raise invalid([Problem("sid", "either sid or job must be given")])
     if wanted.sid is not None:
-        return _view(await api.explainer.session(wanted.sid))
-    return _view(await api.explainer.job(wanted.job or ""))
+        return await api.explainer.session(wanted.sid)
+    return await api.explainer.job(wanted.job or "")
 
 
 @offered("POST", "/v1/explain", "explainToken", "Say why a token does not open its session")
@@ -70,8 +47,4 @@ async def look_with_token(
     api: ApiParts, _request: web.Request, asked: ExplainRequest
 ) -> Explanation:
     """Explain a session by a token for it, which is kept nowhere."""
-    return _view(await api.explainer.session(asked.sid, token=asked.token))
-
-
-def _view(explained: Explained) -> Explanation:
-    return Explanation.model_validate(asdict(explained))
+    return await api.explainer.session(asked.sid, token=asked.token)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self
 
 from aiohttp import web
 from pydantic import ConfigDict, Field, model_validator
@@ -28,7 +27,7 @@ from controller.api.requests import (
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
-from controller.sessions.service import KeyReused, SessionsRefused, Wanted
+from controller.sessions.service import KeyReused, SessionAnswer, SessionsRefused, Wanted
 from controller.store.sessions.session_rows import SessionFilter
 from shared.routes.route import Clipboard
 
@@ -103,42 +102,6 @@ class SessionsQuery(Query):
         return SessionFilter(job=self.job, user=self.user, ended=None if mixed else ended)
 
 
-class SessionAnswer(ResponseModel):
-    """A session as the orchestrator sees it."""
-
-    sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")] = Field(
-        description="Names the session, and is no secret."
-    )
-    hosts: Annotated[list[str], Field(min_length=1)] = Field(
-        description="The first is where it is opened; further ones are public links."
-    )
-    job: str = Field(description="Whose session it is.")
-    rank: int = Field(description="Of which replica.")
-    kind: Literal["web", "vnc", "terminal"] = Field(description="What is reached.")
-    endpoint: str | None = Field(
-        description="The endpoint's name; None for a terminal or a port that is not declared."
-    )
-    clipboard: Clipboard = Field(description="Which way text may go; `in` is into the session.")
-    state: Literal["starting", "ready", "ended"] = Field(
-        description="`ready` once the program answers."
-    )
-    created_at: float = Field(description="In unix seconds.")
-    ended_at: float | None = Field(description="In unix seconds.")
-    end_reason: str | None = Field(description="Why it ended, in words.")
-    connected: list[str] | None = Field(
-        default=None,
-        description="Users who are connected now, as gateways report; None where nothing is known.",
-    )
-    last_input_at: float | None = Field(
-        default=None, description="When a person last did something there; in steps of 10 s."
-    )
-    last_output_at: float | None = Field(
-        default=None, description="When the app last sent something; in steps of 10 s."
-    )
-    bytes_in: int | None = Field(default=None, description="Towards the app.")
-    bytes_out: int | None = Field(default=None, description="From the app.")
-
-
 class SessionPage(ResponseModel):
     """A page of sessions, newest first."""
 
@@ -154,9 +117,6 @@ class KeyAnswer(ResponseModel):
     kid: str
 
 
-Shown: TypeAlias = Annotated[dict[str, Any], SessionAnswer]
-
-
 @offered(
     "POST",
     "/v1/sessions",
@@ -168,7 +128,7 @@ Shown: TypeAlias = Annotated[dict[str, Any], SessionAnswer]
 )
 async def open_all(
     api: ApiParts, request: web.Request, asked: OpenRequest
-) -> tuple[list[Shown], int]:
+) -> tuple[list[SessionAnswer], int]:
     """Open sessions, one for each item, in order; a call with a known key opens none."""
     wanted = [Wanted(**item.model_dump()) for item in asked.items]
     try:
@@ -179,13 +139,11 @@ async def open_all(
         raise ApiError("key_reused") from None
     for one in opened.views if opened.are_new else ():
         audit(request, "created", sid=one.sid, job=one.job, rank=one.rank, kind=one.kind)
-    return [asdict(one) for one in opened.views], 201 if opened.are_new else 200
+    return opened.views, 201 if opened.are_new else 200
 
 
 @offered("GET", "/v1/sessions", "listSessions", "Find sessions")
-async def find(
-    api: ApiParts, _request: web.Request, wanted: SessionsQuery
-) -> Annotated[dict[str, Any], SessionPage]:
+async def find(api: ApiParts, _request: web.Request, wanted: SessionsQuery) -> SessionPage:
     """List sessions from the newest on, a page at a time, with who is connected."""
     found, last = await api.sessions.find(
         wanted.filter(),
@@ -193,32 +151,31 @@ async def find(
         after=read_place(wanted.after),
         limit=wanted.limit,
     )
-    following = None if last is None else str(last)
-    return {"items": [asdict(one) for one in found], "next": following}
+    return SessionPage(items=found, next=None if last is None else str(last))
 
 
 @offered("GET", "/v1/sessions/{sid}", "getSession", "Look at a session")
-async def show(api: ApiParts, request: web.Request) -> Shown:
+async def show(api: ApiParts, request: web.Request) -> SessionAnswer:
     """Show one session, also one that has ended."""
-    return asdict(or_not_found(await api.sessions.get(request.match_info["sid"]), "session"))
+    return or_not_found(await api.sessions.get(request.match_info["sid"]), "session")
 
 
 @offered("DELETE", "/v1/sessions/{sid}", "endSession", "End a session, whose record stays")
-async def end(api: ApiParts, request: web.Request) -> Shown:
+async def end(api: ApiParts, request: web.Request) -> SessionAnswer:
     """End one session; again changes nothing."""
     ended = or_not_found(await api.sessions.end(request.match_info["sid"]), "session")
     audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
-    return asdict(ended)
+    return ended
 
 
 @offered("POST", "/v1/sessions/{sid}/revoke", "revokeGrants", "End grants to a session")
-async def revoke(api: ApiParts, request: web.Request, asked: RevokeRequest) -> Shown:
+async def revoke(api: ApiParts, request: web.Request, asked: RevokeRequest) -> SessionAnswer:
     """End grants to a session; the session itself goes on."""
     sid = request.match_info["sid"]
     revoked = or_not_found(await api.sessions.revoke(sid, jti=asked.jti, sub=asked.sub), "session")
     of_whom = {"jti": asked.jti, "revoked_subject": asked.sub}
     audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
-    return asdict(revoked)
+    return revoked
 
 
 @offered(

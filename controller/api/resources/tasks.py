@@ -17,7 +17,6 @@ from controller.api.response_models import (
     LogView,
     RunView,
     TaskView,
-    read_details,
 )
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import last_runs
@@ -112,7 +111,6 @@ def _attempt(
     attempt: Attempt, runs: Sequence[PodRecord], logs: Mapping[str, StoredLog]
 ) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
-    values["details"] = read_details(attempt.details)
     if attempt.restarts is not None:
         # Volcano counts the restart that it refuses, too.
         values["retries"] = attempt.restarts

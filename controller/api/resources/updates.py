@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from aiohttp import web
 from pydantic import Field
@@ -26,7 +26,7 @@ from controller.api.requests import (
     Query,
     last_event_id,
 )
-from controller.api.response_models import Update, UpdatePage, read_details
+from controller.api.response_models import Update, UpdatePage
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream
 from controller.store.errors import StoreUnavailable
 from controller.store.outbox import update_rows as updates
@@ -142,20 +142,14 @@ def _weight(parameters: Sequence[str]) -> float:
 
 def shown(found: Sequence[updates.UpdateRow]) -> list[Update]:
     """Return updates as the API shows them."""
-    return [_view(one) for one in found]
+    return [Update.model_validate(one) for one in found]
 
 
 def render_update(one: updates.UpdateRow) -> bytes:
     """Return an update as an item of a page is: JSON."""
-    return json.dumps(_view(one).model_dump(mode="json"), separators=(",", ":")).encode()
-
-
-def _view(one: updates.UpdateRow) -> Update:
-    values: dict[str, Any] = {
-        name: getattr(one, name)
-        for name in ("id", "attempt", "at", "state", "reason", "message", "exits")
-    }
-    return Update(job=one.job_id, details=read_details(one.details), **values)
+    return json.dumps(
+        Update.model_validate(one).model_dump(mode="json"), separators=(",", ":")
+    ).encode()
 
 
 def _forgotten(gone: Forgotten) -> ApiError:

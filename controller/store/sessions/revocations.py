@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction, database_clock
 from controller.store.instance import raise_revision
-from shared.events import REVOCATION_KEPT_SECONDS
+from shared.events import REVOCATION_KEPT_SECONDS, GrantRevoked, event_time, revoked_at
 
 _table = tables.revocations
 
@@ -58,6 +58,29 @@ async def add_revocation(transaction: Transaction, revocation: StoredRevocation)
     await transaction.execute(later.values(at=revocation.at, revision=revision))
     if (await transaction.execute(sa.select(_table.c.member).where(same))).first() is None:
         await transaction.execute(sa.insert(_table).values(revision=revision, **values))
+
+
+async def revoke(
+    transaction: Transaction,
+    *,
+    now: float,
+    sid: str | None = None,
+    jti: str | None = None,
+    sub: str | None = None,
+    kid: str | None = None,
+) -> GrantRevoked:
+    """Add the revocation that is made *now*, and return it as gateways are told of it."""
+    # To the millisecond, as the event will carry it. The order is the leader's to give.
+    at = event_time(await revocation_time(transaction, now=now))
+    event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub, kid=kid)
+    entry = event.revocation()
+    await add_revocation(
+        transaction,
+        StoredRevocation(
+            member=entry.member, at=revoked_at(entry.score), sid=sid, jti=jti, sub=sub, kid=kid
+        ),
+    )
+    return event
 
 
 async def revocations_that_matter(

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from controller.sessions.terminals import Hub, TerminalSessions, target_id, target_path
+from controller.sessions.terminals import TerminalSessions, target_id, target_path
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.instance import ALIVE_SECONDS, alive_hubs
+from controller.store.instance import ALIVE_SECONDS, Hub, alive_hubs
 from controller.store.sessions.session_rows import (
     Session,
     assign_shell,
