@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controller.jobs.history.states import Happening, State
+from controller.jobs.history.job_record import Happening, State
 from controller.jobs.pipeline.border import Call, Result
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Note, Step, Submit

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import State
 from controller.resource_metrics.sources import Metric, Missing
 
 

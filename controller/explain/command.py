@@ -11,7 +11,7 @@ from controller.explain.judgements import Explanation
 from controller.kube.client import Kube
 from controller.settings import ControllerSettings
 from controller.store.database import Store
-from controller.store.jobs.between_jobs.public_links import job_of_link
+from controller.store.jobs.public_links import job_of_link
 from shared.bus import BusInspector, Keys, connect
 from shared.jose.jwks import KeySource
 

@@ -36,7 +36,7 @@ from controller.kube.kinds import PODS, SERVICES
 from controller.store.database import Store
 from controller.store.instance import Hub, alive_hubs
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.progress.attempts import PodRecord, pod_records_of
+from controller.store.jobs.progress import PodRecord, pod_records_of
 from controller.store.jobs.tools import runs_of, tools_at
 from controller.store.sessions.revocations import revoked_at_members
 from controller.store.sessions.session_rows import Session, find_session, live_sessions_of

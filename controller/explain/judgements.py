@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from controller.explain.probe import Probed
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
 from shared.bus import BusStanding

@@ -17,7 +17,7 @@ from controller.jobs.spec.validation import replica_resources
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job
-from controller.store.jobs.progress.attempts import Attempt, PodRecord, attempts_of, pod_records_of
+from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
 from controller.store.outbox.usage_entries import LastEntry, UsageEntry, append_usage, last_entries
 
 

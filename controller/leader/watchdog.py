@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.store.database import Store
-from controller.store.jobs.progress.hook_runs import (
+from controller.store.jobs.progress import (
     HookFailure,
     drop_hook_failure,
     record_hook_failure,

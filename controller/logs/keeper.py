@@ -34,8 +34,8 @@ from controller.logs.writer import GIVE_UP_SECONDS, LogWriter, Waiting
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_jobs
-from controller.store.jobs.progress.attempts import pod_records_of
-from controller.store.jobs.progress.stored_logs import (
+from controller.store.jobs.progress import pod_records_of
+from controller.store.jobs.stored_logs import (
     Lost,
     StoredLog,
     dropped_keys,

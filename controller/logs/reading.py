@@ -16,7 +16,7 @@ from controller.logs.records import Counter, LogMark, Resumer, records_of, text_
 from controller.logs.storage import LogStorage, Missing
 from controller.logs.writer import SEGMENT
 from controller.store.database import Store
-from controller.store.jobs.progress.stored_logs import Segment, StoredLog, ended, find_log
+from controller.store.jobs.stored_logs import Segment, StoredLog, ended, find_log
 
 LOOK_SECONDS: Final = 0.25
 MOST_LOOKS: Final = 40

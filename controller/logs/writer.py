@@ -13,7 +13,7 @@ from typing import Final
 from controller.logs.records import LEAST_PIECE, Counter, LogMark, records_of, text_of
 from controller.logs.storage import LogStorage, StorageUnavailable
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.progress.stored_logs import Lost, Segment, StoredLog
+from controller.store.jobs.stored_logs import Lost, Segment, StoredLog
 
 MOST_TEXT: Final = 10 << 20
 """Of a log that is longer the tail is kept."""

@@ -39,6 +39,7 @@ from controller.volcano.manifest import (
     Mount,
     PodTemplate,
     Port,
+    Quantity,
     Task,
     Variable,
     VolcanoJob,
@@ -46,7 +47,6 @@ from controller.volcano.manifest import (
 )
 from controller.volcano.names import JOB_CONTAINER, companion_name, labels_of
 from controller.volcano.observed import ObservedPod
-from controller.volcano.quantity import Quantity
 
 __all__ = [
     "API_VERSION",

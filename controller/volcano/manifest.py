@@ -1,6 +1,7 @@
 """A VolcanoJob as typed objects that plugins change, and the JSON that is made of them.
 
-What is empty is left out, so that nothing overrides a default of the cluster by accident.
+Its amounts are Kubernetes quantities, exactly: what a job asks for is what its container gets. What
+is empty is left out, so that nothing overrides a default of the cluster by accident.
 
 Beside it, the parts of a NetworkPolicy on a job's pods: whom they may reach.
 """
@@ -8,13 +9,148 @@ Beside it, the parts of a NetworkPolicy on a job's pods: whom they may reach.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final, TypeAlias
 
 from controller.volcano.policies import Rule
-from controller.volcano.quantity import Quantity
 from shared.networks import Network
+
+_SUFFIXES: Final = {
+    "m": Decimal("0.001"),
+    "": Decimal(1),
+    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Decimal(2) ** (10 * power) for power, suffix in enumerate("KMGTPE", 1)},
+}
+_QUANTITY: Final = re.compile(
+    r"(\d{1,19}(?:\.\d{0,9})?|\.\d{1,9})(?:[eE]([+]?\d{1,2})|(m|k|M|G|T|P|E|[KMGTPE]i)?)", re.ASCII
+)
+_MEASURED: Final = re.compile(
+    r"(\d{1,20}(?:\.\d{0,9})?)(?:[eE]([+-]?\d{1,2})|(n|u|m|k|M|G|T|P|E|[KMGTPE]i)?)", re.ASCII
+)
+_MEASURED_SUFFIXES: Final = {
+    "n": 1e-9,
+    "u": 1e-6,
+    **{suffix: float(factor) for suffix, factor in _SUFFIXES.items()},
+}
+_LARGEST: Final = Decimal(2) ** 63 - 1
+_LEAST_BANDWIDTH: Final = 10**3 * 1000
+_MOST_BANDWIDTH: Final = 10**15 * 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An amount in thousandths, so that no fraction is ever rounded away."""
+
+    milli: int
+
+    def __str__(self) -> str:
+        """Return it as Kubernetes writes it: whole numbers plain, fractions in thousandths."""
+        whole, rest = divmod(self.milli, 1000)
+        return f"{self.milli}m" if rest else _with_binary_suffix(whole)
+
+    def decimal(self) -> str:
+        """Return it with a decimal suffix, as bandwidth is written; whole numbers only."""
+        whole = self.milli // 1000
+        for power, suffix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
+            if whole and whole % 1000**power == 0:
+                return f"{whole // 1000**power}{suffix}"
+        return str(whole)
+
+    def __bool__(self) -> bool:
+        return self.milli > 0
+
+
+def parse_quantity(raw: str) -> Quantity:
+    """Return the amount that *raw* says.
+
+    Raises:
+        ValueError: If it is no quantity, negative, or beyond 2^63-1.
+    """
+    match = _QUANTITY.fullmatch(raw)
+    if match is None:
+        raise ValueError("not a quantity such as 2, 500m or 2Gi")
+    factor = Decimal(10) ** int(match[2]) if match[2] else _SUFFIXES[match[3] or ""]
+    value = Decimal(match[1]) * factor
+    if value > _LARGEST:
+        raise ValueError("the quantity is too large")
+    # Kubernetes rounds up too: nobody gets less than asked for.
+    return Quantity(int((value * 1000).to_integral_value(ROUND_CEILING)))
+
+
+def parse_cpu(raw: str) -> Quantity:
+    """Return an amount of processors, at least a thousandth of one.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if not quantity:
+        raise ValueError("more than no processor is needed")
+    return quantity
+
+
+def parse_memory(raw: str) -> Quantity:
+    """Return an amount of memory in whole bytes, at least 4 MiB, below which nothing starts.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if quantity.milli % 1000:
+        raise ValueError("memory is counted in whole bytes")
+    if quantity.milli < 4 * 2**20 * 1000:
+        raise ValueError("less than 4Mi of memory runs nothing")
+    return quantity
+
+
+def parse_size(raw: str) -> Quantity:
+    """Return how much storage *raw* says, in whole bytes.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if not quantity or quantity.milli % 1000:
+        raise ValueError("a size is a number of whole bytes, and more than none")
+    return quantity
+
+
+def parse_bandwidth(raw: str) -> Quantity:
+    """Return bits per second, from 1k to 1P: what Kubernetes' bandwidth plug-in takes.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    quantity = parse_quantity(raw)
+    if not _LEAST_BANDWIDTH <= quantity.milli <= _MOST_BANDWIDTH or quantity.milli % 1000:
+        raise ValueError("bandwidth is whole bits per second, from 1k to 1P")
+    return quantity
+
+
+def measured_amount(raw: object) -> float | None:
+    """Return the amount that a server has measured; None if *raw* is none.
+
+    Measurements are finer than what jobs ask for: ``12345678n`` of a processor.
+    """
+    match = _MEASURED.fullmatch(raw) if isinstance(raw, str) else None
+    if match is None:
+        return None
+    factor = 10.0 ** int(match[2]) if match[2] else _MEASURED_SUFFIXES[match[3] or ""]
+    return float(match[1]) * factor
+
+
+def _with_binary_suffix(whole: int) -> str:
+    for power, suffix in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if whole and whole % 1024**power == 0:
+            return f"{whole // 1024**power}{suffix}"
+    return str(whole)
+
+
+# The VolcanoJob
+
 
 Json: TypeAlias = dict[str, Any]
 

@@ -15,9 +15,9 @@ from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, PluginChoice, read_settings
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs.connections import Caller, Peer
+from controller.store.jobs.between_jobs import Caller, Peer
 from controller.store.jobs.job_rows import JobRecord, long_over
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.store.jobs.tombstones import forget_these_jobs
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment

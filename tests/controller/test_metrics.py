@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.history.states import Happening
+from controller.jobs.history.job_record import Happening
 from controller.jobs.reconcile.lifecycle.steps import Note
 from controller.metrics import ControllerMetrics
 from tests.controller.samples import make_record, make_seen

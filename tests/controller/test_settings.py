@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller.jobs.history.states import TRANSITIONS, Happening, State
+from controller.jobs.history.job_record import TRANSITIONS, Happening, State
 from controller.settings import ControllerSettings, read_settings
 from shared.errors import SettingsError
 from shared.settings import Environment

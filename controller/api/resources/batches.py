@@ -31,7 +31,7 @@ from controller.api.resources.jobs import (
     refuse_all,
 )
 from controller.api.response_models import ResponseModel
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import State
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.accept import BatchExists, NewBatch, Submitted

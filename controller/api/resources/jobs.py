@@ -31,10 +31,9 @@ from controller.api.response_models import (
     Retry,
     read_details,
 )
-from controller.jobs.history.job_record import read_known
+from controller.jobs.history.job_record import State, read_known
 from controller.jobs.history.pod_records import exits_of, retries_of
 from controller.jobs.history.retries import explain_retry
-from controller.jobs.history.states import State
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
@@ -46,8 +45,7 @@ from controller.store.database import Transaction
 from controller.store.jobs.batches import find_item
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import Desired, JobRecord, find_job
-from controller.store.jobs.progress.attempts import pod_records_of, retries_within
-from controller.store.jobs.progress.hook_runs import hook_failures_of
+from controller.store.jobs.progress import hook_failures_of, pod_records_of, retries_within
 from controller.store.jobs.totals import QueuePlace, queue_place
 from controller.store.paging import Key
 

@@ -25,7 +25,7 @@ from controller.logs.reading import LogText
 from controller.logs.storage import StorageUnavailable
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.progress.attempts import PodRecord, pod_records_of
+from controller.store.jobs.progress import PodRecord, pod_records_of
 from controller.store.jobs.tools import find_tool, runs_of
 from shared.numbers import whole_number
 

@@ -27,7 +27,7 @@ from controller.resource_metrics.sampler import POINTS, Sample, summed
 from controller.resource_metrics.sources import METRICS, Metric, Missing, PodKey
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.progress.attempts import pod_records_of
+from controller.store.jobs.progress import pod_records_of
 from controller.store.jobs.tools import AttachedTool, runs_of, tools_of
 
 MOST_SAMPLES: Final = 6000

@@ -23,8 +23,8 @@ from controller.jobs.history.pod_records import last_runs
 from controller.jobs.history.retries import has_failed
 from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.progress.attempts import Attempt, PodRecord, attempts_of, pod_records_of
-from controller.store.jobs.progress.stored_logs import StoredLog, logs_of
+from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
+from controller.store.jobs.stored_logs import StoredLog, logs_of
 from controller.store.outbox.update_rows import updates_of
 
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]

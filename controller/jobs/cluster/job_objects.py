@@ -43,7 +43,7 @@ from controller.kube.kinds import (
     VCJOBS,
     Kind,
 )
-from controller.store.jobs.progress.attempts import CompanionRecord
+from controller.store.jobs.progress import CompanionRecord
 from controller.volcano.manifest import API_VERSION, VolcanoJob
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,

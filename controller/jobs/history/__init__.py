@@ -1,7 +1,7 @@
 """What is recorded of a job: its state, its attempts, and every pod that was seen for it.
 
-- ``states``: the states and transitions as a table. ``explanations``: reasons in words.
-- ``job_record``: reads a job's row, also a newer version's, and changes it as the leader.
+- ``job_record``: the states as a table; reads a job's row, also a newer version's, and changes it
+  as the leader. ``explanations``: reasons in words.
 - ``pod_records``: pods and how they ended. ``retries``, ``policy_timers``: what the job's policies
   make of them.
 - ``retention``: forgets jobs that have long been over.

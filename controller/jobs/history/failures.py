@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from controller.jobs.history.pod_records import DEADLINE, INIT, last_runs
 from controller.plain import plain_tail, plain_text
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
 from controller.volcano.observed import EVICTIONS, ObservedJob, ObservedPod
 from controller.volcano.reasons.causes import start_error

@@ -1,4 +1,4 @@
-"""Reads jobs' records, whatever wrote them, changes them as the leader, and recovers them.
+"""A job's states as a table; how jobs' records are read, whatever wrote them, and recovered.
 
 Nothing is changed where somebody has asked for something else meanwhile. A newer version may have
 accepted a job, and then been rolled back. Such a job is *parked*: it is followed by what is known
@@ -19,11 +19,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args
 
 from pydantic import ValidationError
 
-from controller.jobs.history.states import HOW_IT_ENDED, Outcome, State
 from controller.jobs.spec.accepted import filled_in, lacks_secrets, model_of, read_spec
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import TAG, JobRejected
@@ -42,6 +43,88 @@ from controller.volcano.names import (
 )
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.numbers import decimal_number, whole_number
+
+
+class State(StrEnum):
+    """What the orchestrator is told."""
+
+    IN_QUEUE = "IN_QUEUE"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    CANCELING = "CANCELING"
+    SUCCESS = "SUCCESS"
+    FAILURE = "FAILURE"
+    EXPIRED = "EXPIRED"
+
+
+class Happening(StrEnum):
+    """What may happen to a job."""
+
+    WAITS = "waits"
+    STARTED = "started"
+    SUSPENDED = "suspended"
+    ASKED_TO_END = "asked to end"
+    ENDED_WELL = "ended well"
+    ENDED_BADLY = "ended badly"
+    RAN_OUT = "time over"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
+    {
+        (State.IN_QUEUE, Happening.WAITS): State.IN_QUEUE,
+        (State.IN_QUEUE, Happening.STARTED): State.RUNNING,
+        (State.IN_QUEUE, Happening.SUSPENDED): State.SUSPENDED,
+        (State.IN_QUEUE, Happening.ASKED_TO_END): State.CANCELING,
+        # A job can end between two looks at it.
+        (State.IN_QUEUE, Happening.ENDED_WELL): State.SUCCESS,
+        (State.IN_QUEUE, Happening.ENDED_BADLY): State.FAILURE,
+        # Its time goes on from its first start, also while another attempt waits.
+        (State.IN_QUEUE, Happening.RAN_OUT): State.EXPIRED,
+        # Volcano starts a job over, or has lost too many of its pods to call it running.
+        (State.RUNNING, Happening.WAITS): State.IN_QUEUE,
+        (State.RUNNING, Happening.STARTED): State.RUNNING,
+        (State.RUNNING, Happening.SUSPENDED): State.SUSPENDED,
+        (State.RUNNING, Happening.ASKED_TO_END): State.CANCELING,
+        (State.RUNNING, Happening.ENDED_WELL): State.SUCCESS,
+        (State.RUNNING, Happening.ENDED_BADLY): State.FAILURE,
+        (State.RUNNING, Happening.RAN_OUT): State.EXPIRED,
+        # It was resumed, and waits for its turn like any other.
+        (State.SUSPENDED, Happening.WAITS): State.IN_QUEUE,
+        (State.SUSPENDED, Happening.STARTED): State.RUNNING,
+        (State.SUSPENDED, Happening.SUSPENDED): State.SUSPENDED,
+        (State.SUSPENDED, Happening.ASKED_TO_END): State.CANCELING,
+        (State.SUSPENDED, Happening.ENDED_WELL): State.SUCCESS,
+        (State.SUSPENDED, Happening.ENDED_BADLY): State.FAILURE,
+        (State.SUSPENDED, Happening.RAN_OUT): State.EXPIRED,
+        # What it does until it is gone no longer matters.
+        (State.CANCELING, Happening.WAITS): State.CANCELING,
+        (State.CANCELING, Happening.STARTED): State.CANCELING,
+        (State.CANCELING, Happening.SUSPENDED): State.CANCELING,
+        (State.CANCELING, Happening.ASKED_TO_END): State.CANCELING,
+        (State.CANCELING, Happening.ENDED_WELL): State.SUCCESS,
+        (State.CANCELING, Happening.ENDED_BADLY): State.FAILURE,
+        (State.CANCELING, Happening.RAN_OUT): State.EXPIRED,
+    }
+)
+"""Everything else is no transition: a final state has none."""
+
+Outcome = Literal[State.SUCCESS, State.FAILURE, State.EXPIRED]
+HOW_IT_ENDED: Final[Mapping[str, Happening]] = MappingProxyType(
+    {
+        State.SUCCESS.value: Happening.ENDED_WELL,
+        State.FAILURE.value: Happening.ENDED_BADLY,
+        State.EXPIRED.value: Happening.RAN_OUT,
+    }
+)
+
+
+def next_state(state: str, happening: Happening) -> str:
+    """Return the state after *happening*; one that is final, or not known here, stays."""
+    try:
+        return TRANSITIONS[State(state), happening]
+    except (KeyError, ValueError):
+        return state
+
 
 _LONGEST_REASON: Final = 500
 _MOST_ROUNDS: Final = 20

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import EVICTIONS, ObservedPod
 
 MOST_EXITS: Final = 100

@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.jobs.history.retries import Policies, Triggered, described, last_of_replicas
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord, Timer
+from controller.store.jobs.progress import PodRecord, Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import Rule
 

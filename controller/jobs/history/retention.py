@@ -11,10 +11,10 @@ from controller.jobs.containment import Containment
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.batches import forget_batches
-from controller.store.jobs.between_jobs.public_links import forget_links
 from controller.store.jobs.job_lists import fill_in_kinds
 from controller.store.jobs.job_rows import long_over
-from controller.store.jobs.progress.hook_runs import forget_lone_hook_failures
+from controller.store.jobs.progress import forget_lone_hook_failures
+from controller.store.jobs.public_links import forget_links
 from controller.store.jobs.tombstones import (
     Tombstone,
     forget_these_jobs,

@@ -18,7 +18,7 @@ from controller.jobs.spec.model import EffectiveTask, Job, Policy
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import rules_of
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.policies import REASONS, RESTARTS, Rule, deciding, not_volcanos, retries
 
 

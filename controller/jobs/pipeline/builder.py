@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
 from controller.settings import JobDefaults
-from controller.store.jobs.between_jobs.places import HeldPlace
+from controller.store.jobs.between_jobs import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, VolcanoJob, Volume, escape
 from controller.volcano.names import JOB_CONTAINER
 
@@ -32,7 +32,7 @@ class Companion:
 
     One that is ``lasting`` is owned by no VolcanoJob, of which a job may have several, and removed
     when the job is over. ``basis`` says of which connections to other jobs it was made: when
-    those are others (see ``controller.store.jobs.between_jobs.connections``), it is made anew.
+    those are others (see ``controller.store.jobs.between_jobs``), it is made anew.
     """
 
     kind: str

@@ -42,8 +42,8 @@ from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities
-from controller.store.jobs.between_jobs.places import HeldPlace
-from controller.store.jobs.progress.hook_runs import (
+from controller.store.jobs.between_jobs import HeldPlace
+from controller.store.jobs.progress import (
     Hook,
     HookFailure,
     HookState,

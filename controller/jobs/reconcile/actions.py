@@ -12,9 +12,8 @@ from typing import Any, Final, assert_never
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.verdicts import row_of
-from controller.jobs.history.job_record import JobRecords
+from controller.jobs.history.job_record import Happening, JobRecords, State, next_state
 from controller.jobs.history.pod_records import are_recorded, have_told_all, make_pod_records
-from controller.jobs.history.states import Happening, State, next_state
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, SUSPENDING, EndActions
@@ -27,9 +26,10 @@ from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.kube.errors import KubeError
 from controller.plain import plain_text
-from controller.store.jobs.between_jobs.places import note_missing
+from controller.store.jobs.between_jobs import note_missing
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
+    HookState,
     Timer,
     attempts_of,
     move_attempt,
@@ -37,7 +37,6 @@ from controller.store.jobs.progress.attempts import (
     start_attempt,
     upsert_pod_records,
 )
-from controller.store.jobs.progress.hook_runs import HookState
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.observed import as_of
 

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import ensure_namespace
-from controller.jobs.history.job_record import Recovered, decimal_of, known_of, recovered
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import Recovered, State, decimal_of, known_of, recovered
 from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.endpoints import asked_ports
 from controller.jobs.spec.model import Job
@@ -35,9 +34,9 @@ from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
-from controller.store.jobs.between_jobs.connections import record_connections
+from controller.store.jobs.between_jobs import record_connections
 from controller.store.jobs.job_rows import JobRecord, has_jobs, insert_job, known_jobs
-from controller.store.jobs.progress.attempts import intend_companions, record_attempt
+from controller.store.jobs.progress import intend_companions, record_attempt
 from controller.store.jobs.tombstones import has_tombstone
 from controller.store.jobs.tools import attach_tools
 from controller.volcano.names import (

@@ -8,17 +8,23 @@ from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.jobs.history.job_record import JobRecords, decided_as, recovered
+from controller.jobs.history.job_record import (
+    HOW_IT_ENDED,
+    Happening,
+    JobRecords,
+    State,
+    decided_as,
+    next_state,
+    recovered,
+)
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
-from controller.jobs.history.states import HOW_IT_ENDED, Happening, State, next_state
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Conclude, Confirm, Details, StartNextAttempt
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs.connections import settle_followers, touch_jobs
-from controller.store.jobs.between_jobs.places import let_mount_points_go
+from controller.store.jobs.between_jobs import let_mount_points_go, settle_followers, touch_jobs
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     JobRecord,
@@ -26,19 +32,21 @@ from controller.store.jobs.job_rows import (
     ask_to_end,
     lock_job,
 )
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     CompanionRecord,
     PodRecord,
     attempts_of,
     companions_of,
     drop_companions,
+    drop_due,
+    drop_hooks,
+    make_due_now,
     move_attempt,
     pod_records_of,
     record_attempt,
     replace_timers,
     start_attempt,
 )
-from controller.store.jobs.progress.hook_runs import drop_due, drop_hooks, make_due_now
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.audit import AuditRecord, write_audit

@@ -19,7 +19,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership
 from controller.store.jobs.job_rows import lock_jobs
-from controller.store.jobs.progress.hook_runs import due_jobs, set_due
+from controller.store.jobs.progress import due_jobs, set_due
 from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.5

@@ -13,8 +13,13 @@ from controller.jobs.cluster.mount_points import mount_points_of
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.verdicts import row_of, verdict_on
 from controller.jobs.history.explanations import explain_waiting
-from controller.jobs.history.job_record import JobRecords, annotations_of, decided_as, recovery_name
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import (
+    JobRecords,
+    State,
+    annotations_of,
+    decided_as,
+    recovery_name,
+)
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
@@ -28,9 +33,9 @@ from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.plain import plain_text
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs.places import hold_mount_points
+from controller.store.jobs.between_jobs import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, move_job
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
     drop_companions,

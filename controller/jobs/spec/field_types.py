@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, LiteralString
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from controller.volcano.quantity import (
+from controller.volcano.manifest import (
     Quantity,
     parse_bandwidth,
     parse_cpu,

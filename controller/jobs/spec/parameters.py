@@ -24,7 +24,7 @@ from pydantic import (
 
 from controller.jobs.spec.field_types import Size, VolumePath, check_path, parse_path
 from controller.jobs.spec.problems import TAG, make_path
-from controller.volcano.quantity import Quantity
+from controller.volcano.manifest import Quantity
 
 LONGEST_VALUE: Final = 32768
 """Of one value. Linux takes at most 128 KiB for one argument."""

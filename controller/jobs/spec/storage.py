@@ -19,7 +19,7 @@ from controller.jobs.spec.field_types import VolumePath, parse_path
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.problems import JobRejected
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs.places import (
+from controller.store.jobs.between_jobs import (
     HeldPlace,
     any_places,
     hold_places,

@@ -27,9 +27,9 @@ from controller.jobs.spec.model import (
 from controller.jobs.spec.problems import Problem
 from controller.site.product_list import Catalogue, Features, Product
 from controller.volcano.frameworks import FRAMEWORKS, Framework
+from controller.volcano.manifest import Quantity
 from controller.volcano.names import pod_name
 from controller.volcano.policies import RESTARTS, Rule, not_volcanos, problems_of
-from controller.volcano.quantity import Quantity
 from shared.numbers import whole_number
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from controller.store.jobs.job_rows import (
     tell_job,
     unfinished_of,
 )
-from controller.store.jobs.progress.attempts import add_extension, find_extension
+from controller.store.jobs.progress import add_extension, find_extension
 from controller.store.outbox.update_rows import lift_counter, read_counter
 from shared.errors import FumaroleError
 

@@ -25,15 +25,20 @@ from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs.connections import record_connections, record_predecessors
-from controller.store.jobs.between_jobs.places import HeldPlace, hold_places, others_places
-from controller.store.jobs.between_jobs.public_links import (
+from controller.store.jobs.between_jobs import (
+    HeldPlace,
+    hold_places,
+    others_places,
+    record_connections,
+    record_predecessors,
+)
+from controller.store.jobs.job_rows import JobRecord, lock_job, lock_jobs
+from controller.store.jobs.public_links import (
     has_links,
     release_links,
     take_links,
     why_not_links,
 )
-from controller.store.jobs.job_rows import JobRecord, lock_job, lock_jobs
 from controller.store.sessions.session_rows import (
     Session,
     insert_session,

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from controller.plain import plain_text
+from controller.volcano.manifest import parse_quantity
 from controller.volcano.observed import read_time
-from controller.volcano.quantity import parse_quantity
 from controller.volcano.reasons.causes import (
     cause_of_missing,
     cause_of_queue,

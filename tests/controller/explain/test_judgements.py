@@ -8,7 +8,7 @@ import pytest
 
 from controller.explain.judgements import STEADY_SECONDS, RankEvidence, judge_pod, judge_port
 from controller.explain.probe import Probed
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import ObservedPod
 from shared.reports import Failure
 from tests.controller.samples import make_pod, make_record

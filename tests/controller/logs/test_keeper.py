@@ -18,8 +18,8 @@ from controller.logs.storage import FolderStorage
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress.attempts import record_attempt
-from controller.store.jobs.progress.stored_logs import StoredLog, find_log
+from controller.store.jobs.progress import record_attempt
+from controller.store.jobs.stored_logs import StoredLog, find_log
 from controller.volcano.observed import ObservedPod
 from tests.controller.conftest import Clock
 from tests.controller.kube.api_server import Answer, Script, serving

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controller.logs.storage import FolderStorage
 from controller.logs.writer import LogWriter, Waiting
-from controller.store.jobs.progress.stored_logs import StoredLog
+from controller.store.jobs.stored_logs import StoredLog
 
 RECORD = b"2026-11-24T00:00:00.000000001Z said\n"
 

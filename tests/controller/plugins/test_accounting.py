@@ -7,7 +7,7 @@ from controller.jobs.usage import Ledger
 from controller.plugins.accounting import AccountingPlugin
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress.attempts import record_attempt, upsert_pod_records
+from controller.store.jobs.progress import record_attempt, upsert_pod_records
 from controller.store.outbox.usage_entries import usage_after
 from tests.controller.conftest import Clock
 from tests.controller.jobs.usage.test_periods import run

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import State
 from controller.settings import read_settings
 from controller.site.webhook_receivers import Receiver, StateName, read_receivers
 from shared.settings import Environment

@@ -9,6 +9,7 @@ from controller.volcano.manifest import (
     Mount,
     PodTemplate,
     Port,
+    Quantity,
     Task,
     Variable,
     VolcanoJob,
@@ -16,7 +17,6 @@ from controller.volcano.manifest import (
 )
 from controller.volcano.policies import Rule
 from controller.volcano.preflight import findings
-from controller.volcano.quantity import Quantity
 
 
 def make_good() -> VolcanoJob:

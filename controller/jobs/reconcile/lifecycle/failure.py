@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from controller.jobs.history.failures import NODE_REFUSED, explain_failure
-from controller.jobs.history.job_record import read_known
+from controller.jobs.history.job_record import Happening, Outcome, State, read_known
 from controller.jobs.history.pod_records import retries_of
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
@@ -28,7 +28,6 @@ from controller.jobs.history.retries import (
     triggered,
     used_retries,
 )
-from controller.jobs.history.states import Happening, Outcome, State
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
@@ -42,7 +41,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 )
 from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord, Timer
+from controller.store.jobs.progress import PodRecord, Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import RESTARTS, Progress, progress_of
 

@@ -16,10 +16,16 @@ from controller.jobs.history.explanations import (
     explain_waiting,
     same_but_for_numbers,
 )
-from controller.jobs.history.job_record import to_keep
+from controller.jobs.history.job_record import (
+    HOW_IT_ENDED,
+    Happening,
+    Outcome,
+    State,
+    next_state,
+    to_keep,
+)
 from controller.jobs.history.pod_records import own_are_recorded
 from controller.jobs.history.retries import policies_of, triggered
-from controller.jobs.history.states import HOW_IT_ENDED, Happening, Outcome, State, next_state
 from controller.jobs.reconcile.lifecycle.failure import (
     after_failure,
     after_the_programs,
@@ -57,7 +63,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Stop,
     Submit,
 )
-from controller.store.jobs.between_jobs.connections import Predecessor
+from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
 from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod

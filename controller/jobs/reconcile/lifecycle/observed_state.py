@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from controller.jobs.history.job_record import State, next_state
 from controller.jobs.history.pod_records import own_pods
-from controller.jobs.history.states import State, next_state
 from controller.jobs.reconcile.lifecycle.steps import Note, Rest, RunHooks
 from controller.jobs.tools.runs import DueRun
-from controller.store.jobs.between_jobs.connections import Predecessor
+from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd
-from controller.store.jobs.progress.attempts import PodRecord, Timer
-from controller.store.jobs.progress.hook_runs import Hook, HookState
+from controller.store.jobs.progress import Hook, HookState, PodRecord, Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
 
 

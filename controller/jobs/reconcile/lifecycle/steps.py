@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from controller.jobs.history.states import Happening, Outcome, State
+from controller.jobs.history.job_record import Happening, Outcome, State
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import RequestedEnd
-from controller.store.jobs.progress.attempts import Timer
-from controller.store.jobs.progress.hook_runs import Hook
+from controller.store.jobs.progress import Hook, Timer
 from controller.volcano.observed import ObservedPod
 
 Details: TypeAlias = Mapping[str, Any] | None

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from controller.logs.records import MOST_PIECE
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     PodRecord,
     move_attempt,
     record_attempt,

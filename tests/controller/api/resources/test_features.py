@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.store.jobs.job_rows import find_job, move_job
-from controller.store.jobs.progress.attempts import upsert_pod_records
+from controller.store.jobs.progress import upsert_pod_records
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_details import node, run, text
 from tests.controller.api.resources.test_jobs import make_job, submit

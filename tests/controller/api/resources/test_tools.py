@@ -17,7 +17,7 @@ from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.resource_metrics.sources import PodKey
 from controller.store.instance import Mode, set_maintenance
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from controller.store.jobs.progress.attempts import record_attempt, upsert_pod_records
+from controller.store.jobs.progress import record_attempt, upsert_pod_records
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.names import TOOL_PREFIX, pod_name, volcano_job_name
 from tests.controller.api.conftest import Api

@@ -7,7 +7,7 @@ from typing import Any
 from controller.jobs.usage import Ledger
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     PodRecord,
     move_attempt,
     record_attempt,

@@ -16,7 +16,7 @@ from controller.jobs.history.pod_records import (
     make_pod_records,
     retries_of,
 )
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import OVERDUE_SECONDS, Ended, ObservedPod, as_of
 from tests.controller.samples import UID, make_job, make_pod
 

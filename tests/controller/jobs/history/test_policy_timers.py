@@ -9,7 +9,7 @@ import pytest
 
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import policies_of
-from controller.store.jobs.progress.attempts import PodRecord, Timer
+from controller.store.jobs.progress import PodRecord, Timer
 from controller.volcano.observed import Ended, ObservedJob, ObservedPod
 from tests.controller.samples import UID, make_observed, make_pod, make_record
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.history.job_record import State
 from controller.jobs.history.retries import policies_of, triggered, used_retries
-from controller.jobs.history.states import State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
@@ -20,7 +20,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
 )
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import PodRecord, Timer
+from controller.store.jobs.progress import PodRecord, Timer
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 
 SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}

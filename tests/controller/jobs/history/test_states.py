@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.history.states import TRANSITIONS, Happening, State, next_state
+from controller.jobs.history.job_record import TRANSITIONS, Happening, State, next_state
 from controller.store.jobs.job_rows import FINAL_STATES
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.job_record import read_known, why_parked
-from controller.jobs.history.states import Happening
+from controller.jobs.history.job_record import Happening, read_known, why_parked
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,

@@ -21,7 +21,7 @@ from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import raise_term, read_leadership
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress.hook_runs import HookState, due_jobs, hooks_of
+from controller.store.jobs.progress import HookState, due_jobs, hooks_of
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_job, make_pipeline, make_record
 

@@ -17,7 +17,7 @@ from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, PODS,
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import Attempt, PodRecord, attempts_of, pod_records_of
+from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.samples import make_context, make_defaults, make_job, make_pipeline

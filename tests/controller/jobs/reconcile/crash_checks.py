@@ -13,7 +13,7 @@ from controller.kube.kinds import (
     VCJOBS,
 )
 from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, known_jobs
-from controller.store.jobs.progress.attempts import attempts_of, companions_of, pod_records_of
+from controller.store.jobs.progress import attempts_of, companions_of, pod_records_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of
 from controller.store.outbox.usage_entries import usage_after
 from controller.volcano.observed import read_pod

@@ -24,17 +24,18 @@ from controller.store.jobs.job_rows import (
     find_job,
     insert_job,
 )
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     Attempt,
     CompanionRecord,
     PodRecord,
     Timer,
     attempts_of,
+    due_jobs,
     record_attempt,
     replace_timers,
+    set_due,
     upsert_pod_records,
 )
-from controller.store.jobs.progress.hook_runs import due_jobs, set_due
 from controller.store.vault import Vault
 from controller.volcano.observed import ObservedJob, ObservedPod
 from tests.controller.conftest import Clock

@@ -18,7 +18,7 @@ from controller.jobs.tools.runs import why_unwanted
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.jobs.progress.attempts import companions_of
+from controller.store.jobs.progress import companions_of
 from controller.store.jobs.tools import AttachedTool, find_tool
 from controller.volcano.names import labels_of, peer_service_name, volcano_job_name
 from controller.volcano.observed import ObservedJob, read_job

@@ -17,7 +17,7 @@ from controller.kube.kinds import COMMANDS, NETWORK_POLICIES, PODS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance import raise_term, set_maintenance
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     attempts_of,
     companions_of,
     pod_records_of,

@@ -26,7 +26,7 @@ from controller.kube.client import Kube
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
-from controller.store.jobs.progress.attempts import pod_records_of
+from controller.store.jobs.progress import pod_records_of
 from controller.store.jobs.tombstones import forget_these_jobs
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import (

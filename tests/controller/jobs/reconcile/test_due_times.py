@@ -20,7 +20,7 @@ from controller.plugins.expiry import ExpiryPlugin
 from controller.store.database import Store
 from controller.store.instance import raise_revision, raise_term, set_maintenance
 from controller.store.jobs.job_rows import JobRecord, insert_jobs
-from controller.store.jobs.progress.hook_runs import set_due
+from controller.store.jobs.progress import set_due
 from controller.store.outbox.update_rows import updates_of
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.samples import make_context, make_record

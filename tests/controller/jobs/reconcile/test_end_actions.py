@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
     Order,
@@ -17,7 +17,7 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import (
     tell_job,
 )
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     PodRecord,
     move_attempt,
     record_attempt,

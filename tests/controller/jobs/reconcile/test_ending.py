@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.job_record import JobRecords
+from controller.jobs.history.job_record import JobRecords, State
 from controller.jobs.history.retries import used_retries
-from controller.jobs.history.states import State
 from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude, Confirm
@@ -17,7 +16,7 @@ from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
     record_companions,

@@ -42,7 +42,7 @@ from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term, read_leadership
 from controller.store.jobs.job_rows import find_job, insert_job
-from controller.store.jobs.progress.attempts import CompanionRecord
+from controller.store.jobs.progress import CompanionRecord
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from controller.volcano.observed import ObservedJob, read_job
 from deploy.local.cluster import EmbeddedCluster

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     Conclude,
@@ -17,26 +17,29 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
 )
 from controller.store.database import Store
-from controller.store.jobs.between_jobs.connections import predecessors_of, record_predecessors
-from controller.store.jobs.between_jobs.places import (
+from controller.store.jobs.between_jobs import (
     MountPoints,
     hold_mount_points,
     last_jobs_of,
+    predecessors_of,
+    record_predecessors,
 )
 from controller.store.jobs.job_rows import (
     RequestedEnd,
     changed_jobs,
     insert_job,
 )
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     CompanionRecord,
     PodRecord,
     companions_of,
+    due_jobs,
+    hooks_of,
     move_attempt,
     record_companions,
+    record_hooks,
     timers_of,
 )
-from controller.store.jobs.progress.hook_runs import due_jobs, hooks_of, record_hooks
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
 from shared.audit import LOGGER

@@ -19,7 +19,7 @@ from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from controller.store.jobs.progress.hook_runs import due_jobs, set_due
+from controller.store.jobs.progress import due_jobs, set_due
 from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
 from tests.controller.samples import forget_jobs, make_context, make_job, make_record, make_seen

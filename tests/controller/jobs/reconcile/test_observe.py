@@ -12,7 +12,7 @@ from controller.jobs.spec.accepted import public_spec
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress.attempts import CompanionRecord, record_companions
+from controller.store.jobs.progress import CompanionRecord, record_companions
 from controller.store.vault import Vault
 from controller.volcano.observed import OVERDUE_SECONDS
 from tests.controller.samples import (

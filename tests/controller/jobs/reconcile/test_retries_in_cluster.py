@@ -17,7 +17,7 @@ from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress.attempts import companions_of, record_companions
+from controller.store.jobs.progress import companions_of, record_companions
 from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION
 from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.reconcile.attempts_world import World, open_world

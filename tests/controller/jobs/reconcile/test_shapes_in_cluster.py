@@ -26,7 +26,7 @@ from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
-from controller.store.jobs.between_jobs.places import (
+from controller.store.jobs.between_jobs import (
     hold_mount_points,
     let_mount_points_go,
     note_missing,

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.kube.kinds import NODES, PODS
 from controller.plugins import task
-from controller.store.jobs.progress.attempts import Timer, timers_of
+from controller.store.jobs.progress import Timer, timers_of
 from controller.volcano.policies import Rule
 from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.reconcile.attempts_world import SLEEPS, World, open_world

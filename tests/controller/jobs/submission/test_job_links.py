@@ -14,8 +14,8 @@ from controller.jobs.submission.accept import Submissions, Submitted
 from controller.jobs.submission.reservations import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
-from controller.store.jobs.between_jobs.public_links import PASSES_ON_SECONDS
 from controller.store.jobs.job_rows import find_job
+from controller.store.jobs.public_links import PASSES_ON_SECONDS
 from controller.store.sessions.session_rows import Session, end_sessions_of, live_sessions_of
 from controller.store.vault import Vault
 from tests.controller.conftest import Clock

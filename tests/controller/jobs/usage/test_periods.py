@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.usage import Used, usage_due, used_seconds
-from controller.store.jobs.progress.attempts import Attempt, PodRecord
+from controller.store.jobs.progress import Attempt, PodRecord
 from controller.store.outbox.usage_entries import LastEntry
 
 PERIOD = 100.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.jobs.reconcile.lifecycle.steps import ConfirmPods, Step
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import Ended
 from tests.controller.samples import UID, make_pod, make_record
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.history.job_record import State
 from controller.jobs.history.retries import used_retries
-from controller.jobs.history.states import State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,
@@ -15,7 +15,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
     Step,
 )
-from controller.store.jobs.progress.attempts import PodRecord
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.jobs.history.test_retries import after_pods, job, on, ran, step_of
 from tests.controller.jobs.reconcile.lifecycle.records import RUNS, SUBMITTED, confirmed, gone

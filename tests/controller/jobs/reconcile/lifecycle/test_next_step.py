@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.history.states import Happening, State
+from controller.jobs.history.job_record import Happening, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     AdoptNewerAttempt,
@@ -29,7 +29,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Submit,
 )
 from controller.jobs.tools.runs import DueRun
-from controller.store.jobs.between_jobs.connections import Predecessor
+from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
 from controller.volcano.policies import PROGRESS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.states import State
+from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.explanations import explain_waiting
-from controller.jobs.history.states import Happening, State
+from controller.jobs.history.job_record import Happening, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     Conclude,

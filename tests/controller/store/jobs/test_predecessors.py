@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs.connections import (
+from controller.store.jobs.between_jobs import (
     Predecessor,
     predecessors_of,
     record_predecessors,

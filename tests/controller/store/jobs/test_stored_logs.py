@@ -10,7 +10,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress.stored_logs import (
+from controller.store.jobs.stored_logs import (
     Segment,
     dropped_keys,
     ended,

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from controller.store.database import Store
-from controller.store.jobs.between_jobs.public_links import (
+from controller.store.jobs.job_rows import insert_job, lock_job, move_job
+from controller.store.jobs.public_links import (
     PASSES_ON_SECONDS,
     forget_links,
     release_links,
     take_links,
     why_not_links,
 )
-from controller.store.jobs.job_rows import insert_job, lock_job, move_job
 from tests.controller.samples import make_record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs.places import (
+from controller.store.jobs.between_jobs import (
     MountPoints,
     begin_cleaning,
     end_cleaning,

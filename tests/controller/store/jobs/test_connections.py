@@ -4,7 +4,7 @@ from typing import Any
 
 from controller.store.database import Store
 from controller.store.instance import read_store_metadata
-from controller.store.jobs.between_jobs.connections import (
+from controller.store.jobs.between_jobs import (
     NOBODY,
     Caller,
     basis_of,
@@ -14,7 +14,7 @@ from controller.store.jobs.between_jobs.connections import (
     touch_peers_of,
 )
 from controller.store.jobs.job_rows import changed_jobs, insert_job, lock_job, move_job
-from controller.store.jobs.progress.attempts import CompanionRecord, record_companions
+from controller.store.jobs.progress import CompanionRecord, record_companions
 from tests.controller.samples import make_record
 
 

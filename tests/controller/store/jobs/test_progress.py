@@ -4,20 +4,18 @@ import pytest
 
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
-from controller.store.jobs.progress.attempts import (
+from controller.store.jobs.progress import (
     CompanionRecord,
+    HookState,
     attempts_of,
     companions_of,
     drop_companions,
-    intend_companions,
-    record_attempt,
-    record_companions,
-)
-from controller.store.jobs.progress.hook_runs import (
-    HookState,
     drop_due,
     due_jobs,
     hooks_of,
+    intend_companions,
+    record_attempt,
+    record_companions,
     record_hooks,
     set_due,
 )
