@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias
 
 from controller.kube.client import Kube
 from controller.kube.decoding import FieldTransform
 from controller.kube.errors import KubeError
 from controller.kube.kinds import NODES
-from controller.volcano.fields import Metadata
+from controller.volcano.fields import NODE
 from controller.volcano.manifest import parse_quantity
 from controller.volcano.reasons.waiting import takes_pods
 
@@ -21,28 +21,7 @@ Counts: TypeAlias = Callable[[Mapping[str, str]], bool]
 GOOD_FOR_SECONDS: Final = 10.0
 
 
-class _Spec(TypedDict, total=False):
-    unschedulable: Any
-
-
-class _Condition(TypedDict, total=False):
-    type: Any
-    status: Any
-
-
-class _Status(TypedDict, total=False):
-    allocatable: Any
-    conditions: list[_Condition] | None
-
-
-class _NodeFields(TypedDict, total=False):
-    metadata: Metadata
-    spec: _Spec | None
-    status: _Status | None
-
-
-NODES_READ: Final = FieldTransform(_NodeFields)
-"""The parts of a node that are read: not its list of images, which is most of it."""
+NODES_READ: Final = FieldTransform(NODE)
 
 log = logging.getLogger(__name__)
 

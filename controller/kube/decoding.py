@@ -22,14 +22,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
 import aiohttp
 import msgspec
 
 from controller.kube.errors import Unavailable
 from controller.kube.loop_turn import LoopTurn
-from controller.volcano.fields import OnlyMetadata
+from controller.volcano.fields import ONLY_METADATA, Shape
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = list[Object]
@@ -43,13 +43,12 @@ class FieldTransform:
     """Decodes objects, and of each of them what *shape* declares (client-go's ``TransformFunc``).
 
     Args:
-        shape: A TypedDict of optional fields, those within others declared in the same way; a
-            field of type Any is kept whole. Without one everything is kept.
+        shape: The fields that are kept; without one everything is.
     """
 
-    def __init__(self, shape: type[Any] | None = None) -> None:
+    def __init__(self, shape: Shape | None = None) -> None:
         self._shape = shape
-        self._decoder = msgspec.json.Decoder[Any](shape or dict)
+        self._decoder = msgspec.json.Decoder[Any](dict if shape is None else _type_of(shape))
 
     def decode(self, text: bytes | msgspec.Raw) -> Object:
         """Return the object that *text* is, without members that are null.
@@ -71,8 +70,21 @@ class FieldTransform:
             raise Unavailable("the API server sent an object that is malformed") from error
 
 
+def _type_of(shape: Shape) -> Any:
+    """Return the type by which msgspec keeps the fields of *shape*, and skips the others."""
+    fields: dict[str, Any] = {}
+    for name, within in shape.items():
+        if within is None:
+            fields[name] = Any
+        elif isinstance(within, list):
+            fields[name] = list[_type_of(within[0])] | None  # type: ignore[misc]  # made here
+        else:
+            fields[name] = _type_of(within) | None
+    return TypedDict("Fields", fields, total=False)  # type: ignore[operator]
+
+
 WHOLE: Final = FieldTransform()
-METADATA: Final = FieldTransform(OnlyMetadata)
+METADATA: Final = FieldTransform(ONLY_METADATA)
 
 
 class Page(NamedTuple):

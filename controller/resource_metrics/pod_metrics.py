@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from controller.kube.client import Kube
 from controller.kube.decoding import FieldTransform
@@ -20,19 +20,14 @@ from controller.resource_metrics.sources import (
     SourceFailed,
     Values,
 )
-from controller.volcano.fields import Metadata
+from controller.volcano import fields
 from controller.volcano.manifest import measured_amount
 from controller.volcano.names import INSTANCE_LABEL
 
 _COLUMNS: Final[tuple[tuple[str, Metric], ...]] = (("cpu", "cpu_cores"), ("memory", "memory_bytes"))
 
 
-class _PodMetricsFields(TypedDict, total=False):
-    metadata: Metadata
-    containers: Any
-
-
-_POD_METRICS: Final = FieldTransform(_PodMetricsFields)
+_POD_METRICS: Final = FieldTransform(fields.POD_METRICS)
 
 
 class PodMetricsSource:

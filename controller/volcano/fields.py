@@ -1,177 +1,77 @@
-"""The fields of each kind that ``observed`` reads; an informer's cache never holds any other.
+"""The fields of each kind that are read; an informer's cache never holds any other.
 
-A field without a type of its own is kept whole. One that is read anew has to be declared here: a
-test reads samples whole and trimmed, and compares.
+A shape names the fields of an object. What a field holds is kept whole, unless it has a shape of
+its own: an object's, or in a list that of each of its objects. A field that is read anew has to be
+declared here: a test reads samples whole and trimmed, and compares.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+Shape: TypeAlias = "Mapping[str, Shape | list[Shape] | None]"
 
 
-class Metadata(TypedDict, total=False):
-    """What is read of an object's metadata; not ``managedFields``, which are often half of it."""
-
-    name: Any
-    namespace: Any
-    uid: Any
-    resourceVersion: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-    deletionGracePeriodSeconds: Any
-    labels: Any
-    annotations: Any
-    ownerReferences: Any
+def _whole(*names: str) -> dict[str, Shape | list[Shape] | None]:
+    return dict.fromkeys(names)
 
 
-class OnlyMetadata(TypedDict):
-    """An object of which nothing else is read."""
+# Not managedFields, which are often half of it.
+METADATA: Final[Shape] = _whole(
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+)
+ONLY_METADATA: Final[Shape] = {"metadata": METADATA}
 
-    metadata: Metadata
+# Without the time at which it was looked at last.
+_CONDITION: Final[Shape] = _whole("type", "status", "reason", "message", "lastTransitionTime")
+_ENDED: Final[Shape] = _whole("exitCode", "signal", "reason", "message", "startedAt", "finishedAt")
+_STATE: Final[Shape] = {**_whole("waiting", "running"), "terminated": _ENDED}
+_CONTAINER_STATUS: Final[Shape] = {**_whole("name", "image", "ready"), "state": _STATE}
 
+# A tenth of its 12 KB.
+POD: Final[Shape] = {
+    "metadata": METADATA,
+    "spec": {
+        **_whole("nodeName", "readinessGates"),
+        "containers": [{"name": None, "resources": _whole("limits")}],
+        "initContainers": [_whole("name", "restartPolicy")],
+    },
+    "status": {
+        **_whole("phase", "reason", "message", "podIP"),
+        "conditions": [_CONDITION],
+        "containerStatuses": [_CONTAINER_STATUS],
+        "initContainerStatuses": [_CONTAINER_STATUS],
+    },
+}
 
-class Condition(TypedDict, total=False):
-    """A condition, without the time at which it was looked at last."""
+# Without its tasks' templates.
+VOLCANO_JOB: Final[Shape] = {
+    "metadata": METADATA,
+    "spec": {**_whole("maxRetry", "policies", "queue"), "tasks": [_whole("policies")]},
+    "status": {
+        "state": _whole("phase", "reason", "message", "lastTransitionTime"),
+        "retryCount": None,
+        "conditions": [_whole("status")],
+    },
+}
 
-    type: Any
-    status: Any
-    reason: Any
-    message: Any
-    lastTransitionTime: Any
+SERVICE: Final[Shape] = {"metadata": METADATA, "spec": _whole("clusterIP", "ports")}
 
+# Not its list of images, which is most of it.
+NODE: Final[Shape] = {
+    "metadata": METADATA,
+    "spec": _whole("unschedulable"),
+    "status": {"allocatable": None, "conditions": [_whole("type", "status")]},
+}
 
-class Terminated(TypedDict, total=False):
-    """How a container ended."""
-
-    exitCode: Any
-    signal: Any
-    reason: Any
-    message: Any
-    startedAt: Any
-    finishedAt: Any
-
-
-class ContainerState(TypedDict, total=False):
-    """What a container does."""
-
-    waiting: Any
-    running: Any
-    terminated: Terminated | None
-
-
-class ContainerStatus(TypedDict, total=False):
-    """A container of a pod."""
-
-    name: Any
-    image: Any
-    ready: Any
-    state: ContainerState | None
-
-
-class PodStatus(TypedDict, total=False):
-    """What the kubelet and the scheduler say."""
-
-    phase: Any
-    reason: Any
-    message: Any
-    podIP: Any
-    conditions: list[Condition] | None
-    containerStatuses: list[ContainerStatus] | None
-    initContainerStatuses: list[ContainerStatus] | None
-
-
-class Resources(TypedDict, total=False):
-    """What a container may take."""
-
-    limits: Any
-
-
-class Container(TypedDict, total=False):
-    """A container as it was asked for."""
-
-    name: Any
-    resources: Resources | None
-
-
-class InitContainer(TypedDict, total=False):
-    """A container that prepares the pod, or a sidecar, which is restarted as long as it lives."""
-
-    name: Any
-    restartPolicy: Any
-
-
-class PodSpec(TypedDict, total=False):
-    """Where the pod is, and what it may take."""
-
-    nodeName: Any
-    readinessGates: Any
-    containers: list[Container] | None
-    initContainers: list[InitContainer] | None
-
-
-class Pod(TypedDict, total=False):
-    """A pod: a tenth of its 12 KB."""
-
-    metadata: Metadata
-    spec: PodSpec | None
-    status: PodStatus | None
-
-
-class Policies(TypedDict, total=False):
-    """A task of a VolcanoJob: its policies, and not its pods' template."""
-
-    policies: Any
-
-
-class VolcanoJobSpec(TypedDict, total=False):
-    """What a VolcanoJob was given."""
-
-    maxRetry: Any
-    policies: Any
-    queue: Any
-    tasks: list[Policies] | None
-
-
-class VolcanoJobState(TypedDict, total=False):
-    """The phase that a VolcanoJob is in."""
-
-    phase: Any
-    reason: Any
-    message: Any
-    lastTransitionTime: Any
-
-
-class PhaseCondition(TypedDict, total=False):
-    """A phase that a VolcanoJob came to."""
-
-    status: Any
-
-
-class VolcanoJobStatus(TypedDict, total=False):
-    """What Volcano's job controller says."""
-
-    state: VolcanoJobState | None
-    retryCount: Any
-    conditions: list[PhaseCondition] | None
-
-
-class VolcanoJob(TypedDict, total=False):
-    """A VolcanoJob, without its tasks' templates."""
-
-    metadata: Metadata
-    spec: VolcanoJobSpec | None
-    status: VolcanoJobStatus | None
-
-
-class ServiceSpec(TypedDict, total=False):
-    """Where a Service is reached."""
-
-    clusterIP: Any
-    ports: Any
-
-
-class Service(TypedDict, total=False):
-    """A Service."""
-
-    metadata: Metadata
-    spec: ServiceSpec | None
+POD_METRICS: Final[Shape] = {"metadata": METADATA, "containers": None}

@@ -45,7 +45,7 @@ def test_copies_are_whole_jobs_of_their_own() -> None:
     copies = Copies(*model(), 3)
     assert (copies.count(VCJOBS.plural), copies.count(PODS.plural)) == (3, 6)
     assert copies.shows(PODS.path())
-    transform = FieldTransform(fields.Pod)
+    transform = FieldTransform(fields.POD)
     pods = [read_pod(transform.decode(copies.text(PODS.plural, number))) for number in range(6)]
     jobs = [json.loads(copies.text(VCJOBS.plural, number)) for number in range(3)]
     assert len({pod.uid for pod in pods}) == len({pod.name for pod in pods}) == 6

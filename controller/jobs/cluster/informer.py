@@ -214,7 +214,7 @@ class KindReader(Generic[T]):
     """Reads objects of one kind: of each the fields in *shape*, and nothing else."""
 
     def __init__(
-        self, kind: Kind, shape: type[Any], read: Callable[[Mapping[str, Any]], T]
+        self, kind: Kind, shape: fields.Shape, read: Callable[[Mapping[str, Any]], T]
     ) -> None:
         self.kind = kind
         self.transform = FieldTransform(shape)
@@ -233,9 +233,9 @@ class KindReader(Generic[T]):
             return None
 
 
-JOBS_READ: Final = KindReader(VCJOBS, fields.VolcanoJob, read_job)
-PODS_READ: Final = KindReader(PODS, fields.Pod, read_pod)
-SERVICES_READ: Final = KindReader(SERVICES, fields.Service, read_service)
+JOBS_READ: Final = KindReader(VCJOBS, fields.VOLCANO_JOB, read_job)
+PODS_READ: Final = KindReader(PODS, fields.POD, read_pod)
+SERVICES_READ: Final = KindReader(SERVICES, fields.SERVICE, read_service)
 
 
 @dataclass(frozen=True, slots=True)

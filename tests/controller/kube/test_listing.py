@@ -78,7 +78,7 @@ async def test_pages_are_as_long_as_their_objects_allow(tmp_path: Path) -> None:
 
 
 async def test_only_what_the_transform_declares_is_kept(tmp_path: Path) -> None:
-    objects, *_ = await read(paging(3), tmp_path, FieldTransform(fields.Pod))
+    objects, *_ = await read(paging(3), tmp_path, FieldTransform(fields.POD))
     assert objects[0] == {
         "metadata": {"name": "p-0"},
         "spec": {"nodeName": "n", "containers": [{"name": "job"}]},
