@@ -24,8 +24,8 @@ from weakref import WeakValueDictionary
 
 from controller.jobs.containment import Containment
 from controller.jobs.history.pod_records import is_of
-from controller.jobs.history.retries import may_restart
 from controller.jobs.reconcile.reconciler import LogObserver
+from controller.jobs.spec.accepted import may_restart
 from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound, Unavailable
 from controller.logs.live import CALL_SECONDS, PodLogs, PodName
 from controller.logs.storage import LogStorage, StorageUnavailable
@@ -177,7 +177,7 @@ class LogKeeper(LogObserver):
         if self._tasks is None:
             return
         kept = self._kept.setdefault(record.id, {})
-        restarts = may_restart(record)
+        restarts = may_restart(record.spec)
         for pod, gone in [*((pod, False) for pod in pods), *((pod, True) for pod in departed)]:
             if pod.uid not in kept and pod.uid in written and is_of(pod, record.uid, written):
                 why = why_wanted(record, pod, restarts=restarts)

@@ -32,8 +32,8 @@ from controller.api.response_models import (
     read_details,
 )
 from controller.jobs.history.job_record import State, read_known
-from controller.jobs.history.pod_records import exits_of, retries_of
-from controller.jobs.history.retries import explain_retry
+from controller.jobs.history.pod_records import exits_of
+from controller.jobs.history.retries import explain_retry, used_retries
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
@@ -256,7 +256,7 @@ async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any],
         item = await _batch_place(transaction, record)
         volcanos = await retries_within(transaction, record.id, record.attempt)
     # With the next attempt's beginning they are counted in the record.
-    used = retries_of(volcanos, runs) + (record.renewal == "retried")
+    used = used_retries(volcanos, runs) + (record.renewal == "retried")
     shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
     return view(record) | {
         "plugin_failures": shown,

@@ -275,14 +275,6 @@ def was_taken(run: PodRecord) -> bool:
     return run.reason in EVICTIONS or was_refused(run)
 
 
-def retries_of(counted: int, runs: Iterable[PodRecord]) -> int:
-    """Return how many of the restarts that Volcano has *counted* are the job's own.
-
-    What the cluster took away is not for the job's own policies to pay.
-    """
-    return max(0, counted - sum(1 for run in runs if was_taken(run)))
-
-
 def exits_of(runs: Sequence[PodRecord]) -> list[dict[str, Any]]:
     """Return how each rank ended, those that failed first, at most a hundred."""
     ranked = sorted(last_runs(runs), key=lambda run: (run.exit_code == 0, run.rank))

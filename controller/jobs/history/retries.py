@@ -7,9 +7,9 @@ queued before the event of the failure: then the job ends Failed, and its polici
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from controller.jobs.history.failures import KILLED, explain_run
 from controller.jobs.history.pod_records import was_taken
@@ -73,25 +73,6 @@ def policies_of(record: JobRecord) -> Policies:
         most=retries(job.max_retry, every),
         ours=[rule for some in ours for rule in some],
     )
-
-
-def has_delayed(record: JobRecord) -> bool:
-    """Say whether a policy of the job has a timeout; it costs little to ask."""
-    return _has(record, lambda policy: bool(policy.get("timeout_seconds")))
-
-
-def may_restart(record: JobRecord) -> bool:
-    """Say whether a policy of the job starts anything again; it costs little to ask."""
-    return _has(record, lambda policy: policy.get("action") in RESTARTS)
-
-
-def _has(record: JobRecord, wanted: Callable[[Mapping[str, Any]], bool]) -> bool:
-    try:
-        lists = [record.spec.get("policies")]
-        lists += [task.get("policies") for task in record.spec.get("tasks") or ()]
-        return any(wanted(policy) for policies in lists for policy in policies or ())
-    except (AttributeError, TypeError):
-        return False  # of a version that keeps jobs in another way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +160,7 @@ def described(run: PodRecord | None, task: str) -> str:
     return explain_run(run).message
 
 
-def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | None) -> int:
+def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | None = None) -> int:
     """Return how many of the job's retries an attempt has used.
 
     Args:

@@ -132,14 +132,17 @@ class Actions:
                 await self._ending.catch_up(seen)
             case steps.Conclude():
                 return seen.after(await self._ending.conclude(step, seen))
-            case steps.Confirm():
-                await self._ending.confirm(step, seen)
+            case steps.Confirm(then):
+                await self._ending.confirm_gone(seen.record)
+                return await self.do(then, seen)
             case steps.Order():
                 await self._order(step, seen)
             case steps.SetTimers(timers):
                 await self._set_timers(seen.record, timers)
-            case steps.ConfirmPods():
-                return await self._confirm_pods(step, seen)
+            case steps.ConfirmPods(then):
+                if not await self._are_as_seen(seen):
+                    raise RequeueAfter(1.0)  # their cache is behind
+                return await self.do(then, seen)
             case steps.Remove(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
                 await self._ending.remove(seen.record, shown, uid)
@@ -255,23 +258,6 @@ class Actions:
                 await insert_job(transaction, run, labels={})
             await set_run(transaction, tool, run.id)
         log.info("a tool begins", extra={"job": record.id, "tool": tool.name, "run": run.id})
-
-    async def _confirm_pods(
-        self, step: steps.ConfirmPods, seen: ObservedState
-    ) -> ObservedState | None:
-        """Do what follows from the pods, unless their cache is behind."""
-        if not await self._are_as_seen(seen):
-            raise RequeueAfter(1.0)
-        match step.then:
-            case steps.Conclude() as conclusion:
-                return seen.after(await self._ending.conclude(conclusion, seen))
-            case steps.StartNextAttempt() as renewal:
-                await self._ending.renew(renewal, seen)
-            case steps.Order() as order:
-                await self._order(order, seen)
-            case _:
-                assert_never(step.then)
-        return None
 
     async def _note(self, note: steps.Note, seen: ObservedState) -> JobRecord | None:
         record = seen.record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.history.job_record import (
@@ -20,7 +20,7 @@ from controller.jobs.history.job_record import (
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import Conclude, Confirm, Details, StartNextAttempt
+from controller.jobs.reconcile.lifecycle.steps import Conclude, Details, StartNextAttempt
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
@@ -266,20 +266,16 @@ class EndActions:
         if (first := _first_start(seen.runs.values())) is not None:
             await start_attempt(transaction, *of_it, at=first)
 
-    async def confirm(self, step: Confirm, seen: ObservedState) -> None:
-        """Do what follows from it that the VolcanoJob is gone, if the cluster itself says so."""
-        record = seen.record
+    async def confirm_gone(self, record: JobRecord) -> None:
+        """Return if the cluster itself says that the VolcanoJob is gone.
+
+        Raises:
+            RequeueAfter: If it is there: the cache is behind, and will come.
+        """
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is not None and found.uid == record.uid:
-            raise RequeueAfter(1.0)  # the cache is behind, and will come
-        match step.then:
-            case Conclude() as conclusion:
-                await self.conclude(conclusion, seen)
-            case StartNextAttempt() as renewal:
-                await self.renew(renewal, seen)
-            case _:
-                assert_never(step.then)
+            raise RequeueAfter(1.0)
 
     async def finish(self, record: JobRecord) -> None:
         """Take the outcome as the state; what was kept for the job goes."""

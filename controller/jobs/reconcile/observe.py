@@ -11,10 +11,9 @@ from typing import Final, get_args
 from controller.jobs.cluster.informer import InformerCache, ObjectsOfJob
 from controller.jobs.history.job_record import read_known, why_parked
 from controller.jobs.history.pod_records import is_of
-from controller.jobs.history.retries import has_delayed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, hooks_matter
-from controller.jobs.spec.accepted import lacks_secrets, read_spec
+from controller.jobs.spec.accepted import has_delayed, lacks_secrets, read_spec
 from controller.jobs.spec.endpoints import rank_services_of
 from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
@@ -111,7 +110,9 @@ class Observer:
             runs = await self._runs(transaction, record, acts or shown.pods or shown.departed)
             has_basis = any(one.basis is not None for one in companions)
             callers = await callers_of(transaction, job_id) if has_basis else []
-            timers = await timers_of(transaction, job_id) if acts and has_delayed(record) else {}
+            timers = (
+                await timers_of(transaction, job_id) if acts and has_delayed(record.spec) else {}
+            )
             knows_hooks = not is_final and _hooks_may_matter(record, shown.job)
             hooks = await hooks_of(transaction, job_id, record.attempt) if knows_hooks else {}
             held = (await read_maintenance(transaction)).why_held if waits else None

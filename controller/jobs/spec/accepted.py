@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from controller.jobs.spec.model import Job, ToolJob
 from controller.jobs.spec.parameters import SECRET_FIELDS
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.volcano.names import is_tool
+from controller.volcano.policies import RESTARTS
 
 _UNKNOWN: Final = "(unknown)"
 
@@ -83,6 +84,25 @@ def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
         _is_withheld(given) and name not in secrets
         for name, given in (spec.get("parameters") or {}).items()
     )
+
+
+def has_delayed(spec: Mapping[str, Any]) -> bool:
+    """Say whether a policy of the job has a timeout; it costs little to ask."""
+    return _has_policy(spec, lambda policy: bool(policy.get("timeout_seconds")))
+
+
+def may_restart(spec: Mapping[str, Any]) -> bool:
+    """Say whether a policy of the job starts anything again; it costs little to ask."""
+    return _has_policy(spec, lambda policy: policy.get("action") in RESTARTS)
+
+
+def _has_policy(spec: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool]) -> bool:
+    try:
+        lists = [spec.get("policies")]
+        lists += [task.get("policies") for task in spec.get("tasks") or ()]
+        return any(wanted(policy) for policies in lists for policy in policies or ())
+    except (AttributeError, TypeError):
+        return False  # of a version that keeps jobs in another way
 
 
 def _withhold(given: dict[str, Any]) -> None:

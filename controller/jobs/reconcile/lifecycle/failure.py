@@ -17,12 +17,10 @@ from typing import Final
 
 from controller.jobs.history.failures import NODE_REFUSED, explain_failure
 from controller.jobs.history.job_record import Happening, Outcome, State, read_known
-from controller.jobs.history.pod_records import retries_of
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
     Policies,
     Triggered,
-    has_delayed,
     has_failed,
     policies_of,
     triggered,
@@ -43,17 +41,12 @@ from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord, Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
-from controller.volcano.policies import RESTARTS, Progress, progress_of
+from controller.volcano.policies import RESTARTS
 
 
 def due_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
     """Return what is to be done about policies that we time; None if nothing is now."""
-    record = seen.record
-    if record.ordered is not None:
-        return Order(record.ordered, record.ordered_why or "")
-    if seen.blind or not (seen.timers or has_delayed(record)):
-        return None
-    policies = policies_of(record)
+    policies = policies_of(seen.record)
     timers = wanted_timers_of(seen, job, policies)
     if timers != seen.timers:
         return SetTimers(tuple(timers.values()))
@@ -68,7 +61,7 @@ def _due(
 ) -> StartNextAttempt | Order:
     if timer.action not in RESTARTS:
         return Order(timer.action, timer.why)
-    used = seen.record.retries_used + used_retries(job.retries, seen.runs.values(), None)
+    used = seen.record.retries_used + used_retries(job.retries, seen.runs.values())
     if used < policies.most:
         return StartNextAttempt(
             "retried", f"{timer.why}; started again by its policy {timer.action}"
@@ -150,7 +143,7 @@ def after_failure(
         if _has_paid_for_evictions(seen, job):
             why = "retries that went to evictions are given back"
             return StartNextAttempt("evicted", f"{message}; submitted again: {why}", details)
-    if record.retries_used + used_retries(job.retries, seen.runs.values(), None) >= policies.most:
+    if record.retries_used + used_retries(job.retries, seen.runs.values()) >= policies.most:
         return failure
     if followed is not None:
         return StartNextAttempt("retried", _retold(followed, policies), details)
@@ -162,7 +155,7 @@ def after_failure(
 
 def _has_paid_for_evictions(seen: ObservedState, job: ObservedJob) -> bool:
     """Say whether Volcano gave it up for a count of retries in which evictions are."""
-    return retries_of(job.retries, seen.runs.values()) < job.max_retry <= job.retries
+    return used_retries(job.retries, seen.runs.values()) < job.max_retry <= job.retries
 
 
 def _is_ordered(record: JobRecord) -> bool:
@@ -226,22 +219,13 @@ def _refused_pods(record: JobRecord, job: ObservedJob) -> Conclude | StartNextAt
     return StartNextAttempt("forbidden", kept["message"], details)
 
 
-def left_running(seen: ObservedState, job: ObservedJob) -> list[ObservedPod]:
-    """Return the pods that run for containers alone which are not the job's own."""
-    if progress_of(job.phase) is not Progress.RUNNING:
-        return []
-    return [
-        pod
-        for pod in _own(seen)
-        if pod.ended is not None and pod.phase == "Running" and pod.others_running
-    ]
+def after_the_programs(
+    seen: ObservedState, job: ObservedJob, left: Sequence[ObservedPod]
+) -> ConfirmPods | Rest | None:
+    """Return what follows from programs that have ended, where their pods are *left* running.
 
-
-def after_the_programs(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Rest | None:
-    """Return what follows from programs that have ended without their pods; None: nothing does."""
-    left = left_running(seen, job)
-    if not left or seen.blind:
-        return None
+    None where nothing does.
+    """
     # They may have to pass on what the program wrote last.
     due = {pod.uid: seen.runs[pod.uid].seen_at + seen.sidecar_seconds for pod in left}
     later = [at for at in due.values() if at > seen.now]
@@ -260,7 +244,7 @@ def _judged(
     *,
     all_told: bool,
 ) -> ConfirmPods | None:
-    own, spec = _own(seen), read_known(seen.record)
+    own, spec = seen.staying(), read_known(seen.record)
     is_over = all_told and len(own) >= spec.ranks and all(pod.is_over for pod in own)
     said = f"its containers {names} went on after its program, and were ended"
     if is_over and _succeeded(spec, [runs[pod.uid] for pod in own]):
@@ -272,10 +256,6 @@ def _judged(
         return None
     step = after_failure(seen, job, policies, followed)
     return ConfirmPods(replace(step, message=f"{step.message}; {said}"))
-
-
-def _own(seen: ObservedState) -> list[ObservedPod]:
-    return [pod for pod in seen.own(seen.pods) if not pod.deleting]
 
 
 def _names(pods: Sequence[ObservedPod]) -> str:

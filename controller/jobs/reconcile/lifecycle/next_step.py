@@ -32,7 +32,6 @@ from controller.jobs.reconcile.lifecycle.failure import (
     as_ordered,
     due_policies,
     failed,
-    left_running,
     stopped_by_others,
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
@@ -49,6 +48,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Finish,
     KeepForRecovery,
     Note,
+    Order,
     Park,
     RecordPods,
     Remove,
@@ -63,6 +63,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Stop,
     Submit,
 )
+from controller.jobs.spec.accepted import has_delayed
 from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
 from controller.volcano.names import CREATED_ANNOTATION
@@ -102,7 +103,7 @@ def _must_be_ended(seen: ObservedState) -> bool:
     record, job = seen.record, seen.job
     if record.removed_uid is not None and record.removed_uid == record.uid:
         return True
-    return job is not None and job.uid == record.uid and bool(left_running(seen, job))
+    return job is not None and job.uid == record.uid and bool(seen.left_running())
 
 
 def removal(seen: ObservedState) -> Step | None:
@@ -317,9 +318,9 @@ def _living(seen: ObservedState, job: ObservedJob) -> Step:
         ):
             return Stop(job.uid)
         case Progress.WAITING:
-            return due_policies(seen, job) or _expose_first(seen, _waiting(seen, job))
+            return _timed(seen, job) or _expose_first(seen, _waiting(seen, job))
         case Progress.RUNNING:
-            return due_policies(seen, job) or _expose_first(seen, _running(seen, job))
+            return _timed(seen, job) or _expose_first(seen, _running(seen, job))
         case Progress.ENDING:
             return Rest()
         case Progress.SUCCEEDED:
@@ -334,6 +335,15 @@ def _living(seen: ObservedState, job: ObservedJob) -> Step:
             return _stopped(seen, job)
         case _:
             assert_never(progress)
+
+
+def _timed(seen: ObservedState, job: ObservedJob) -> Step | None:
+    """Return what is to be done about policies that we time; None if nothing is now."""
+    record = seen.record
+    if record.ordered is not None:
+        return Order(record.ordered, record.ordered_why or "")
+    may_be_due = seen.timers or has_delayed(record.spec)
+    return due_policies(seen, job) if may_be_due and not seen.blind else None
 
 
 def _expose_first(seen: ObservedState, step: Step) -> Step:
@@ -377,7 +387,9 @@ def _running(seen: ObservedState, job: ObservedJob) -> Step:
     if isinstance(noted, Note):
         return noted
     step = Rest() if seen.started else seen.run_hook("start")
-    return (after_the_programs(seen, job) or step) if isinstance(step, Rest) else step
+    if not isinstance(step, Rest) or seen.blind or not (left := seen.left_running()):
+        return step
+    return after_the_programs(seen, job, left) or step
 
 
 def _stopped(seen: ObservedState, job: ObservedJob) -> Step:

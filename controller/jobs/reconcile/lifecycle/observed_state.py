@@ -13,6 +13,7 @@ from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd
 from controller.store.jobs.progress import Hook, HookState, PodRecord, Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.policies import Progress, progress_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,20 @@ class ObservedState:
     def still_runs(self) -> bool:
         """Say whether a pod of the present attempt is not over."""
         return any(not pod.is_over for pod in self.own(self.pods))
+
+    def staying(self) -> list[ObservedPod]:
+        """Return the pods of the present attempt that nobody has deleted."""
+        return [pod for pod in self.own(self.pods) if not pod.deleting]
+
+    def left_running(self) -> list[ObservedPod]:
+        """Return the pods that run for containers alone which are not the job's own."""
+        if self.job is None or progress_of(self.job.phase) is not Progress.RUNNING:
+            return []
+        return [
+            pod
+            for pod in self.staying()
+            if pod.ended is not None and pod.phase == "Running" and pod.others_running
+        ]
 
     def note_if_new(self, note: Note) -> Note | Rest:
         """Return *note*, unless that is what was told last."""

@@ -14,7 +14,6 @@ from controller.jobs.history.pod_records import (
     exits_of,
     is_of,
     make_pod_records,
-    retries_of,
 )
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import OVERDUE_SECONDS, Ended, ObservedPod, as_of
@@ -151,12 +150,6 @@ def test_a_pod_whose_owner_was_taken_away_is_still_one_of_the_jobs() -> None:
     assert is_of(orphan, UID, {orphan.uid})
     assert not is_of(orphan, UID, set())
     assert not is_of(make_pod(owner_uid="another"), UID, {orphan.uid})
-
-
-def test_what_the_cluster_took_away_is_no_retry() -> None:
-    runs = write({}, ended(1, uid="a"), ended(137, uid="b", reason="Evicted"))
-    assert retries_of(3, runs.values()) == 2
-    assert retries_of(0, runs.values()) == 0
 
 
 pods = st.builds(

@@ -11,7 +11,7 @@ from controller.jobs.history.job_record import JobRecords, State
 from controller.jobs.history.retries import used_retries
 from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle.next_step import decide
-from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude, Confirm
+from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.store.database import Store
 from controller.store.instance import raise_term
@@ -97,10 +97,10 @@ async def test_a_volcano_job_of_the_same_name_that_is_another_one_is_no_evidence
     cluster = Cluster(UID)
     ends = await ending(store, clock, RUNS, cluster)
     with pytest.raises(RequeueAfter):
-        await ends.confirm(Confirm(LOST), make_seen(RUNS))
-    assert (await found(store)).outcome is None
+        await ends.confirm_gone(RUNS)
     cluster.uid = "another one's"
-    await ends.confirm(Confirm(LOST), make_seen(RUNS))
+    await ends.confirm_gone(RUNS)
+    await ends.conclude(LOST, make_seen(RUNS))
     assert ((await found(store)).outcome, (await found(store)).end_reason) == ("FAILURE", "lost")
 
 

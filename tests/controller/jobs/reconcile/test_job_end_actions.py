@@ -13,7 +13,6 @@ from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     Conclude,
-    Confirm,
     StartNextAttempt,
 )
 from controller.store.database import Store
@@ -111,13 +110,12 @@ async def test_an_attempt_keeps_the_count_of_restarts_that_was_seen_last(
 async def test_what_follows_from_a_volcano_job_that_is_gone_waits_for_the_cluster_to_say_so(
     store: Store, clock: Clock
 ) -> None:
-    again = Confirm(StartNextAttempt("evicted", "once more"))
     async with world(store, clock, RUNS) as w:
         w.cluster.job = make_observed()
-        assert await seconds_of(w.ends.confirm(again, make_seen(RUNS))) == 1.0
-        assert (await w.record()).renewal is None
+        assert await seconds_of(w.ends.confirm_gone(RUNS)) == 1.0
         w.cluster.job = None
-        await w.ends.confirm(again, make_seen(RUNS))
+        await w.ends.confirm_gone(RUNS)
+        await w.ends.renew(StartNextAttempt("evicted", "once more"), make_seen(RUNS))
         assert (await w.record()).renewal == "evicted"
 
 
