@@ -16,8 +16,8 @@ from controller.api.parts import ApiParts
 from controller.api.requests import IDEMPOTENCY_KEY, QUOTED_KEY, WHOLE_NUMBER, read_key
 from controller.api.resources.jobs import JobView, view
 from controller.api.response_models import Extension
+from controller.jobs.history.job_record import CommandRefused
 from controller.jobs.spec.parameters import Strict
-from controller.jobs.submission.commands import CommandRefused
 from controller.store.jobs.job_rows import JobRecord
 
 

@@ -15,10 +15,11 @@ from controller.api.operations import offered
 from controller.api.parts import ApiParts
 from controller.api.requests import WHOLE_NUMBER, Query
 from controller.api.response_models import Details, ResponseModel, read_details
+from controller.jobs.history.job_record import CommandRefused
 from controller.jobs.spec.model import ToolName
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected
-from controller.jobs.tools.attachments import ToolRefused, ToolView
+from controller.jobs.tools.attachments import ToolView
 from controller.jobs.tools.plans import endpoint_of
 
 Rank = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -112,7 +113,7 @@ def _refusals() -> Iterator[None]:
         yield
     except JobRejected as rejected:
         raise invalid(rejected.problems) from None
-    except ToolRefused as error:
+    except CommandRefused as error:
         message = str(error)
         raise ApiError(error.code, f"{message[:1].upper()}{message[1:]}.") from None
 

@@ -42,6 +42,7 @@ from controller.volcano.names import (
     companion_name,
 )
 from controller.volcano.observed import ObservedJob, ObservedPod
+from shared.errors import FumaroleError
 from shared.numbers import decimal_number, whole_number
 
 
@@ -131,6 +132,26 @@ _MOST_ROUNDS: Final = 20
 _STATES: Final = frozenset(State)
 _DESIRED: Final = frozenset(get_args(Desired))
 _NEEDED: Final = frozenset({"id", "owner"})
+
+
+class CommandRefused(FumaroleError):
+    """The job is not one for which what is asked can be; ``code`` is a word for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def refuse_ending(record: JobRecord) -> None:
+    """Do nothing with a job that goes on.
+
+    Raises:
+        CommandRefused: If it is over, or about to be.
+    """
+    if record.is_final:
+        raise CommandRefused("over", f"the job is over: {record.state}")
+    if record.desired == "ended" or record.outcome is not None:
+        raise CommandRefused("ending", "the job is about to end")
 
 
 def why_parked(record: JobRecord) -> str | None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from controller.jobs.history.job_record import CommandRefused, refuse_ending
 from controller.kube.loop_turn import LoopTurn
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
@@ -28,7 +29,6 @@ from controller.store.jobs.job_rows import (
 )
 from controller.store.jobs.progress import add_extension, find_extension
 from controller.store.outbox.update_rows import lift_counter, read_counter
-from shared.errors import FumaroleError
 
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")
 OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no funds for it any more")
@@ -42,14 +42,6 @@ _ANYTHING: Final = Catalogue()
 def asked_by(whom: str | None) -> RequestedEnd:
     """Return how a job is ended that somebody asked to end, whom the caller may have named."""
     return replace(ASKED, details={"cause": ASKED.reason, "by": whom}) if whom else ASKED
-
-
-class CommandRefused(FumaroleError):
-    """The job is not one for which this can be; ``code`` is a word for programs."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +155,7 @@ class JobCommands:
         async with self._held(job_id) as (transaction, record):
             if record is None:
                 return None
-            _refuse_ending(record)
+            refuse_ending(record)
             if record.desired == desired:
                 return record
             return await tell_job(transaction, record, now=self._clock(), desired=desired)
@@ -192,7 +184,7 @@ class JobCommands:
                         "key_reused", "this key has added another number of seconds"
                     )
                 return Extended(record, added=False)
-            _refuse_ending(record)
+            refuse_ending(record)
             if not self._catalogue.offers(record.product, "extend"):
                 raise CommandRefused("not_offered", "the job's product offers no more time")
             if record.allocated_seconds is None:
@@ -264,10 +256,3 @@ class JobCommands:
 
 def _goes_on(record: JobRecord) -> bool:
     return not record.is_final and record.desired != "ended"
-
-
-def _refuse_ending(record: JobRecord) -> None:
-    if record.is_final:
-        raise CommandRefused("over", f"the job is over: {record.state}")
-    if record.desired == "ended" or record.outcome is not None:
-        raise CommandRefused("ending", "the job is about to end")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.jobs.history.job_record import read_known
+from controller.jobs.history.job_record import CommandRefused, read_known, refuse_ending
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.tools.plans import ToolPlans, endpoint_of, make_attached
@@ -37,18 +37,9 @@ from controller.store.jobs.tools import (
     tools_of,
 )
 from controller.store.sessions.session_rows import end_sessions_at
-from shared.errors import FumaroleError
 
 _REMOVED_SESSION: Final = "tool_removed"
 _CHARGED: Final = ("product", "price", "cpu", "memory", "gpu")
-
-
-class ToolRefused(FumaroleError):
-    """The tool cannot be attached to the job now; ``code`` is a word for programs."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +84,7 @@ class Tools:
 
         Raises:
             JobRejected: If there is no such tool or rank, or it cannot be run.
-            ToolRefused: If the job is over, or about to be, or no jobs are taken.
+            CommandRefused: If the job is over, or about to be, or no jobs are taken.
             StoreUnavailable: If it could not be kept.
         """
         async with self._store.read() as transaction:
@@ -104,7 +95,7 @@ class Tools:
                 view = await _view(transaction, known, record)
         if record is None:
             return None
-        _refuse_ending(record)
+        refuse_ending(record)
         if view is None:
             self._check(record, name, rank)
         elif view.shown.state != "ENDED":
@@ -141,8 +132,8 @@ class Tools:
     ) -> tuple[ToolView, bool]:
         record = await lock_job(transaction, job_id)
         if record is None:
-            raise ToolRefused("over", "the job is over")
-        _refuse_ending(record)
+            raise CommandRefused("over", "the job is over")
+        refuse_ending(record)
         tools = await tools_of(transaction, job_id)
         there = next((one for one in tools if one.place == place), None)
         if there is not None:
@@ -154,7 +145,7 @@ class Tools:
         elif len(tools) >= self._plans.declared.most_per_job:
             raise JobRejected([Problem("tool", f"the job has {len(tools)} tools already")])
         if (await read_maintenance(transaction)).mode == "draining":
-            raise ToolRefused("draining", "no tools are taken for the time being")
+            raise CommandRefused("draining", "no tools are taken for the time being")
         if there is not None:
             await ask_again(transaction, made)
             made = replace(made, run=there.run)
@@ -288,10 +279,3 @@ async def _view(transaction: Transaction, tool: AttachedTool, record: JobRecord)
 
 def _run(tool: AttachedTool, runs: dict[str, JobRecord]) -> JobRecord | None:
     return runs.get(tool.run) if tool.run is not None else None
-
-
-def _refuse_ending(record: JobRecord) -> None:
-    if record.is_final:
-        raise ToolRefused("over", f"the job is over: {record.state}")
-    if record.desired == "ended" or record.outcome is not None:
-        raise ToolRefused("ending", "the job is about to end")
