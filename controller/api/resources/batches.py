@@ -34,7 +34,7 @@ from controller.api.response_models import ResponseModel
 from controller.jobs.history.job_record import State
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import BatchExists, NewBatch, Submitted
+from controller.jobs.submission.accept import BatchExists, NewBatch
 from controller.jobs.submission.batch_template import (
     MOST_ITEMS,
     BatchRequest,
@@ -44,6 +44,7 @@ from controller.jobs.submission.batch_template import (
     items_in,
 )
 from controller.jobs.submission.checking import Mode
+from controller.jobs.submission.reservations import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.batches import (

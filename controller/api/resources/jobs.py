@@ -37,8 +37,9 @@ from controller.jobs.history.retries import explain_retry, used_retries
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import Draining, Submitted
+from controller.jobs.submission.accept import Draining
 from controller.jobs.submission.commands import asked_by
+from controller.jobs.submission.reservations import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Transaction

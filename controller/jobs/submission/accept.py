@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.spec.accepted import is_as_asked, public_spec
@@ -21,7 +21,7 @@ from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
 from controller.jobs.submission.checking import Checked, JobChecks, Mode, artefacts_named
 from controller.jobs.submission.dry_run import DryRun
-from controller.jobs.submission.reservations import refuse_claims, take_claims
+from controller.jobs.submission.reservations import Submitted, refuse_claims, take_claims
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
@@ -39,26 +39,6 @@ from controller.store.jobs.job_rows import JobRecord, find_jobs, insert_jobs, lo
 from controller.store.jobs.tools import attach_tools
 from controller.store.vault import Vault
 from shared.errors import FumaroleError
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of one job.
-
-    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
-    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
-    it cannot be run as it was asked for.
-    """
-
-    id: str | None
-    result: Literal["created", "unchanged", "conflict", "rejected"]
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the job runs or will."""
-        return self.result in ("created", "unchanged")
-
 
 _BOUND_TO: Final = "batch/"
 """No job's id begins so: a fingerprint of a batch is none of a job."""
@@ -314,12 +294,7 @@ class Submissions:
         }
         places = {id_: named for id_, named in places.items() if id_ in new}
         refused = await refuse_claims(transaction, new, places=places, now=self._clock())
-        return [
-            Submitted(one.id, refused[one.id].result, refused[one.id].problems)
-            if one.id in refused
-            else one
-            for one in results
-        ]
+        return [refused.get(one.id or "", one) for one in results]
 
     def _compare(
         self,

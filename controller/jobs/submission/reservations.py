@@ -183,11 +183,22 @@ class PublicLinks:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a job cannot have what it claims: it is another's, or there is no such thing."""
+class Submitted:
+    """What became of one job.
 
-    result: Literal["conflict", "rejected"]
-    problems: tuple[Problem, ...]
+    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
+    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
+    it cannot be run as it was asked for.
+    """
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the job runs or will."""
+        return self.result in ("created", "unchanged")
 
 
 async def refuse_claims(
@@ -196,7 +207,7 @@ async def refuse_claims(
     *,
     places: Mapping[str, Mapping[str, HeldPlace]],
     now: float,
-) -> dict[str, Refusal]:
+) -> dict[str, Submitted]:
     """Return which of *jobs*, all of them new, cannot have what they claim, and why.
 
     They may name each other as peers, but none that is refused itself. *places* are those of
@@ -215,7 +226,7 @@ async def refuse_claims(
         found = {id_: tuple(peer_problems(job, others)) for id_, job in standing.items()}
         for id_, problems in predecessor_problems(standing, owners).items():
             found[id_] += problems
-        new = {id_: Refusal("rejected", why) for id_, why in found.items() if why}
+        new = {id_: Submitted(id_, "rejected", why) for id_, why in found.items() if why}
         if not new:
             return refused
         refused |= new
@@ -251,8 +262,8 @@ async def take_claims(
 
 async def _refuse_links(
     transaction: Transaction, jobs: Mapping[str, Job], *, now: float
-) -> dict[str, Refusal]:
-    refused: dict[str, Refusal] = {}
+) -> dict[str, Submitted]:
+    refused: dict[str, Submitted] = {}
     taken: set[str] = set()
     turn = LoopTurn()
     for job in jobs.values():
@@ -263,7 +274,7 @@ async def _refuse_links(
             if name in taken
         ]
         if problems:
-            refused[job.id] = Refusal("conflict", tuple(problems))
+            refused[job.id] = Submitted(job.id, "conflict", tuple(problems))
         else:
             taken.update(job.links)
         await turn.rest()
@@ -272,8 +283,8 @@ async def _refuse_links(
 
 async def _refuse_places(
     transaction: Transaction, places: Mapping[str, Mapping[str, HeldPlace]]
-) -> dict[str, Refusal]:
-    refused: dict[str, Refusal] = {}
+) -> dict[str, Submitted]:
+    refused: dict[str, Submitted] = {}
     # Most jobs of a call are one owner's, and have the same places.
     wanted = list(dict.fromkeys(place for named in places.values() for place in named.values()))
     against = await others_places(transaction, wanted) if wanted else {}
@@ -285,7 +296,7 @@ async def _refuse_places(
             if against[place] or any(place.excludes(other) for other in held)
         ]
         if problems:
-            refused[id_] = Refusal("rejected", tuple(problems))
+            refused[id_] = Submitted(id_, "rejected", tuple(problems))
         else:
             held.update(named.values())
     return refused

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.spec.model import Job
-from controller.jobs.submission.accept import Submissions, Submitted
-from controller.jobs.submission.reservations import PublicLinks
+from controller.jobs.submission.accept import Submissions
+from controller.jobs.submission.reservations import PublicLinks, Submitted
 from controller.sessions.routes import route_of
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job
