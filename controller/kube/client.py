@@ -13,6 +13,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -171,32 +172,14 @@ class Kube:
 
         They are in memory together: where there may be many, use :meth:`parts`.
         """
-        items, _ = await self.list_at(
-            kind, namespace, labels=labels, fields=fields, transform=transform
+        selected = partial(
+            self.parts, kind, namespace, labels=labels, fields=fields, transform=transform
         )
-        return items
-
-    async def list_at(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        transform: FieldTransform = WHOLE,
-    ) -> tuple[Objects, str]:
-        """Return all objects, and the resourceVersion at which they were like this."""
-
-        def parts(*, paged: bool) -> AsyncGenerator[Part, None]:
-            return self.parts(
-                kind, namespace, labels=labels, fields=fields, transform=transform, paged=paged
-            )
-
         for _ in range(PAGED_LISTS):
             # Where the list became too old between two pages, from the start.
             with suppress(Expired):
-                return await _gathered(parts(paged=True))
-        return await _gathered(parts(paged=False))
+                return await _gathered(selected())
+        return await _gathered(selected(paged=False))
 
     def parts(
         self,
@@ -451,14 +434,9 @@ class _Call:
     accept: str = JSON
 
 
-async def _gathered(parts: AsyncGenerator[Part, None]) -> tuple[Objects, str]:
-    items: Objects = []
-    version = ""
+async def _gathered(parts: AsyncGenerator[Part, None]) -> Objects:
     async with aclosing(parts):
-        async for part in parts:
-            items += part.objects
-            version = part.version
-    return items, version
+        return [one async for part in parts for one in part.objects]
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

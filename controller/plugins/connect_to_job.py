@@ -19,8 +19,13 @@ from controller.jobs.spec.problems import make_path
 from controller.site.licences import LicenceServers
 from controller.store.jobs.between_jobs import Caller, Peer, basis_of
 from controller.volcano.manifest import dns_rule, network_rules, pods_in, server_rules
-from controller.volcano.names import companion_name, labels_of, peer_service_name
-from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
+from controller.volcano.names import (
+    TASK_INDEX_LABEL,
+    TASK_LABEL,
+    companion_name,
+    labels_of,
+    peer_service_name,
+)
 
 log = logging.getLogger(__name__)
 

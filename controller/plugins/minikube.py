@@ -11,8 +11,7 @@ from typing import ClassVar
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import Endpoint, Job
-from controller.volcano.names import INDEX_LABEL, companion_name, labels_of
-from controller.volcano.observed import TASK_LABEL
+from controller.volcano.names import TASK_INDEX_LABEL, TASK_LABEL, companion_name, labels_of
 
 PUBLIC_PORT = 80
 
@@ -31,7 +30,7 @@ class MinikubePlugin(JobPlugin):
         pods = {
             **labels_of(self.context.instance, job.id),
             TASK_LABEL: task,
-            INDEX_LABEL: "0",
+            TASK_INDEX_LABEL: "0",
         }
         port = {"name": "app", "port": PUBLIC_PORT, "targetPort": endpoint.port, "protocol": "TCP"}
         spec = {"type": "LoadBalancer", "selector": pods, "ports": [port]}

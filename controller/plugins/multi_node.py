@@ -15,9 +15,9 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.volcano.manifest import Container, Mount, PodTemplate, Quantity, Variable, Volume
 from controller.volcano.names import (
-    INDEX_LABEL,
     JOB_CONTAINER,
     RANKS_CONTAINER,
+    TASK_INDEX_LABEL,
     companion_name,
     pod_name,
     volcano_job_name,
@@ -122,7 +122,7 @@ class MultiNodePlugin(JobPlugin):
                 Mount(volume=_VOLUME, path=_SOURCE, read_only=True),
                 Mount(volume=_WRITTEN, path=_TARGET),
             ],
-            environment=[Variable(name="INDEX", field=_annotation(INDEX_LABEL))],
+            environment=[Variable(name="INDEX", field=_annotation(TASK_INDEX_LABEL))],
         )
 
 
@@ -152,7 +152,7 @@ def _source(
             "divisor": "1",
         }
     }
-    rank = INDEX_LABEL
+    rank = TASK_INDEX_LABEL
     if task.replicas == 1:
         rank = _RANK_ANNOTATION
         template.annotations[rank] = f"{task.first}\n"

@@ -17,8 +17,7 @@ from controller.jobs.spec.endpoints import (
 from controller.jobs.spec.model import Endpoint, Job
 from controller.jobs.spec.parameters import SecretParameter
 from controller.volcano.manifest import Container, Port, Variable, escape, pods_in
-from controller.volcano.names import companion_name, labels_of
-from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
+from controller.volcano.names import TASK_INDEX_LABEL, TASK_LABEL, companion_name, labels_of
 
 _POLICY: Final = "gateway"
 _NEVER: Final = 2**31 - 1

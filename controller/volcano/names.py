@@ -39,7 +39,10 @@ RANKS_CONTAINER: Final = "fumarole-ranks"
 CLEANING_CONTAINER: Final = "fumarole-mount-points"
 """The container that removes, after jobs, the mount points that they left in an output folder."""
 
-INDEX_LABEL: Final = "volcano.sh/task-index"
+TASK_LABEL: Final = "volcano.sh/task-spec"
+"""The label of a pod that holds the name of its task."""
+
+TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
 """The label, and annotation, of a pod that holds its index within its task."""
 
 TOOL_PREFIX: Final = "tool."

@@ -26,6 +26,7 @@ from controller.volcano.names import (
     JOB_LABEL,
     RETRIES_USED_ANNOTATION,
     SPEC_ANNOTATION,
+    TASK_LABEL,
     TOOL_ANNOTATION,
     volcano_job_name,
 )
@@ -82,9 +83,6 @@ OVERDUE_SECONDS: Final = 120.0
 The kubelet of a node that is dead, or cut off, confirms nothing, and the pod stays for as long as
 its node does (Kubernetes, "Force Delete StatefulSet Pods"); or a finalizer of others keeps it.
 """
-
-TASK_LABEL: Final = "volcano.sh/task-spec"
-TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -65,28 +65,18 @@ _Whole = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Secret = Annotated[str, Field(min_length=1, max_length=LONGEST_VALUE, pattern=r"^[^\x00]*$")]
 _Many = Field(max_length=MOST_VALUES)
+T = TypeVar("T")
 
 
 def _how_many(value: Any) -> str:
     return f"{TAG}many" if isinstance(value, list | tuple) else f"{TAG}one"
 
 
-Texts: TypeAlias = Annotated[
-    Annotated[Text, Tag("~one")] | Annotated[list[Text], _Many, Tag("~many")],
+_OneOrMany: TypeAlias = Annotated[
+    Annotated[T, Tag("~one")] | Annotated[list[T], _Many, Tag("~many")],
     Discriminator(_how_many),
 ]
-_Wholes: TypeAlias = Annotated[
-    Annotated[_Whole, Tag("~one")] | Annotated[list[_Whole], _Many, Tag("~many")],
-    Discriminator(_how_many),
-]
-_Finites: TypeAlias = Annotated[
-    Annotated[_Finite, Tag("~one")] | Annotated[list[_Finite], _Many, Tag("~many")],
-    Discriminator(_how_many),
-]
-_Paths: TypeAlias = Annotated[
-    Annotated[Path, Tag("~one")] | Annotated[list[Path], _Many, Tag("~many")],
-    Discriminator(_how_many),
-]
+Texts: TypeAlias = _OneOrMany[Text]
 
 
 class TextParameter(Strict):
@@ -104,7 +94,7 @@ class IntegerParameter(Strict):
     """A whole number of 64 bits, or several."""
 
     type: Literal["integer"]
-    value: _Wholes
+    value: _OneOrMany[_Whole]
 
     def words(self) -> tuple[str, ...]:
         """Return the value as a program receives it."""
@@ -115,7 +105,7 @@ class FloatingParameter(Strict):
     """A finite number, or several; ``1`` is as good as ``1.0``."""
 
     type: Literal["floating"]
-    value: _Finites
+    value: _OneOrMany[_Finite]
 
     def words(self) -> tuple[str, ...]:
         """Return the value as a program receives it: the shortest text that reads back."""
@@ -182,7 +172,7 @@ class JobFile:
 
 
 class _Mounted(Strict):
-    path: _Paths
+    path: _OneOrMany[Path]
     read_only: bool = False
     policy: DataPolicy = "direct"
     size_limit: Size | None = None

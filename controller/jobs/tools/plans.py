@@ -23,8 +23,14 @@ from controller.site.tool_list import Tool
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool
 from controller.volcano.manifest import API_VERSION
-from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, TOOL_PREFIX, volcano_job_name
-from controller.volcano.observed import TASK_INDEX_LABEL, TASK_LABEL
+from controller.volcano.names import (
+    INSTANCE_LABEL,
+    JOB_LABEL,
+    TASK_INDEX_LABEL,
+    TASK_LABEL,
+    TOOL_PREFIX,
+    volcano_job_name,
+)
 
 ENDPOINT_PREFIX: Final = "tool:"
 """Of the endpoint by which a session of the job leads to a tool."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kube.decoding import decode_object, decode_page
+from controller.kube.decoding import Part, decode_object, decode_page
 from controller.kube.errors import Unavailable
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, PODS, Kind
 from controller.kube.watch import Changed, Listed, watch
@@ -84,7 +84,7 @@ def test_a_list_without_items_is_empty(answer: dict[str, Any]) -> None:
 async def test_what_is_no_list_is_trouble(tmp_path: Path, answer: Any) -> None:
     async with serving(Script(says(answer)), tmp_path) as kube:
         with pytest.raises(Unavailable):
-            await kube.list_at(PODS)
+            await kube.list(PODS)
 
 
 @pytest.mark.parametrize("kind", [CONFIG_MAPS, COMMANDS, PODS])
@@ -93,7 +93,7 @@ async def test_every_list_call_takes_null_for_nothing(tmp_path: Path, kind: Kind
     async with serving(Script(says(answer)), tmp_path) as kube:
         assert [page async for page in kube.metadata(kind, labels="a=b")] == []
         assert await kube.list(kind, "ns", fields="a=b") == []
-        assert await kube.list_at(kind) == ([], "7")
+        assert [part async for part in kube.parts(kind)] == [Part([], is_last=True, version="7")]
 
 
 async def test_a_watch_takes_null_for_nothing(tmp_path: Path) -> None:

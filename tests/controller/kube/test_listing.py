@@ -112,8 +112,11 @@ async def test_pages_may_be_empty_and_go_on(tmp_path: Path) -> None:
         says({"items": pods(0, 1), "metadata": {"resourceVersion": "7"}}),
     )
     async with serving(script, tmp_path) as kube:
-        objects, version = await kube.list_at(PODS)
-    assert (names(objects), version) == (["p-0"], "5")
+        parts = [part async for part in kube.parts(PODS)]
+    assert (names([one for part in parts for one in part.objects]), parts[-1].version) == (
+        ["p-0"],
+        "5",
+    )
 
 
 async def test_a_server_that_goes_on_with_the_same_page_for_ever_is_trouble(tmp_path: Path) -> None:
