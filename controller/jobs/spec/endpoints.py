@@ -165,6 +165,11 @@ def peers_of(job: Job) -> dict[str, PeerParameter]:
     }
 
 
+def has_claims(job: Job) -> bool:
+    """Say whether the job names what is not its own alone: public names, sessions, other jobs."""
+    return bool(job.links or job.after or peers_of(job) or with_url(job))
+
+
 def asked_ports(job: Job) -> dict[str, set[int]]:
     """Return the ports that the job asked for by peer; none for those that the peer declares."""
     asked: dict[str, set[int]] = {}

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.spec.accepted import is_as_asked, public_spec
+from controller.jobs.spec.endpoints import has_claims
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
@@ -246,7 +247,8 @@ class Submissions:
                 for tool in by_job[record.id]
             ]:
                 await attach_tools(transaction, tools)
-            for job, record in new:
+            claiming = [one for one in new if has_claims(one[0]) or one[0].id in places]
+            for job, record in claiming:
                 await take_claims(
                     transaction,
                     job,
@@ -293,6 +295,8 @@ class Submissions:
             if isinstance(job, Job) and result.result == "created"
         }
         places = {id_: named for id_, named in places.items() if id_ in new}
+        if not places and not any(map(has_claims, new.values())):
+            return list(results)
         refused = await refuse_claims(transaction, new, places=places, now=self._clock())
         return [refused.get(one.id or "", one) for one in results]
 

@@ -213,8 +213,6 @@ async def refuse_claims(
     They may name each other as peers, but none that is refused itself. *places* are those of
     owners' files, by job and path; each stays its first owner's.
     """
-    if not any(_claims(job) or places.get(id_) for id_, job in jobs.items()):
-        return {}
     # In this order: whoever changes a job holds it before the row that links are guarded by.
     held = await _hold_named(transaction, jobs)
     known, owners = _living(held), {id_: _owner_of(one) for id_, one in held.items()}
@@ -300,10 +298,6 @@ async def _refuse_places(
         else:
             held.update(named.values())
     return refused
-
-
-def _claims(job: Job) -> bool:
-    return bool(job.links or job.after or peers_of(job))
 
 
 async def _hold_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, JobRecord]:
