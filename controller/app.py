@@ -29,6 +29,7 @@ from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.storage import remember_places
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
@@ -66,7 +67,6 @@ from controller.store.jobs.between_jobs import Peers
 from controller.store.jobs.progress import blocked_calls
 from controller.store.news import UpdateNews
 from controller.store.probing import StoreProbe
-from controller.store.vault import Vault
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jose.jwks import KeySource

@@ -10,11 +10,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.submission.commands import JobCommands
 from controller.logs.storage import LogStorage
 from controller.settings import ControllerSettings
 from controller.store.database import Store
-from controller.store.vault import Vault
 from shared.runtime.process import join_address
 
 Problems = Callable[[], Sequence[str]]

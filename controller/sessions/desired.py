@@ -13,6 +13,7 @@ import msgspec
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import pod_at
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.endpoints import probed_endpoint
 from controller.jobs.tools.plans import tool_at
 from controller.sessions.routes import Reach, choose_hub, may_have_shell, route_of, service_at
@@ -23,7 +24,6 @@ from controller.store.instance import Hub
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import ToolKey, runs_of, tools_at
 from controller.store.sessions.session_rows import Session, assign_shell
-from controller.store.vault import Vault
 from controller.volcano.observed import ObservedPod
 from shared.routes.route import Route
 

@@ -7,7 +7,6 @@
   caller decides what belongs together.
 - ``paging``: pages of rows that cost the same however many rows there are.
 - ``news``: hears at once of other processes' writes. ``probing``: whether writes are taken.
-- ``vault``: seals the secrets of jobs that are still to run.
 
 Several processes share one SQLite file (controller and hub): every writing transaction takes the
 write lock when it begins, so that none fails half-way because another one wrote meanwhile. In

@@ -25,13 +25,19 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import ValidationError
 
-from controller.jobs.spec.accepted import filled_in, lacks_secrets, model_of, read_spec
+from controller.jobs.spec.accepted import (
+    Vault,
+    VaultClosed,
+    filled_in,
+    lacks_secrets,
+    model_of,
+    read_spec,
+)
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import TAG, JobRejected
 from controller.plain import without_secrets
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import Desired, JobRecord, lock_job, move_job
-from controller.store.vault import Vault, VaultClosed
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
     CREATED_ANNOTATION,

@@ -26,6 +26,7 @@ from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
+from controller.jobs.spec.accepted import VaultClosed
 from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_names
@@ -44,7 +45,6 @@ from controller.store.jobs.progress import (
     record_companions,
 )
 from controller.store.sessions.session_rows import sids_made_with
-from controller.store.vault import VaultClosed
 from controller.volcano.observed import ObservedJob
 from controller.volcano.reasons.denials import findings_of
 

@@ -4,7 +4,7 @@
 - ``validation``: tasks, policies and product; what is behind a finding on the manifest.
 - ``storage``: its files, and which folder of which claim each is.
 - ``endpoints``: how people and peers reach a rank, and which other jobs it names.
-- ``accepted``: the stored form, secrets apart.
+- ``accepted``: the stored form, its secrets apart and sealed.
 
 Source: docs/controller-api.md.
 """

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.spec.accepted import is_as_asked, public_spec
+from controller.jobs.spec.accepted import Vault, is_as_asked, public_spec
 from controller.jobs.spec.endpoints import has_claims
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
@@ -38,7 +38,6 @@ from controller.store.jobs.batches import (
 from controller.store.jobs.between_jobs import HeldPlace
 from controller.store.jobs.job_rows import JobRecord, find_jobs, insert_jobs, lock_jobs
 from controller.store.jobs.tools import attach_tools
-from controller.store.vault import Vault
 from shared.errors import FumaroleError
 
 _BOUND_TO: Final = "batch/"

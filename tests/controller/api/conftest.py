@@ -24,6 +24,7 @@ from controller.api.parts import ApiParts
 from controller.explain.explainer import Explainer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.submission.dry_run import DryRun
@@ -38,7 +39,6 @@ from controller.settings import read_settings
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.news import UpdateNews
-from controller.store.vault import Vault
 from shared.bus import BusInspector, Keys, connect
 from shared.jose.jwks import KeySource
 from shared.settings import Environment

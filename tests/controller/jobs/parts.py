@@ -26,6 +26,7 @@ from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
@@ -36,7 +37,6 @@ from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, oldest_jobs
-from controller.store.vault import Vault
 from tests.controller.samples import make_defaults
 
 LINK_KEY = os.urandom(32)

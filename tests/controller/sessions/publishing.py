@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from controller.jobs.cluster.informer import InformerCache
+from controller.jobs.spec.accepted import Vault
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
@@ -25,7 +26,6 @@ from controller.store.instance import (
     raise_term,
     read_store_metadata,
 )
-from controller.store.vault import Vault
 from shared.bus import BusReader, Keys, Publisher
 from shared.link import Seal
 from tests.controller.conftest import Clock

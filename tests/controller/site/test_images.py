@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.settings import JobDefaults, read_settings
 from controller.site.images import AllowedImages, ImageReference, parse_images, read_image
 from controller.store.database import Store
 from controller.store.instance import ensure_position
-from controller.store.vault import Vault
 from shared.settings import Environment
 from tests.controller.samples import make_defaults, make_job, make_pipeline
 

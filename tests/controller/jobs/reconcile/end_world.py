@@ -15,6 +15,7 @@ from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
+from controller.jobs.spec.accepted import Vault
 from controller.kube.errors import Forbidden
 from controller.store.database import Store
 from controller.store.instance import raise_term
@@ -36,7 +37,6 @@ from controller.store.jobs.progress import (
     set_due,
     upsert_pod_records,
 )
-from controller.store.vault import Vault
 from controller.volcano.observed import ObservedJob, ObservedPod
 from tests.controller.conftest import Clock
 from tests.controller.samples import UID, make_record

@@ -13,6 +13,7 @@ from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude
 from controller.jobs.reconcile.workqueue import RequeueAfter
+from controller.jobs.spec.accepted import Vault
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
@@ -21,7 +22,6 @@ from controller.store.jobs.progress import (
     companions_of,
     record_companions,
 )
-from controller.store.vault import Vault
 from tests.controller.conftest import Clock
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
 

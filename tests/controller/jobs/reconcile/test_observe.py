@@ -8,12 +8,11 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.observe import Observer
-from controller.jobs.spec.accepted import public_spec
+from controller.jobs.spec.accepted import Vault, public_spec
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import CompanionRecord, record_companions
-from controller.store.vault import Vault
 from controller.volcano.observed import OVERDUE_SECONDS
 from tests.controller.samples import (
     UID,

@@ -13,12 +13,12 @@ from controller.jobs.reconcile import plugin_calls as module
 from controller.jobs.reconcile.plugin_calls import PLAN_SECONDS, PlanCache, PluginCalls
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
-from controller.store.vault import Vault
 from tests.controller.conftest import Clock
 from tests.controller.samples import (
     make_context,

@@ -16,13 +16,13 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.kube.errors import Invalid, KubeError, error_from
 from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.vault import Vault
 from controller.volcano.preflight import Capabilities
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_plugins, make_record

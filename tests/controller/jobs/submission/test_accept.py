@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from controller.jobs.pipeline.pipeline import Plan
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.accept import Submissions
@@ -18,7 +19,6 @@ from controller.jobs.submission.checking import PLANS_AT_ONCE
 from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_revision
-from controller.store.vault import Vault
 from tests.controller.postgres import Postgres
 from tests.controller.samples import make_defaults, make_job, make_pipeline
 

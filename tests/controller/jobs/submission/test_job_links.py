@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.reservations import PublicLinks, Submitted
@@ -17,7 +18,6 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job
 from controller.store.jobs.public_links import PASSES_ON_SECONDS
 from controller.store.sessions.session_rows import Session, end_sessions_of, live_sessions_of
-from controller.store.vault import Vault
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_defaults, make_job, make_pipeline, make_pod
 

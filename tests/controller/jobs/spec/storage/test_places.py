@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.field_types import parse_path
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.storage import find_place, loose_patterns, parse_volumes, remember_places
@@ -20,7 +21,6 @@ from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
-from controller.store.vault import Vault
 from shared.settings import Environment
 from tests.controller.new_stores import BOTH, new_store
 from tests.controller.samples import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.store.vault import Vault, VaultClosed
+from controller.jobs.spec.accepted import Vault, VaultClosed
 
 KEY, OTHER = os.urandom(32), os.urandom(32)
 secrets = st.dictionaries(st.text(max_size=8), st.text(max_size=40), max_size=4)
