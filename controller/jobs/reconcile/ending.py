@@ -53,6 +53,10 @@ from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
 FORBIDDEN_SECONDS = 30.0
+_NEW_ATTEMPT: Final = MappingProxyType(
+    dict.fromkeys(("uid", "renewal", "kept", "ordered", "ordered_why")) | {"stopping": False}
+)
+"""What is known of no VolcanoJob is not known of the next one."""
 SUSPENDING: Final = MappingProxyType({"reason": "suspending", "message": "being suspended"})
 """What is told of a job that is aborted so that it can be resumed."""
 _OUTCOMES: Final = {
@@ -119,8 +123,7 @@ class EndActions:
         passing = [one for one in await self._known(record) if not one.lasting]
         await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
-        values: dict[str, Any] = {"attempt": record.attempt + 1, "uid": None, "renewal": None}
-        values |= {"stopping": False, "kept": None, "ordered": None, "ordered_why": None}
+        values: dict[str, Any] = {**_NEW_ATTEMPT, "attempt": record.attempt + 1}
         async with self._records.lead() as transaction:
             used = await self._used(transaction, record)
             values["retries_used"] = record.retries_used + (used or 0)
@@ -153,18 +156,15 @@ class EndActions:
         now, message = self._records.clock(), "found in the cluster, later than in the store"
         past = recovered(job, (), {}, allocated=None)
         values: dict[str, Any] = {
+            **_NEW_ATTEMPT,
             "attempt": job.attempt,
             "uid": job.uid,
-            "renewal": None,
             "stopping": job.phase in ("Aborting", "Aborted"),
             "state": next_state(record.state, Happening.WAITS),
             "reason": "adopted",
             "message": message,
             "retries_used": max(record.retries_used, past.retries_used),
             "evictions": max(record.evictions, past.evictions),
-            "kept": None,
-            "ordered": None,
-            "ordered_why": None,
         }
         async with self._records.lead() as transaction:
             if await self._records.move(transaction, record, **values):
