@@ -284,7 +284,7 @@ class Gateway:
         responses = Responses(
             documents=documents,
             errors=self.errors,
-            frame_ancestors=settings.site.frame_ancestors,
+            site=settings.site,
             meters=self.meters,
             refusals=self.refusals,
             audit=self.audit,

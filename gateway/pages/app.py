@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gateway.core.access.decision import JWKS_PATH
+from gateway.core.access.decision import JWKS_PATH, SIGN_OUT_PATH
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.core.http.response_heads import STRICT_TRANSPORT
@@ -19,7 +19,6 @@ from gateway.pages.open import FRAME_PATH, OPEN_PATH, OpenPage
 from gateway.pages.responses import Responses
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
-from gateway.relay.http.page_request import SIGN_OUT_PATH
 from gateway.relay.meters import Meters
 from shared.runtime.serving import hide_versions
 

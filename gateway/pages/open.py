@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.bus.follower import Follower
 from gateway.core.access.access_right import AccessRight
+from gateway.core.access.decision import ServePage
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.opening import (
     MAX_BODY_BYTES,
@@ -28,8 +29,7 @@ from gateway.core.http.accept import wants_page
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
 from gateway.pages.documents import Card, form_action, link_action
-from gateway.pages.responses import Responses, expire_foreign, field_of, page_request_of, texts_for
-from gateway.relay.http.page_request import PageRequest
+from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
 from gateway.session_tokens import SessionTokens
 from shared.routes.route import Route
 from shared.routes.table import Standing
@@ -101,7 +101,7 @@ class OpenPage:
             return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(
-        self, request: web.Request, page_request: PageRequest, attempt: _Attempt
+        self, request: web.Request, page_request: ServePage, attempt: _Attempt
     ) -> web.Response:
         _check_rate(self.of_address, limit_key(page_request.client_address))
         self._check_origin(request, page_request)
@@ -128,7 +128,7 @@ class OpenPage:
         self.responses.audit.opened(claims, page_request.client_address)
         return answer
 
-    def _check_origin(self, request: web.Request, page_request: PageRequest) -> None:
+    def _check_origin(self, request: web.Request, page_request: ServePage) -> None:
         allowed = may_post(
             request.headers.get("Origin"),
             request.headers.get("Sec-Fetch-Site"),
@@ -197,7 +197,7 @@ class OpenPage:
         Not ``"cookies"``: that would clear the whole registrable domain.
         """
         answer.headers["Clear-Site-Data"] = '"cache", "storage"'
-        expire_foreign(request, answer)
+        self.responses.expire_foreign(request, answer)
 
 
 def _place_of(route: Route, after: str, destination: str | None) -> str:

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from gateway.audit import Operation, Trail, Verified
+from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import Errors, Refusal, refusal_fields
+from gateway.core.access.site import Site
 from gateway.core.http.oversize import expiring_lines, foreign_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.pages.documents import VARY, Card, Documents, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
-from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
+from gateway.relay.http.page_connection import EXTRA_INFO
 from gateway.relay.meters import Meters
 
 
-def page_request_of(request: web.Request) -> PageRequest:
+def page_request_of(request: web.Request) -> ServePage:
     """Return what the data path has decided about *request*; nobody else hands requests over."""
     page_request = request.transport.get_extra_info(EXTRA_INFO) if request.transport else None
-    if not isinstance(page_request, PageRequest):
+    if not isinstance(page_request, ServePage):
         raise web.HTTPBadRequest
     return page_request
 
@@ -34,23 +36,13 @@ def field_of(request: web.Request, name: str) -> bytes:
     return ",".join(request.headers.getall(name, ())).encode("latin-1", "replace")
 
 
-def expire_foreign(request: web.Request, response: web.Response) -> None:
-    """Have the browser forget the cookies that came with *request* and are not ours."""
-    handed = page_request_of(request)
-    values = [value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())]
-    base, secure = handed.host.partition(".")[2], handed.scheme == "https"
-    for line in expiring_lines(foreign_names(values), base=base, secure=secure):
-        response.headers.add("Set-Cookie", line)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Responses:
     """Writes pages and refusals."""
 
     documents: Documents
     errors: Errors
-    frame_ancestors: str
-    """Who may frame pages, as a policy directive."""
+    site: Site
     meters: Meters
     refusals: RefusalRate
     audit: Trail
@@ -73,7 +65,7 @@ class Responses:
     ) -> web.Response:
         """Return *text*, a whole document in the language of *texts*, as a response."""
         headers = page_headers(
-            self.frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
+            self.site.frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
         )
         headers["Content-Language"] = texts.language
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
@@ -87,9 +79,19 @@ class Responses:
         }
         return web.json_response(value, headers=headers)
 
+    def expire_foreign(self, request: web.Request, response: web.Response) -> None:
+        """Have the browser forget the cookies that came with *request* and are not ours."""
+        base = page_request_of(request).host.partition(".")[2]
+        values = [
+            value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())
+        ]
+        secure = self.site.scheme == "https"
+        for line in expiring_lines(foreign_names(values), base=base, secure=secure):
+            response.headers.add("Set-Cookie", line)
+
     def record(
         self,
-        page_request: PageRequest,
+        page_request: ServePage,
         refusal: Refusal,
         *,
         operation: Operation,

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.access.access_right import AccessRight
-from gateway.core.access.decision import route_refusal
+from gateway.core.access.decision import ServePage, route_refusal
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.end_notice import notice_of, told_from
 from gateway.core.http.accept import takes_gzip
@@ -18,9 +18,8 @@ from gateway.core.http.oversize import is_own_click
 from gateway.pages.assets import Assets
 from gateway.pages.documents import EndNotice, Screen
 from gateway.pages.errors import job_url
-from gateway.pages.responses import Responses, expire_foreign, field_of, page_request_of, texts_for
+from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
 from gateway.pages.texts import title_of, words_of
-from gateway.relay.http.page_request import PageRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -112,7 +111,7 @@ class SessionPages:
         if not is_own_click(field_of(request, "Sec-Fetch-Site"), mode):
             return self.responses.refuse(request, REFUSALS["other_origin"])
         answer = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
-        expire_foreign(request, answer)
+        self.responses.expire_foreign(request, answer)
         return answer
 
     async def static(self, request: web.Request) -> web.Response:
@@ -150,7 +149,7 @@ class SessionPages:
             return self.responses.refuse(request, page_request.refusal)
         return self.responses.refuse(request, REFUSALS["not_found"])
 
-    def _refusal(self, page_request: PageRequest) -> Refusal | None:
+    def _refusal(self, page_request: ServePage) -> Refusal | None:
         if page_request.refusal is not None:
             return page_request.refusal
         return (
@@ -158,14 +157,14 @@ class SessionPages:
         )
 
 
-def _ends_at(page_request: PageRequest) -> float | None:
+def _ends_at(page_request: ServePage) -> float | None:
     """Return when the session or the access to it ends, whichever is first."""
     route, grant = page_request.route, page_request.grant
     ends = (route.expires_at if route else None, grant.ends_at if grant else None)
     return min((end for end in ends if end is not None), default=None)
 
 
-def end_notice_of(page_request: PageRequest, seconds: float, now: float) -> EndNotice | None:
+def end_notice_of(page_request: ServePage, seconds: float, now: float) -> EndNotice | None:
     """Return what the user behind *page_request* is told; None where nobody is told.
 
     *seconds* before the end they are told, as :func:`told_from` has it; 0 is never.

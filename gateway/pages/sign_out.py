@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from gateway.core.access.decision import SIGN_OUT_PATH
 from gateway.core.access.opening import expired_cookies
 from gateway.core.access.refusals import REFUSALS
 from gateway.core.access.site import Site
@@ -18,8 +19,7 @@ from gateway.core.http.accept import wants_page
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, whole_seconds
 from gateway.pages.documents import Card, form_action, link_action
-from gateway.pages.responses import Responses, expire_foreign, field_of, page_request_of, texts_for
-from gateway.relay.http.page_request import SIGN_OUT_PATH
+from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
 from gateway.sign_outs import SignOuts
 
 
@@ -85,5 +85,5 @@ class SignOutPage:
         framed = bool(self.site.embed_origins)
         for line in expired_cookies(self.site.cookie_name, secure=secure, framed=framed):
             answer.headers.add("Set-Cookie", line)
-        expire_foreign(request, answer)
+        self.responses.expire_foreign(request, answer)
         return answer

@@ -25,6 +25,7 @@ OWN_PREFIX: Final = b"/.fumarole"
 OPEN_PATH: Final = b"/.fumarole/open"
 ASSET_PREFIX: Final = b"/.fumarole/static/"
 CONNECT_PATH: Final = b"/.fumarole/connect"
+SIGN_OUT_PATH: Final = b"/.fumarole/sign-out"
 JWKS_PATH: Final = b"/.fumarole/jwks.json"
 
 
@@ -58,7 +59,22 @@ class Connect(msgspec.Struct, frozen=True):
 
 
 class ServePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Have a page of the gateway answer; see :mod:`gateway.relay.http.page_request`."""
+    """Have a page of the gateway answer, which is told just this of the request.
+
+    ``host`` is the private host (lower case, without port), ``sid`` the session whose own host it
+    is by its form. ``route`` is None for the files of the gateway's own pages, and for a POST to
+    ``/.fumarole/open`` whose host is not known yet: the page repairs once, after its cheap
+    checks, and answers 404 if it still is not.
+
+    ``grant`` is what the request's credential is good for on this route, also while the route
+    starts or is closing. Without a usable credential ``refusal`` says why (``no_credential``,
+    ``other_origin``, ``grant_revoked``, …); a page that needs a grant answers that. ``holder`` is
+    the ``sub`` of a cookie that verifies, from wherever the request came: opening asks before it
+    replaces another user's. ``client_address`` is entered when the request is handed over.
+
+    A request for any path of a vnc or terminal session is such a request, too; outside of
+    ``/.fumarole/`` only with a grant and a route that is ready.
+    """
 
     host: str
     sid: str
@@ -67,6 +83,7 @@ class ServePage(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     holder: str | None = None
     claims: SessionClaims | None = None
+    client_address: str = ""
 
 
 class Refuse(msgspec.Struct, frozen=True):

@@ -7,5 +7,5 @@
 - :mod:`.upstream` are the connections to apps, and the pool of unused ones.
 - :mod:`.large_bodies`, :mod:`.splice`, :mod:`.pipes` and :mod:`.readiness` have the kernel move
   large bodies.
-- :mod:`.page_connection` and :mod:`.page_request` give a request to the gateway's own pages.
+- :mod:`.page_connection` gives a request to the gateway's own pages.
 """

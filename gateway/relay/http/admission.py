@@ -11,10 +11,13 @@ import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from msgspec.structs import replace
+
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import (
     OPEN_PATH,
     OWN_PREFIX,
+    SIGN_OUT_PATH,
     Connect,
     Decision,
     Forward,
@@ -42,7 +45,6 @@ from gateway.core.limits.overload import Step
 from gateway.core.limits.rates import COUNTED
 from gateway.relay.context import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
-from gateway.relay.http.page_request import SIGN_OUT_PATH, PageRequest
 from gateway.relay.transports import resume_reading
 
 if TYPE_CHECKING:
@@ -383,16 +385,6 @@ class Admission:
     def _serve_page(
         self, connection: DownstreamConnection, request: Request, decision: ServePage, client: str
     ) -> None:
-        page_request = PageRequest(
-            client_address=client,
-            scheme=self._parts.site.scheme,
-            host=decision.host,
-            sid=decision.sid,
-            route=decision.route,
-            grant=decision.grant,
-            refusal=decision.refusal,
-            holder=decision.holder,
-        )
         beyond, full = connection.inbox, connection.write_full
         head = head_to_page(request.start, request.fields, connection.reader.crossing)
         transport = connection.give_up()
@@ -409,7 +401,7 @@ class Admission:
         )
         self._context.pages.add(page)
         resume_reading(transport)
-        page.start(page_request, head, beyond)
+        page.start(replace(decision, client_address=client), head, beyond)
 
 
 def _is_by_person(method: bytes, fields: Fields) -> bool:

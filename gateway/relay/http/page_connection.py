@@ -15,14 +15,17 @@ from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
 from gateway.core.limits.connection_quota import COMES_SECONDS
 from gateway.relay.ending.lingering import Lingering
-from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.decision import ServePage
     from gateway.relay.context import Context
 
+EXTRA_INFO: Final = "fumarole"
+"""``request.transport.get_extra_info(EXTRA_INFO)`` returns what was decided of a request: a
+:class:`gateway.core.access.decision.ServePage`."""
 READ_SECONDS: Final = 10.0
 """For a page to be answered and read, while room is wanted."""
 _OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_SERVICE_RESTART})
@@ -55,7 +58,7 @@ class PageConnection(asyncio.Protocol):
     _began: float = 0.0
     _timer: asyncio.TimerHandle | None = None
 
-    def start(self, page_request: PageRequest, head: bytes, beyond: bytes) -> None:
+    def start(self, page_request: ServePage, head: bytes, beyond: bytes) -> None:
         """Give the page its request; *beyond* followed the head."""
         self.browser.set_protocol(self)
         page = self.page
@@ -234,7 +237,7 @@ class PageTransport(asyncio.Transport):
     """What aiohttp sees of the connection."""
 
     def __init__(
-        self, connection: PageConnection, browser: asyncio.Transport, page_request: PageRequest
+        self, connection: PageConnection, browser: asyncio.Transport, page_request: ServePage
     ) -> None:
         super().__init__()
         self._connection = connection

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.core.access.decision import ServePage
 from gateway.pages.documents import EndNotice
 from gateway.pages.session import end_notice_of
-from gateway.relay.http.page_request import PageRequest
 from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
 
 
-def page_request(*, lasts: float = 43200, known: bool = True, **changes: object) -> PageRequest:
+def page_request(*, lasts: float = 43200, known: bool = True, **changes: object) -> ServePage:
     grant = msgspec.structs.replace(GRANT, issued_at=1000.0, ends_at=1000.0 + lasts)
-    return PageRequest(
+    return ServePage(
         client_address="127.0.0.1",
-        scheme="https",
         host=HOST,
         sid=SID,
         route=table_of(route(1, **changes)).route(SID),

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from gateway.core.access.decision import ServePage
 from gateway.core.http.framing import NoBody
 from gateway.core.limits.values import Limits
-from gateway.relay.http.page_connection import PageConnection
-from gateway.relay.http.page_request import EXTRA_INFO, PageRequest
+from gateway.relay.http.page_connection import EXTRA_INFO, PageConnection
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
     BASE,
@@ -42,7 +42,7 @@ class Pages:
     """Remembers what it was asked, and answers with what it got."""
 
     def __init__(self) -> None:
-        self.asked: list[PageRequest] = []
+        self.asked: list[ServePage] = []
         self.bodies: list[bytes] = []
         self.heads: list[dict[str, str]] = []
         self.server: Callable[[], asyncio.Protocol]
@@ -483,11 +483,10 @@ async def test_a_page_writes_once_its_browser_has_read_what_came_before() -> Non
         assert connection not in r.path.pages
 
 
-def pages_request() -> PageRequest:
+def pages_request() -> ServePage:
     """Return what a page is told of a request of nobody."""
-    return PageRequest(
+    return ServePage(
         client_address="127.0.0.1",
-        scheme="https",
         host="a.b",
         sid="",
         route=None,
