@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.head_poller import FIRST_RETRY_SECONDS, HeadPoller, next_retry
-from gateway.bus.holder import Changed, RouteTableHolder
+from gateway.bus.holder import RouteTableHolder
 from gateway.bus.repairer import Repairer
-from gateway.core.bus_state import BusClock
 from shared.bus import BusReader
 from shared.errors import BusUnavailable
 from shared.log import Outage
@@ -25,43 +24,30 @@ PRUNE_SECONDS: Final = 600.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class Follower(RouteTableHolder):
     """Keeps the table in step with Redis for as long as :meth:`run` runs."""
 
-    def __init__(
-        self,
-        reader: BusReader,
-        routes: RouteReader,
-        *,
-        clock: BusClock,
-        monotonic: Callable[[], float],
-        wall: Callable[[], float],
-        random: Callable[[], float],
-        on_change: Changed,
-        on_closed: Callable[[], None],
-        policy: HeadPolicy | None = None,
-    ) -> None:
-        super().__init__(
-            clock=clock,
-            monotonic=monotonic,
-            wall=wall,
-            on_change=on_change,
-            on_closed=on_closed,
-            policy=policy,
-        )
-        self._reader = reader
-        self._random = random
-        self._poller = HeadPoller(holder=self, reader=reader, clock=clock, monotonic=monotonic)
-        self._repairer = Repairer(
-            holder=self, reader=reader, routes=routes, monotonic=monotonic, random=random
-        )
+    reader: BusReader
+    routes: RouteReader
+    _: KW_ONLY
+    random: Callable[[], float]
 
     async def run(self) -> None:
         """Follow the bus until cancelled."""
+        reader, monotonic = self.reader, self.monotonic
+        poller = HeadPoller(holder=self, reader=reader, clock=self.clock, monotonic=monotonic)
+        repairer = Repairer(
+            holder=self,
+            reader=reader,
+            routes=self.routes,
+            monotonic=monotonic,
+            random=self.random,
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen())
-            tasks.create_task(self._poller.run())
-            tasks.create_task(self._repairer.run())
+            tasks.create_task(poller.run())
+            tasks.create_task(repairer.run())
             tasks.create_task(self._prune())
 
     async def _listen(self) -> None:
@@ -69,17 +55,17 @@ class Follower(RouteTableHolder):
         outage = Outage(log, begins="no subscription to Redis", ends="subscribed to Redis again")
         while True:
             try:
-                async with self._reader.subscribe() as messages:
+                async with self.reader.subscribe() as messages:
                     outage.passed()
-                    self._clock.subscribed(self._monotonic())
+                    self.clock.subscribed(self.monotonic())
                     self.catch_up.request_look()
                     pause = FIRST_RETRY_SECONDS
                     await self._take_all(messages)
             except BusUnavailable as error:
                 outage.failed(error)
             finally:
-                self._clock.unsubscribed(self._monotonic())
-            await asyncio.sleep(pause * (0.5 + self._random()))
+                self.clock.unsubscribed(self.monotonic())
+            await asyncio.sleep(pause * (0.5 + self.random()))
             pause = next_retry(pause)
 
     async def _take_all(self, messages: AsyncIterator[bytes]) -> None:

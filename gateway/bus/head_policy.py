@@ -10,6 +10,7 @@ table that it leads to has. Nothing here asks Redis.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -268,6 +269,11 @@ class HeadPolicy:
 
     def _doubt(self) -> None:
         self._doubt_until = self.monotonic() + _DOUBT_SECONDS
+
+
+def trusting() -> HeadPolicy:
+    """Return the policy that believes Redis."""
+    return HeadPolicy(None, wall=time.time, monotonic=time.monotonic, fresh_seconds=0.0)
 
 
 def _follows(event: Event, proof: TableDigest, said: SignedHead) -> bool:

@@ -12,10 +12,11 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from gateway.bus.catch_up import CatchUp
-from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, is_proven
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, is_proven, trusting
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import MalformedEvent, SnapshotRefused
 from shared.events import (
@@ -62,48 +63,44 @@ Noted = Literal[
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RouteTableHolder:
     """Holds the table in use, and says how the bus stands.
 
     Args:
         on_change: Called with the sessions that changed, or None for all, after the table has.
         on_closed: Called when the bus has been lost for longer than its grace.
-        policy: Says what is believed; None: what Redis says.
+        policy: Says what is believed: what Redis says, where nothing else is given.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: BusClock,
-        monotonic: Callable[[], float],
-        wall: Callable[[], float],
-        on_change: Changed,
-        on_closed: Callable[[], None],
-        policy: HeadPolicy | None = None,
-    ) -> None:
-        self.table: RouteTable | None = None
-        self.noted: Counter[Noted] = Counter()
-        self.lag_seconds = 0.0
-        """Of the last event: from its publication until it was applied, by both clocks."""
-        self.trouble: str | None = None
-        """Why the bus could not be asked the last time; None where it could."""
-        self._clock = clock
-        self._monotonic = monotonic
-        self.policy = policy or HeadPolicy(None, wall=wall, monotonic=monotonic, fresh_seconds=0.0)
+    clock: BusClock
+    monotonic: Callable[[], float]
+    wall: Callable[[], float]
+    on_change: Changed
+    on_closed: Callable[[], None]
+    policy: HeadPolicy = field(default_factory=trusting)
+    table: RouteTable | None = None
+    noted: Counter[Noted] = field(init=False, default_factory=Counter)
+    lag_seconds: float = 0.0
+    """Of the last event: from its publication until it was applied, by both clocks."""
+    trouble: str | None = None
+    """Why the bus could not be asked the last time; None where it could."""
+    catch_up: CatchUp = field(init=False)
+    _signed_out: deque[tuple[str, str]] = field(
+        init=False, default_factory=lambda: deque(maxlen=MOST_EARLY_SIGN_OUTS)
+    )
+    _anew_at: float = float("-inf")
+    _arrived: list[Event] | None = None
+    _told_at: float = float("inf")
+    """The controller's time, as its last event said it; none counts until one has."""
+    _was: Bus = Bus.STARTING
+
+    def __post_init__(self) -> None:
         self.policy.connect(
             table=lambda: self.table,
-            on_attested=lambda age: clock.attested(monotonic() - age),
+            on_attested=lambda age: self.clock.attested(self.monotonic() - age),
         )
-        self.catch_up = CatchUp(on_reached=clock.good)
-        self._wall = wall
-        self._on_change = on_change
-        self._on_closed = on_closed
-        self._signed_out: deque[tuple[str, str]] = deque(maxlen=MOST_EARLY_SIGN_OUTS)
-        self._anew_at = float("-inf")
-        self._arrived: list[Event] | None = None
-        self._told_at = float("inf")
-        """The controller's time, as its last event said it; none counts until one has."""
-        self._was = Bus.STARTING
+        self.catch_up = CatchUp(on_reached=self.clock.good)
 
     @property
     def doubt(self) -> str | None:
@@ -115,17 +112,17 @@ class RouteTableHolder:
     @property
     def bus(self) -> Bus:
         """How the bus stands now."""
-        return self._clock.bus(self._monotonic())
+        return self.clock.bus(self.monotonic())
 
     @property
     def usable_table(self) -> RouteTable | None:
         """The table while :attr:`serving` and not :attr:`stale`: one look at a clock, no more."""
-        return self.table if self._monotonic() <= self._clock.usable_until else None
+        return self.table if self.monotonic() <= self.clock.usable_until else None
 
     @property
     def serving(self) -> bool:
         """False before there is a table, and once the bus has been lost beyond its grace."""
-        return self.table is not None and self._clock.serves(self._monotonic())
+        return self.table is not None and self.clock.serves(self.monotonic())
 
     @property
     def opening(self) -> bool:
@@ -135,7 +132,7 @@ class RouteTableHolder:
     @property
     def dialling(self) -> bool:
         """False once the controller has been silent beyond its grace."""
-        return not self._clock.controller_silent(self._monotonic())
+        return not self.clock.controller_silent(self.monotonic())
 
     @property
     def stale(self) -> bool:
@@ -144,7 +141,7 @@ class RouteTableHolder:
         A request then waits for :meth:`repair` before anything is decided: what was withdrawn
         meanwhile must not be served, and what is good must not be refused.
         """
-        return self.table is not None and self._clock.slept(self._monotonic())
+        return self.table is not None and self.clock.slept(self.monotonic())
 
     async def repair(self) -> None:
         """Return when the table is what Redis held after this call, in at most half a second.
@@ -193,7 +190,7 @@ class RouteTableHolder:
         if self.table is None:
             return
         if event.epoch == self.table.epoch:
-            self._clock.heard(self._monotonic())
+            self.clock.heard(self.monotonic())
         self._revoke(event, self.table)
         if self.advance_by(event, self.table) is Outcome.REPAIR:
             self.note("gap")
@@ -210,7 +207,7 @@ class RouteTableHolder:
             return
         if table.revoke(event):
             self.note("early")
-            self._on_change(None if event.sid is None else (event.sid,))
+            self.on_change(None if event.sid is None else (event.sid,))
 
     def end_grant(self, sid: str, jti: str) -> None:
         """Hold the grants of the token *jti* to be revoked from now on, in this process.
@@ -222,10 +219,10 @@ class RouteTableHolder:
         if table is None:
             self._signed_out.append((sid, jti))
         elif self._sign_out(sid, jti, table):
-            self._on_change((sid,))
+            self.on_change((sid,))
 
     def _sign_out(self, sid: str, jti: str, table: RouteTable) -> bool:
-        at = event_time(self._wall())
+        at = event_time(self.wall())
         event = GrantRevoked(epoch=table.epoch, seq=table.seq, at=at, sid=sid, jti=jti)
         fresh = table.revoke(event)
         self.note("signed_out", fresh)
@@ -252,13 +249,13 @@ class RouteTableHolder:
         self.note("applied")
         at = None if isinstance(event, UnknownEvent) else event.at
         if at is not None:
-            self.lag_seconds = max(0.0, self._wall() - at.timestamp())
+            self.lag_seconds = max(0.0, self.wall() - at.timestamp())
         self.advance()
         match event:
             case RouteUpserted(sid=sid) | RouteRemoved(sid=sid):
-                self._on_change((sid,))
+                self.on_change((sid,))
             case GrantRevoked(sid=sid):
-                self._on_change(None if sid is None else (sid,))
+                self.on_change(None if sid is None else (sid,))
             case _:
                 pass
 
@@ -273,14 +270,14 @@ class RouteTableHolder:
         By this clock and by the controller's: one that is ahead for a while must not bring back
         what was withdrawn.
         """
-        now = min(self._wall(), self._told_at)
+        now = min(self.wall(), self._told_at)
         if self.table is not None:
             self.table.prune(now)
         self.policy.forget_ended(now)
 
     def _pass_unknown(self, event: Event) -> None:
         self.note("unknown")
-        now = self._monotonic()
+        now = self.monotonic()
         if now - self._anew_at < UNKNOWN_SECONDS:
             return
         self._anew_at = now
@@ -316,11 +313,11 @@ class RouteTableHolder:
         self.note("snapshot")
         moved = old is None or (old.epoch, old.seq) != (table.epoch, table.seq)
         if moved:
-            self._clock.heard(self._monotonic())
+            self.clock.heard(self.monotonic())
         while self._signed_out:
             self._sign_out(*self._signed_out.popleft(), table)
         self.table = table
-        self._clock.good(read_at)
+        self.clock.good(read_at)
         log.info(
             "took a snapshot",
             extra={"epoch": table.epoch, "seq": table.seq, "routes": len(table)},
@@ -328,7 +325,7 @@ class RouteTableHolder:
         if not self.advance():
             self.catch_up.request_look()
         self.note_state()
-        self._on_change(None)
+        self.on_change(None)
 
     def _admitted(self, table: RouteTable) -> Iterator[Event]:
         """Yield what has arrived for *table*, but no more than can be checked at once.
@@ -359,7 +356,7 @@ class RouteTableHolder:
         """Return when the bus is closed unless something good happens, *now* at the earliest."""
         if self._was is Bus.CLOSED:
             return float("inf")
-        return max(self._clock.closes_at(), now)
+        return max(self.clock.closes_at(), now)
 
     def note_state(self) -> None:
         """Say how the bus stands, if that is news."""
@@ -370,4 +367,4 @@ class RouteTableHolder:
         log.log(level, "the bus is now %s, was %s", state.value, self._was.value)
         self._was = state
         if state is Bus.CLOSED:
-            self._on_closed()
+            self.on_closed()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.bus.catch_up import release
-from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, trusting
 from gateway.bus.holder import RouteTableHolder
 from gateway.bus.repairer import load_table
 from gateway.core.bus_state import Bus, BusClock
@@ -49,7 +49,7 @@ class Holding:
             wall=lambda: self.wall,
             on_change=self._changed,
             on_closed=self._closed,
-            policy=policy if signs else None,
+            policy=policy if signs else trusting(),
         )
         self.clock.subscribed(self.uptime)
 
