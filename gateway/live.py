@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gateway.core.access.access_right import AccessRight, Ending, judge
@@ -73,6 +74,7 @@ class _Session:
         return self.live.next_look(self, now) if self.members else 0.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Live:
     """The registry of open connections.
 
@@ -85,36 +87,27 @@ class Live:
         trusted: Proxies, whose connections are many people's: they are not counted so.
     """
 
-    def __init__(
-        self,
-        *,
-        table: Callable[[], RouteTable | None],
-        wall: Callable[[], float],
-        loop: asyncio.AbstractEventLoop,
-        most_of_session: int = 0,
-        most_of_user: int = 0,
-        most_of_address: int = 0,
-        trusted: Sequence[Network] = (),
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        self._table = table
-        self._wall = wall
-        self._loop = loop
-        self._observers = tuple(observers)
-        self._wheel = Wheel(loop)
-        self._sessions: dict[str, _Session] = {}
-        self._reviewed: list[Reviewed] = []
-        self._count = 0
-        self.leaving: set[Member] = set()
-        """Those that were ended and are not closed yet."""
-        self._most_of_session = most_of_session
-        self._most_of_user = most_of_user
-        self._most_of_address = most_of_address
-        self._trusted = trusted
-        self._of_user: dict[str, int] = {}
-        """By user, and by address where nobody is known."""
-        self.kinds: Counter[str] = Counter()
-        """How many are open, by what they carry."""
+    table: Callable[[], RouteTable | None]
+    wall: Callable[[], float]
+    loop: asyncio.AbstractEventLoop
+    most_of_session: int = 0
+    most_of_user: int = 0
+    most_of_address: int = 0
+    trusted: Sequence[Network] = ()
+    observers: Sequence[Observer] = ()
+    leaving: set[Member] = field(init=False, default_factory=set)
+    """Those that were ended and are not closed yet."""
+    kinds: Counter[str] = field(init=False, default_factory=Counter)
+    """How many are open, by what they carry."""
+    _wheel: Wheel = field(init=False)
+    _sessions: dict[str, _Session] = field(init=False, default_factory=dict)
+    _reviewed: list[Reviewed] = field(init=False, default_factory=list)
+    _count: int = 0
+    _of_user: dict[str, int] = field(init=False, default_factory=dict)
+    """By user, and by address where nobody is known."""
+
+    def __post_init__(self) -> None:
+        self._wheel = Wheel(self.loop)
 
     def __len__(self) -> int:
         """Return how many connections are open."""
@@ -127,10 +120,10 @@ class Live:
     def has_room(self, access_right: AccessRight) -> bool:
         """Say whether one more connection by *access_right* may be added."""
         session = self._sessions.get(access_right.sid)
-        if session is not None and 0 < self._most_of_session <= len(session.members):
+        if session is not None and 0 < self.most_of_session <= len(session.members):
             return False
         user = access_right.user or self._whose(access_right)
-        most = self._most_of_address if access_right.user is None else self._most_of_user
+        most = self.most_of_address if access_right.user is None else self.most_of_user
         return user is None or not 0 < most <= self._of_user.get(user, 0)
 
     def _whose(self, access_right: AccessRight) -> str | None:
@@ -138,7 +131,7 @@ class Live:
         user, address = access_right.user, access_right.address
         if user is not None or not address:
             return user
-        if self._trusted and is_within(address, self._trusted):
+        if self.trusted and is_within(address, self.trusted):
             return None
         return f"\0{limit_key(address)}"  # no user's name holds a control character
 
@@ -157,7 +150,7 @@ class Live:
             self._of_user[user] = self._of_user.get(user, 0) + 1
         self.kinds[kind] += 1
         self._arm(session, access_right.ends_at)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.attached(kind, access_right)
 
     def replace(self, member: Member, successor: Member) -> None:
@@ -193,7 +186,7 @@ class Live:
         if not session.members:
             self._wheel.disarm(session)
             del self._sessions[sid]
-        for observer in self._observers:
+        for observer in self.observers:
             observer.detached(kind, access_right, reason)
 
     def review(self, sids: Iterable[str] | None = None) -> None:
@@ -202,11 +195,11 @@ class Live:
         Call it whenever the table changed, with the sessions that changed; with None for
         whatever is not about single sessions, such as another table or a withdrawn ``kid``.
         """
-        table = self._table()
+        table = self.table()
         if table is None:
             return
         wanted = set(self._sessions) if sids is None else set(sids)
-        now = self._wall()
+        now = self.wall()
         ended: list[tuple[Member, Ending]] = []
         for sid in wanted:
             session = self._sessions.get(sid)
@@ -244,10 +237,10 @@ class Live:
 
     def _arm(self, session: _Session, ends_at: float) -> None:
         if ends_at != float("inf"):
-            self._wheel.arm(session, self._loop.time() + self._until(ends_at))
+            self._wheel.arm(session, self.loop.time() + self._until(ends_at))
 
     def _until(self, ends_at: float) -> float:
-        seconds = ends_at - self._wall()
+        seconds = ends_at - self.wall()
         if seconds >= _LONGEST_SECONDS:
             return _LONGEST_SECONDS
         return seconds if seconds > 0.0 else 0.0
@@ -265,4 +258,4 @@ class Live:
             if member in self.leaving:
                 member.end(ending)
         if len(ended) > _BATCH:
-            self._loop.call_soon(self._end, ended[_BATCH:])
+            self.loop.call_soon(self._end, ended[_BATCH:])

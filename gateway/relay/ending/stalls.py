@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol
@@ -163,6 +163,7 @@ class Swept(Protocol):
         """Have those of its sides watched for which the kernel holds something."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sweep:
     """Asks *everyone* again and again, *seconds* from the end of one round to the next.
 
@@ -171,17 +172,13 @@ class Sweep:
     from time to time; those for which something waits are watched from then on.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        seconds: float,
-        everyone: Callable[[], Sequence[Swept]],
-    ) -> None:
-        self._loop = loop
-        self._seconds = seconds
-        self._everyone = everyone
-        self._timer: asyncio.TimerHandle | None = None
+    loop: asyncio.AbstractEventLoop
+    _: KW_ONLY
+    seconds: float
+    everyone: Callable[[], Sequence[Swept]]
+    _timer: asyncio.TimerHandle | None = None
+
+    def __post_init__(self) -> None:
         self._begin_later()
 
     def close(self) -> None:
@@ -191,10 +188,10 @@ class Sweep:
             self._timer = None
 
     def _begin_later(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._begin)
+        self._timer = self.loop.call_later(self.seconds, self._begin)
 
     def _begin(self) -> None:
-        self._ask(iter(self._everyone()))
+        self._ask(iter(self.everyone()))
 
     def _ask(self, left: Iterator[Swept]) -> None:
         asked = 0
@@ -202,6 +199,6 @@ class Sweep:
             connection.look_for_stalls()
             asked += 1
         if asked == _ASKED_AT_ONCE:
-            self._timer = self._loop.call_later(_ASK_PAUSE_SECONDS, self._ask, left)
+            self._timer = self.loop.call_later(_ASK_PAUSE_SECONDS, self._ask, left)
         else:
             self._begin_later()
