@@ -219,7 +219,7 @@ class SessionTokens:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Bearers:
-    """The data path's :class:`gateway.relay.world.BearerGate`.
+    """Verifies session tokens that are used as bearer, and marks them as used so.
 
     A token that was marked as bearer is remembered until ``exp`` + 10 s, so that it costs one
     call of Redis altogether, and is served while Redis is silent.
@@ -235,11 +235,15 @@ class Bearers:
         return claims if claims is not None and claims.jti in self._marked else None
 
     async def verify(self, token: str, *, address: str) -> SessionClaims:
-        """Return the claims of *token*; see :meth:`SessionTokens.verify_again`."""
+        """Return the claims of *token*; see :meth:`SessionTokens.verify_again`, and its errors."""
         return await self.tokens.verify_again(token, address=address)
 
     async def mark(self, claims: SessionClaims) -> None:
-        """Mark the token as a bearer; see :meth:`SessionTokens.mark`."""
+        """Mark the token as a bearer; the last check, so that no refused try costs a link.
+
+        Raises:
+            OpeningRefused: As :meth:`SessionTokens.mark` does.
+        """
         if claims.jti in self._marked:
             return
         await self.tokens.mark(claims, "bearer")

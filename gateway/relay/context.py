@@ -28,6 +28,7 @@ from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
     from gateway.audit import Trail
+    from gateway.bus.holder import RouteTableHolder
     from gateway.core.access.access_right import AccessRight
     from gateway.core.access.assertions import Assertions
     from gateway.core.access.grants import GrantKeys
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from gateway.live import Live
     from gateway.relay.background_tasks import BackgroundTasks
     from gateway.relay.dial import Dialler
-    from gateway.relay.world import BearerGate, World
     from gateway.reports import RecentFailures
+    from gateway.session_tokens import Bearers
     from shared.routes.route import Kind
 
 
@@ -53,9 +54,9 @@ class Parts:
 
     loop: asyncio.AbstractEventLoop
     site: Site
-    world: World
+    world: RouteTableHolder
     grants: GrantKeys
-    bearer: BearerGate
+    bearer: Bearers
     live: Live
     background_tasks: BackgroundTasks
     dialler: Dialler

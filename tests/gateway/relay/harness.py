@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.audit import Trail
+from gateway.bus.holder import RouteTableHolder
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.opening import OpeningRefused
@@ -30,7 +31,7 @@ from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
-from gateway.relay.world import BearerGate
+from gateway.session_tokens import Bearers
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.routes.route import Kind, RouteReader
 from shared.routes.table import RouteTable
@@ -365,7 +366,7 @@ async def rig(
     site: Site | None = None,
     networks: Any = NETWORKS,
     wall: Callable[[], float] = time.time,
-    gate: BearerGate | None = None,
+    gate: Bearers | None = None,
     route_changes: Mapping[str, Any] | None = None,
     descriptors: int | None = None,
     assertions: Assertions | None = None,
@@ -392,9 +393,9 @@ async def rig(
             Parts(
                 loop=loop,
                 site=site or Site(scheme="http", base=BASE, port=PORT),
-                world=world,
+                world=cast(RouteTableHolder, world),
                 grants=KEYS,
-                bearer=gate or fake_gate,
+                bearer=gate or cast(Bearers, fake_gate),
                 live=live,
                 background_tasks=BackgroundTasks(),
                 dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0, trust=trust),
