@@ -35,6 +35,10 @@ RESERVED_PREFIXES: Final = ("FUMAROLE_", "VC_", "VK_")
 LONGEST_WORD: Final = 2**17 - 1
 """Of an argument, or of a variable with its name and ``=``, in bytes: Linux takes no longer one."""
 
+MOST_WRITTEN: Final = 1_400_000
+"""Characters of all arguments and variables of an invocation, and one for each: a cluster keeps no
+larger job. A thousand words can each name a parameter with a thousand values."""
+
 MOST_SECRET_BYTES: Final = 1 << 20
 """Of all secret values together: an API server takes no larger Secret (``MaxSecretSize``)."""
 
@@ -85,9 +89,14 @@ class _Written:
     def __init__(self, job: Job, working_directory: str) -> None:
         self._job = job
         self._working_directory = working_directory
+        self._counted: dict[str, tuple[int, int]] = {}
 
     def problems(self, path: str, invocation: Invocation) -> Iterator[tuple[str, str]]:
         """Find what cannot be written down, with its path."""
+        words = (*invocation.command, *invocation.environment.values())
+        if sum(map(self._size, words)) > MOST_WRITTEN:
+            yield path, f"becomes more than the {MOST_WRITTEN} characters that a cluster keeps"
+            return
         for index, word in enumerate(invocation.command):
             yield from self._of_word(f"{path}.command[{index}]", word)
         for name, word in invocation.environment.items():
@@ -129,6 +138,25 @@ class _Written:
 
     def _lacks_program(self, command: Sequence[Word]) -> bool:
         return [one for word in command[:1] for one in self._words(word)] in ([], [""])
+
+    def _size(self, word: Word) -> int:
+        """Return how many characters, at least, are written for *word*, without doing so."""
+        if isinstance(word, str):
+            return len(word) + 1
+        parameter = self._job.parameters.get(word.parameter)
+        if parameter is None or secret_of(parameter) is not None:
+            return len(word.prefix) + 1
+        count, size = self._sizes(word.parameter, parameter)
+        if word.separator is None:
+            return size + count * (len(word.prefix) + 1)
+        return size + max(count - 1, 0) * len(word.separator) + len(word.prefix) + 1
+
+    def _sizes(self, name: str, parameter: Parameter) -> tuple[int, int]:
+        """Return how many values the parameter has, and their characters."""
+        if name not in self._counted:
+            values = self._values(parameter)
+            self._counted[name] = len(values), sum(map(len, values))
+        return self._counted[name]
 
     def _words(self, word: Word) -> list[str]:
         if isinstance(word, str):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from controller.jobs.spec.model import Job
-from controller.jobs.spec.problems import Problem
+from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.settings import JobDefaults
 from controller.store.jobs.between_jobs import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, VolcanoJob, Volume, escape
@@ -120,8 +120,9 @@ class JobBuilder:
         """What is mounted within the output folder, where that is to be cleaned."""
 
     def refuse(self, path: str, message: str) -> None:
-        """Note that the job cannot run because of what is at *path*."""
-        self.problems.append(Problem(path, message))
+        """Note that the job cannot run because of what is at *path*; no more than are told."""
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(Problem(path, message))
 
     def wait_for(self, what: str) -> None:
         """Have the VolcanoJob made later: *what* it needs is not there yet."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.spec.problems import MOST_PROBLEMS
 from controller.plugins.file_mount import CHECK, CLEAN
 from tests.controller.plugins.making import plan_of, pod_of, problems_of
 
@@ -320,3 +321,9 @@ async def test_it_transfers_no_file_and_makes_no_folder() -> None:
         assert word not in CHECK
     pod = await pod_of(settings=SETTINGS, output="/home/out")
     assert all(one["readOnly"] for one in pod["initContainers"][0]["volumeMounts"])
+
+
+async def test_of_very_many_files_that_cannot_be_mounted_a_hundred_are_told() -> None:
+    paths = [f"/nowhere/{n}" for n in range(600)]
+    files = {name: {"type": "file", "path": paths} for name in ("a", "b")}
+    assert len(await problems_of(parameters=files)) == MOST_PROBLEMS

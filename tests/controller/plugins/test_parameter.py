@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.plugins import parameter
+from controller.volcano.manifest import escape
 from tests.controller.plugins.making import container_of, plan_of, problems_of
 from tests.controller.volcano.test_manifest import expand
 
@@ -233,3 +235,25 @@ async def test_a_word_that_no_program_can_receive_is_refused() -> None:
     assert set(found) == {"invocation.command[1]"}
     dollars = {"many": {"type": "text", "value": ["$" * 30_000] * 4}}
     assert await problems_of(parameters=dollars, invocation={"command": ["x", word]}) == {}
+
+
+@pytest.mark.parametrize("separator", [None, ","])
+@pytest.mark.parametrize("where", ["command", "environment"])
+async def test_what_no_cluster_keeps_is_not_written_at_all(
+    where: str, separator: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def noted(text: str) -> str:
+        written.append(text)
+        return escape(text)
+
+    monkeypatch.setattr(parameter, "escape", noted)
+    many = {"many": {"type": "text", "value": ["x" * 15] * 1000}}
+    word = {"parameter": "many", "separator": separator, "prefix": "y"}
+    words: dict[str, Any] = {"command": ["x", *[word] * 100]}
+    if where == "environment":
+        words = {"command": ["x"], "environment": {f"A{n}": word for n in range(100)}}
+    found = await problems_of(parameters=many, invocation=words)
+    assert found == {"invocation": "becomes more than the 1400000 characters that a cluster keeps"}
+    assert written == []
