@@ -36,8 +36,8 @@ LONGEST_WORD: Final = 2**17 - 1
 """Of an argument, or of a variable with its name and ``=``, in bytes: Linux takes no longer one."""
 
 MOST_WRITTEN: Final = 1_400_000
-"""Characters of all arguments and variables of an invocation, and one for each: a cluster keeps no
-larger job. A thousand words can each name a parameter with a thousand values."""
+"""Characters of all arguments and variables of a job's invocations, and one for each: a cluster
+keeps no larger job. A thousand words can each name a parameter with a thousand values."""
 
 MOST_SECRET_BYTES: Final = 1 << 20
 """Of all secret values together: an API server takes no larger Secret (``MaxSecretSize``)."""
@@ -90,11 +90,13 @@ class _Written:
         self._job = job
         self._working_directory = working_directory
         self._counted: dict[str, tuple[int, int]] = {}
+        self._left = MOST_WRITTEN
 
     def problems(self, path: str, invocation: Invocation) -> Iterator[tuple[str, str]]:
         """Find what cannot be written down, with its path."""
         words = (*invocation.command, *invocation.environment.values())
-        if sum(map(self._size, words)) > MOST_WRITTEN:
+        self._left -= sum(map(self._size, words))
+        if self._left < 0:
             yield path, f"becomes more than the {MOST_WRITTEN} characters that a cluster keeps"
             return
         for index, word in enumerate(invocation.command):

@@ -257,3 +257,10 @@ async def test_what_no_cluster_keeps_is_not_written_at_all(
     found = await problems_of(parameters=many, invocation=words)
     assert found == {"invocation": "becomes more than the 1400000 characters that a cluster keeps"}
     assert written == []
+
+
+async def test_the_invocations_of_all_tasks_count_together() -> None:
+    many = {"many": {"type": "text", "value": ["x" * 7] * 1000}}
+    invocation = {"command": ["x", *[{"parameter": "many"}] * 100]}
+    tasks = [{"name": name, "invocation": invocation} for name in ("a", "b")]
+    assert list(await problems_of(parameters=many, tasks=tasks)) == ["tasks[1].invocation"]
