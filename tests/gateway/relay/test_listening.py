@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 import ssl
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,26 @@ async def test_connections_wait_for_a_listener_that_is_held() -> None:
         finally:
             held.close()
         held.begin()  # too late, and no error
+
+
+async def test_connections_that_wait_together_are_accepted_in_many_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.relay.listening.ACCEPT_SECONDS", 0.0)
+    async with rig() as r:
+        held = Listener(r.path, listen("127.0.0.1", 0), held=True)
+        waiting = [socket.create_connection(held.address) for _ in range(20)]
+        try:
+            held.begin()
+            accepted = [0]
+            while accepted[-1] < len(waiting):
+                await asyncio.sleep(0)
+                accepted.append(len(r.path.connection_quota.unauthenticated))
+            assert max(after - before for before, after in pairwise(accepted)) <= 2
+        finally:
+            held.close()
+            for sock in waiting:
+                sock.close()
 
 
 # ConnectionQuota
