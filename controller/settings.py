@@ -164,16 +164,7 @@ def _folder(raw: str) -> Path:
     return path.absolute()
 
 
-def _kubeconfig(environment: Environment) -> Path | None:
-    """Return what KUBECONFIG names; that this is empty is said, since it may yet be written."""
-    given = environment.optional("KUBECONFIG", _existing_kubeconfig)
-    files = map(Path, str(given).split(os.pathsep))
-    if given is not None and not any(one.is_file() and one.stat().st_size for one in files):
-        environment.warning("KUBECONFIG", "names an empty file: no API server can be asked")
-    return given
-
-
-def _existing_kubeconfig(raw: str) -> Path:
+def _kubeconfig(raw: str) -> Path:
     """Return a path, or a list of paths of which one at least can be read, as kubectl takes it."""
     troubles = list[OSError]()
     for path in raw.split(os.pathsep):
@@ -386,7 +377,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         bus_signer=environment.optional(
             "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, read["instance"])
         ),
-        kubeconfig=_kubeconfig(environment),
+        kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
         jobs=_job_defaults(environment, session_url=_session_url(public_url)),
         logs=read_logs_place(environment),

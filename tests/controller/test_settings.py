@@ -212,16 +212,6 @@ def test_a_kubeconfig_is_a_file_or_a_list_with_one(values: dict[str, str], tmp_p
             read(values | {"KUBECONFIG": given})
 
 
-def test_a_kubeconfig_that_is_empty_is_warned_about(values: dict[str, str], tmp_path: Path) -> None:
-    there = tmp_path / "config"
-    for content in ("", "apiVersion: v1"):
-        there.write_text(content)
-        environment = Environment(values | {"KUBECONFIG": f"/no/file:{there}"})
-        read_settings(environment)
-        environment.check()
-        assert any("KUBECONFIG" in one for one in environment.warnings) is (content == "")
-
-
 def test_a_key_set_that_is_not_there_yet_is_warned_about(
     values: dict[str, str], tmp_path: Path
 ) -> None:
