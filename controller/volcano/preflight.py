@@ -107,7 +107,7 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
         yield "metadata.name", f"not a DNS label of at most {_LONGEST_JOB_NAME} characters"
     for name, value in job.labels.items():
         yield from _label(f"metadata.labels[{name}]", name, value)
-    yield from _annotations("metadata.annotations", job.annotations)
+    yield from annotation_findings("metadata.annotations", job.annotations)
     if job.retention_seconds < 0:
         yield "spec.ttlSecondsAfterFinished", "is negative"
     if not _LABEL.fullmatch(job.queue) or job.queue == "root":
@@ -118,7 +118,8 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
         yield f"spec.policies[{index}]", message
 
 
-def _annotations(path: str, annotations: Mapping[str, str]) -> Iterator[Finding]:
+def annotation_findings(path: str, annotations: Mapping[str, str]) -> Iterator[Finding]:
+    """Find annotations that are too large together; they stand at *path*."""
     size = sum(len(n.encode()) + len(v.encode()) for n, v in annotations.items())
     if size > _MOST_ANNOTATION_BYTES:
         yield path, f"{size} bytes are more than {_MOST_ANNOTATION_BYTES}"
@@ -182,7 +183,9 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
             yield f"{path}.dependsOn.name[{index}]", f"there is no task {other}"
     yield from topology_problems(path, task)
     # Else only its pods are refused, and the job waits for them for ever.
-    yield from _annotations(f"{path}.template.metadata.annotations", task.template.annotations)
+    yield from annotation_findings(
+        f"{path}.template.metadata.annotations", task.template.annotations
+    )
     yield from _template(f"{path}.template.spec", task.template)
 
 

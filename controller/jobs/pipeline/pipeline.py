@@ -60,7 +60,12 @@ from controller.volcano.names import (
     labels_of,
     volcano_job_name,
 )
-from controller.volcano.preflight import Capabilities, findings, fit_init_containers
+from controller.volcano.preflight import (
+    Capabilities,
+    annotation_findings,
+    findings,
+    fit_init_containers,
+)
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -195,10 +200,14 @@ class Pipeline:
             sids: The sessions that were made with it, by their endpoints.
 
         Raises:
-            JobRejected: With the problems that all plugins and the preflight checks found.
+            JobRejected: With the problems that all plugins and the preflight checks found; one that
+                is too large to be written down is shown to no plugin.
             PluginFailed: If a plugin failed otherwise.
         """
         empty = self._empty(job, attempt, created_at)
+        # Before plugins look at each of a hundred thousand files, say, for nothing.
+        if too_large := list(annotation_findings("metadata.annotations", empty.annotations)):
+            raise JobRejected(problems_with(job, too_large))
         builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted, sids=sids)
         empty.namespace = accepted_in or self._namespace
         labels, annotations = dict(empty.labels), dict(empty.annotations)

@@ -327,3 +327,10 @@ async def test_of_very_many_files_that_cannot_be_mounted_a_hundred_are_told() ->
     paths = [f"/nowhere/{n}" for n in range(600)]
     files = {name: {"type": "file", "path": paths} for name in ("a", "b")}
     assert len(await problems_of(parameters=files)) == MOST_PROBLEMS
+
+
+async def test_a_job_that_is_too_large_to_be_written_down_is_shown_to_no_plugin() -> None:
+    files = {"a": {"type": "file", "path": [f"/nowhere/{'d/' * 150}{n}" for n in range(900)]}}
+    found = await problems_of(parameters=files)
+    assert list(found) == [""]
+    assert found[""].endswith("bytes are more than 262144")
