@@ -43,8 +43,7 @@ from controller.jobs.submission.batch_template import (
     TooLarge,
     items_in,
 )
-from controller.jobs.submission.checking import Mode
-from controller.jobs.submission.reservations import Submitted
+from controller.jobs.submission.checking import Mode, Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.batches import (

@@ -38,8 +38,8 @@ from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.accept import Draining
+from controller.jobs.submission.checking import Submitted
 from controller.jobs.submission.commands import asked_by
-from controller.jobs.submission.reservations import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Transaction

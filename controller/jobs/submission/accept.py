@@ -20,9 +20,9 @@ from controller.jobs.spec.endpoints import has_claims
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
-from controller.jobs.submission.checking import Checked, JobChecks, Mode, artefacts_named
+from controller.jobs.submission.checking import Checked, JobChecks, Mode, Submitted, artefacts_named
 from controller.jobs.submission.dry_run import DryRun
-from controller.jobs.submission.reservations import Submitted, refuse_claims, take_claims
+from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction

@@ -160,6 +160,25 @@ class Checked:
         return self.plan is not None and not self.problems and self.plan.job.id not in known
 
 
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of one job.
+
+    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
+    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
+    it cannot be run as it was asked for.
+    """
+
+    id: str | None
+    result: Literal["created", "unchanged", "conflict", "rejected"]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the job runs or will."""
+        return self.result in ("created", "unchanged")
+
+
 class JobChecks:
     """Finds what is wrong with jobs.
 

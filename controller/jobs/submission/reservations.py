@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Final, Literal
+from typing import Final
 
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.endpoints import (
@@ -23,6 +22,7 @@ from controller.jobs.spec.endpoints import (
 )
 from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.submission.checking import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
 from controller.store.jobs.between_jobs import (
@@ -180,25 +180,6 @@ class PublicLinks:
                 return
         async with self._store.write() as transaction:
             await release_links(transaction, job_id, now=self._clock())
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of one job.
-
-    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
-    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
-    it cannot be run as it was asked for.
-    """
-
-    id: str | None
-    result: Literal["created", "unchanged", "conflict", "rejected"]
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the job runs or will."""
-        return self.result in ("created", "unchanged")
 
 
 async def refuse_claims(

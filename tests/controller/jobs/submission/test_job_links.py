@@ -12,7 +12,8 @@ import pytest
 from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.reservations import PublicLinks, Submitted
+from controller.jobs.submission.checking import Submitted
+from controller.jobs.submission.reservations import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job

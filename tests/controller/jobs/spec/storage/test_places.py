@@ -15,8 +15,7 @@ from controller.jobs.spec.field_types import parse_path
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.storage import find_place, loose_patterns, parse_volumes, remember_places
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.checking import Mode
-from controller.jobs.submission.reservations import Submitted
+from controller.jobs.submission.checking import Mode, Submitted
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from controller.store.database import Store
