@@ -70,6 +70,8 @@ from shared.routes.signed_table import TableVerifier
 from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6
+_OPENS_OF_SESSION_PER_MINUTE: Final = 3
+"""From one address: a person who follows a link, and tries again."""
 _SIGN_OUTS_PER_MINUTE: Final = 20
 """Of one user of one session: each asks something of the controller."""
 _FRESH_SECONDS: Final = 5.0
@@ -298,6 +300,7 @@ class Gateway:
             responses=responses,
             wall=time.time,
             of_address=self._rate(limits.address_opens_per_minute, 60.0),
+            of_session=self._rate(_OPENS_OF_SESSION_PER_MINUTE, 60.0),
             of_user=self._rate(limits.user_opens_per_minute, 60.0),
         )
         assertions = self.assertions

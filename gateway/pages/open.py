@@ -66,6 +66,8 @@ class OpenPage:
     wall: Callable[[], float]
     of_address: Rate
     """How often an address (IPv6: a /64) may try."""
+    of_session: Rate
+    """How often it may try to open one session, whatever else is tried from there."""
     of_user: Rate
     """How often a user may open. Only good tokens count, so that nobody can use up what is
     somebody else's."""
@@ -103,7 +105,7 @@ class OpenPage:
     async def _open(
         self, request: web.Request, page_request: ServePage, attempt: _Attempt
     ) -> web.Response:
-        _check_rate(self.of_address, limit_key(page_request.client_address))
+        self._check_tries(page_request)
         self._check_origin(request, page_request)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
         peeked = self.tokens.peek(opening.token, sid=page_request.sid)
@@ -127,6 +129,18 @@ class OpenPage:
             self._forget_other(request, answer)
         self.responses.audit.opened(claims, page_request.client_address)
         return answer
+
+    def _check_tries(self, page_request: ServePage) -> None:
+        """Count a try of an address, which one client behind it may have used up for all others.
+
+        They are let in to sessions that were not tried from there: whoever has no link to one does
+        not know where it is.
+        """
+        address, table = limit_key(page_request.client_address), self.follower.table
+        waits = self.of_address.take(address)
+        is_known = table is not None and page_request.sid in table
+        if not (is_known and not self.of_session.take(f"{address} {page_request.sid}")) and waits:
+            raise OpeningRefused("too_many_opens", again_in=whole_seconds(waits))
 
     def _check_origin(self, request: web.Request, page_request: ServePage) -> None:
         allowed = may_post(

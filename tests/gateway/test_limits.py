@@ -63,6 +63,18 @@ async def test_an_address_that_tries_too_often_waits(world: World) -> None:
     assert (await opened(world, sid, source="192.0.2.2", sub="u8"))[0] == 303
 
 
+async def test_who_uses_up_an_address_keeps_no_one_out_of_other_sessions(world: World) -> None:
+    source, tried, other = "192.0.2.90", await world.publish(port=1), await world.publish(port=1)
+    for _ in range(7):
+        status, _, _ = await opened(world, tried, source=source, token="nonsense")
+    assert status == 429
+    for number in range(3):
+        assert (await opened(world, other, source=source, sub=f"neighbour{number}"))[0] == 303
+    assert (await opened(world, other, source=source, sub="neighbour4"))[0] == 429
+    assert (await opened(world, tried, source=source, sub="neighbour5"))[0] == 429
+    assert (await opened(world, "z" * 26, source=source, sub="neighbour6"))[0] == 429
+
+
 async def test_tries_that_fail_count_too_and_a_whole_64_is_one(world: World) -> None:
     sid = await world.publish(port=1)
     for number in range(6):
