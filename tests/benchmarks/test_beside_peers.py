@@ -1,14 +1,13 @@
-"""What one attacker costs others behind the peers: their configurations, and a peer if there is."""
+"""What one attacker costs others behind the peers: their configurations."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks import beside_peers
-from benchmarks.beside_peers import ATTACKED, running_peer
+from benchmarks.beside_peers import ATTACKED
 from benchmarks.install import Programs
 from tests.pressure.attackers import ATTACKERS
 
@@ -31,12 +30,3 @@ def test_a_peer_leads_the_attacked_host_to_another_app_than_all_others(
 
 def test_every_attacker_of_peers_is_one_of_ours() -> None:
     assert set(beside_peers.NAMES) <= set(ATTACKERS)
-
-
-@pytest.mark.skipif(shutil.which("haproxy") is None, reason="there is no HAProxy")
-async def test_honest_sessions_are_served_behind_a_real_peer(tmp_path: Path) -> None:
-    found = shutil.which("haproxy")
-    assert found is not None
-    async with running_peer("haproxy", Programs(found={"haproxy": found}), tmp_path) as (_, others):
-        while not (seen := await others.seen()).trips:
-            assert seen.wrong == []
