@@ -220,7 +220,7 @@ def _take_signed(follower: Follower, events: list[Event]) -> float:
     assert table is not None
     start = time.thread_time()
     for event in events:
-        assert follower.advance_by(event, table, asked=True) is Outcome.APPLIED
+        assert follower.advance_by(event, table, from_log=True) is Outcome.APPLIED
     return (time.thread_time() - start) / len(events) * 1e6
 
 
@@ -237,7 +237,9 @@ async def _following(redis: Redis) -> AsyncIterator[Follower]:
         random=lambda: 0.0,
         on_change=lambda _sids: None,
         on_closed=lambda: None,
-        policy=HeadPolicy(verifier, wall=time.time, monotonic=time.monotonic, fresh_seconds=300.0),
+        policy=HeadPolicy(
+            verifier, wall=time.time, monotonic=time.monotonic, max_age_seconds=300.0
+        ),
     )
     running = asyncio.create_task(follower.run())
     try:

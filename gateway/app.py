@@ -74,7 +74,7 @@ _OPENS_OF_SESSION_PER_MINUTE: Final = 3
 """From one address: a person who follows a link, and tries again."""
 _SIGN_OUTS_PER_MINUTE: Final = 20
 """Of one user of one session: each asks something of the controller."""
-_FRESH_SECONDS: Final = 5.0
+_MIN_HEAD_AGE_SECONDS: Final = 5.0
 """A signed head is renewed every second: so much is no silence yet."""
 
 
@@ -92,7 +92,7 @@ def make_follower(
         verifier,
         wall=time.time,
         monotonic=time.monotonic,
-        fresh_seconds=max(_FRESH_SECONDS, settings.controller_grace_seconds),
+        max_age_seconds=max(_MIN_HEAD_AGE_SECONDS, settings.controller_grace_seconds),
     )
     clock = BusClock(
         bus_grace_seconds=settings.bus_grace_seconds,
@@ -390,10 +390,10 @@ class Gateway:
             reasons.append("no route table could be read yet")
         elif not self.follower.serving:
             reasons.append("the bus has been lost for longer than its grace")
-        if not self.follower.serving and self.follower.trouble is not None:
-            reasons.append(self.follower.trouble)
-        if self.follower.doubt is not None:
-            reasons.append(self.follower.doubt)
+        if not self.follower.serving and self.follower.last_error is not None:
+            reasons.append(self.follower.last_error)
+        if self.follower.unserved_reason is not None:
+            reasons.append(self.follower.unserved_reason)
         if not self.keys.keys:
             reasons.append("no key of the token issuer could be had yet")
         return reasons

@@ -137,7 +137,7 @@ async def first_table(
     loop = asyncio.get_running_loop()
     latest = loop.time() + FIRST_TABLE_SECONDS
     while holder.table is None:
-        if (holder.trouble is not None or loop.time() >= latest) and may_refuse():
+        if (holder.last_error is not None or loop.time() >= latest) and may_refuse():
             return
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 

@@ -1,21 +1,25 @@
-"""The bus, followed: the route table in this process is kept in step with the one in Redis.
+"""Keeps the route table of this process in step with the one in Redis.
 
 ::
 
-    Redis ── events ──▶ follower     applies each event that is the next one, and looks at the
-      │                              head at any other
-      ├──── head ─────▶ head_poller  reads the head every second, or at once when asked
-      └─ log, snapshot ▶ repairer    reads what the table lacks: the log, else all of it
+    Redis ── events ──▶ follower     applies the next event in order; any other event causes a
+      │                              read of the head
+      ├──── head ─────▶ head_poller  reads the head every second, or at once on request
+      └─ log, snapshot ▶ repairer    reads what the table lacks: from the log, or a snapshot
                             │
                             ▼
-                         holder      the table in use: changed by the next event in order, or
-                            │        exchanged for a better one; tells what a change concerns
+                         holder      holds the table in use; applies events, replaces the table,
+                            │        and notifies of the sessions that changed
                             ▼
-                    relay, pages     read the table, and how the bus stands, from the holder
+                    relay, pages     read the table and the state of the bus from the holder
 
-``catch_up`` stands between them: which head the table has to reach, which requests wait until it
-has, and whether a look or a repair is wanted. ``own_thread`` makes the calls that are waited for,
-where no busy turn delays them. ``head_policy`` decides which heads, tables and events are believed.
-``measures`` shows operators where the table stands. No request waits for any of this but in
-:meth:`holder.RouteTableHolder.repair`. docs/proxy-events.md, "Following", is the contract.
+- ``catch_up`` is shared by them: the head that the table has to reach, the requests that wait
+  for it, and whether a read of the head or a repair has been requested.
+- ``own_thread`` makes the Redis calls that requests wait for, so that a busy loop does not delay
+  them.
+- ``head_policy`` decides which heads, tables and events are accepted.
+- ``measures`` exports metrics and ``/debug/routes``.
+
+Only :meth:`holder.RouteTableHolder.repair` makes a request wait for Redis. The contract is
+docs/proxy-events.md, "Following".
 """

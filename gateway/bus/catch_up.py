@@ -1,8 +1,8 @@
-"""How far the table is behind the head that was read last, and which requests wait for it: no I/O.
+"""Tracks how far the table is behind the last head read, and the requests that wait. No I/O.
 
-The head poller says which head the table has to reach (:meth:`CatchUp.aim_at`); the holder says
-after each change where the table is (:meth:`CatchUp.advance`). Any part may request a look at the
-head, which the poller takes, or a repair, which the repairer makes.
+The head poller sets the head that the table has to reach (:meth:`CatchUp.aim_at`). The holder
+reports the table after each change (:meth:`CatchUp.advance`). Any part may request a read of the
+head from the poller, or a repair from the repairer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from shared.events import Head
 from shared.routes.table import RouteTable
 
 Waiter: TypeAlias = asyncio.Future[None]
-"""A request that waits until the table is what Redis held."""
+"""A request that waits until the table has reached the head that Redis held."""
 
 
 class CatchUp:
-    """What is still to be reached, read or repaired.
+    """The head to reach, and pending requests for reads and repairs.
 
     Args:
-        on_reached: Called with the time at which a head was read, once the table has reached it.
+        on_reached: Called once the table has reached a head, with the time at which the head
+            was read.
     """
 
     def __init__(self, *, on_reached: Callable[[float], None]) -> None:
@@ -31,57 +32,58 @@ class CatchUp:
         self._wanted: tuple[Head, float] | None = None
         self._whole = False
         self._waiting: list[Waiter] = []
-        self._asking: list[Waiter] = []
+        self._requesting: list[Waiter] = []
         self._look = asyncio.Event()
         self._repair = asyncio.Event()
         self._reached = asyncio.Event()
 
-    # Looks at the head
+    # Reads of the head
 
     def request_look(self) -> None:
-        """Have the head read."""
+        """Request a read of the head."""
         self._look.set()
 
-    def ask(self) -> Waiter:
-        """Have the head read; the result is done when the table has reached what it was then."""
+    def caught_up(self) -> Waiter:
+        """Request a read of the head; the future is done once the table has reached that head."""
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._asking.append(waiter)
+        self._requesting.append(waiter)
         self._look.set()
         return waiter
 
     async def look_requested_within(self, seconds: float) -> None:
-        """Return when the head is to be read, in so many *seconds* at the latest."""
+        """Return when a read of the head is requested, after *seconds* at the latest."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._look.wait()
 
     def begin_look(self) -> list[Waiter]:
-        """Take all requests for a look up to now; return the waiters that this one is for."""
+        """Take all requests made so far; return the waiters that the coming read serves."""
         self._look.clear()
-        asking, self._asking = self._asking, []
-        return asking
+        requesting, self._requesting = self._requesting, []
+        return requesting
 
     # The head to reach
 
     @property
     def wanted(self) -> Head | None:
-        """The head that the table has not reached yet."""
+        """The head that the table still has to reach."""
         return None if self._wanted is None else self._wanted[0]
 
     def aim_at(self, head: Head, *, read_at: float, waiting: Iterable[Waiter] = ()) -> None:
-        """Have the table reach *head*, which was read at *read_at*; *waiting* waits for that.
+        """Set the head to reach: *head*, read at *read_at*; *waiting* is released then.
 
-        Waiters that have given up go: a table that cannot be repaired must not collect them.
+        Drops waiters that have timed out, so that they do not pile up while the table cannot be
+        repaired.
         """
         self._wanted = (head, read_at)
         self._waiting = [waiter for waiter in (*self._waiting, *waiting) if not waiter.done()]
 
     def give_up(self) -> None:
-        """Want no head until another one is read."""
+        """Aim at no head until the next one is read."""
         self._wanted = None
 
     def advance(self, table: RouteTable | None) -> bool:
-        """Note where *table* is; say whether it has reached the head that was read last."""
+        """Release the waiters if *table* has reached the last head read; return whether it has."""
         if self._wanted is None:
             return True
         head, read_at = self._wanted
@@ -95,7 +97,7 @@ class CatchUp:
         return True
 
     async def reached_within(self, seconds: float) -> bool:
-        """Wait until the table has reached its head; say whether it has."""
+        """Wait up to *seconds* until the table has reached its head; return whether it has."""
         self._reached.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -110,27 +112,27 @@ class CatchUp:
     # Repairs
 
     def request_repair(self, *, whole: bool = False) -> None:
-        """Have the table repaired; read *whole*, wherever it stands, if so asked for."""
+        """Request a repair; *whole* requests a snapshot even if the table is up to date."""
         self._whole = self._whole or whole
         self._repair.set()
 
     async def repair_requested(self) -> None:
-        """Return when the table is to be repaired, and take the request."""
+        """Return when a repair is requested, and take the request."""
         await self._repair.wait()
         self._repair.clear()
 
     @property
     def is_whole_wanted(self) -> bool:
-        """Whether the table is to be read whole, wherever it stands."""
+        """Whether a snapshot is requested even if the table is up to date."""
         return self._whole
 
     def begin_whole(self) -> None:
-        """Take the request for a whole table: from now on it is being read."""
+        """Take the request for a snapshot, just before it is read."""
         self._whole = False
 
 
 def release(waiting: Iterable[Waiter]) -> None:
-    """Let requests that wait go on."""
+    """Let waiting requests continue."""
     for waiter in waiting:
         if not waiter.done():
             waiter.set_result(None)

@@ -1,4 +1,4 @@
-"""The follower keeps the route table in step with Redis: docs/proxy-events.md, "Following"."""
+"""Follows the bus: subscribes to events, and runs the head poller and the repairer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shared.log import Outage
 from shared.routes.route import RouteReader
 
 DEAF_SECONDS: Final = 10.0
-"""Without any message for so long (heartbeats come every second) the subscription is made anew:
-its connection may be dead without having said so."""
+"""After this time without a message the follower subscribes again. Heartbeats come every second,
+and a dead connection may report no error."""
 PRUNE_SECONDS: Final = 600.0
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class Follower(RouteTableHolder):
-    """Keeps the table in step with Redis for as long as :meth:`run` runs."""
+    """A route table that is kept in step with Redis while :meth:`run` runs."""
 
     reader: BusReader
     routes: RouteReader

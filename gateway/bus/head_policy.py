@@ -1,11 +1,15 @@
-"""Which heads, tables and events a gateway believes: docs/proxy-events.md, "Signed tables".
+"""Decides which heads, tables and events a gateway accepts: docs/proxy-events.md, "Signed tables".
 
-Without keys Redis is believed, but for one thing: a fresh gateway knows nothing, and what an old
-backup holds would look to it as good as any other table.
+Without keys, the gateway trusts Redis, with one exception: a gateway without a table refuses one
+that may come from an old backup, since it cannot compare it with anything.
 
-With ``FUMAROLE_GATEWAY_ROUTE_KEYS`` Redis is no more than a courier. A head counts only with the
-controller's signature, a table only if it has the root that such a head names, an event only if the
-table that it leads to has. Nothing here asks Redis.
+With ``FUMAROLE_GATEWAY_ROUTE_KEYS``, Redis is an untrusted transport:
+
+- a head needs the controller's signature,
+- a table needs the root hash that a signed head names,
+- an event needs a signed head that names the root hash of the table after the event.
+
+Nothing here reads Redis.
 """
 
 from __future__ import annotations
@@ -40,20 +44,20 @@ NOT_SIGNED: Final = (
     "the route table is not signed, as FUMAROLE_GATEWAY_ROUTE_KEYS asks for: "
     "the controller needs FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE"
 )
-_DOUBT_SECONDS: Final = 0.02
-"""For so long after a forged message none is checked that nobody asked for: so a flood of them gets
-no more of the processor than 50 checks a second. The head and the log then say what was missed."""
+_BACK_OFF_SECONDS: Final = 0.02
+"""After a forged message no published event is checked for this time. A flood of forgeries thus
+costs at most 50 checks a second. Skipped events are made up for by the head and the log."""
 
 
 def check_fresh(head: Head) -> None:
-    """Return only if a gateway that has no table yet may take the one of *head*.
+    """Check that a gateway without a table may load the table of *head*.
 
-    A Redis that was restarted from a file, or failed over, may have forgotten what was withdrawn,
-    and marks of used tokens. The leader finds out within a second and rebuilds; while no leader
-    can reach it, nobody has said that what it holds is still right.
+    A Redis that was restarted from a file, or failed over, may lack revocations and marks of used
+    tokens. The leader notices within a second and rebuilds the table. Until a leader has reached
+    this Redis, its content is not confirmed.
 
     Raises:
-        SnapshotRefused: If another process answers than the one on which the epoch began.
+        SnapshotRefused: If the epoch began on another Redis process than the one that answers.
     """
     if head.moved:
         raise SnapshotRefused(ANOTHER_SERVER)
@@ -61,19 +65,19 @@ def check_fresh(head: Head) -> None:
 
 @dataclass(eq=False, repr=False)
 class HeadPolicy:
-    """Decides what is believed, and remembers what must not come back."""
+    """Decides what is accepted, and remembers sessions that must not come back."""
 
     verifier: TableVerifier | None
-    """Holds the controller's public keys; None where Redis is believed."""
+    """Holds the controller's public keys; None where Redis is trusted."""
     _: KW_ONLY
     wall: Callable[[], float]
     monotonic: Callable[[], float]
-    fresh_seconds: float
-    """How old a head may be that a fresh gateway takes."""
-    _doubt_until: float = float("-inf")
-    _signs: bool = False
+    max_age_seconds: float
+    """The maximum age of a signed head that a gateway without a table accepts."""
+    _back_off_until: float = float("-inf")
+    _has_seen_signature: bool = False
     _ended: dict[str, float] = field(init=False, default_factory=dict)
-    """Sessions that have ended, and until when that matters."""
+    """Ended sessions, each with the unix time until which it is remembered."""
     _on_attested: Callable[[float], None] = lambda _age: None
     _table: Callable[[], RouteTable | None] = lambda: None
 
@@ -83,32 +87,31 @@ class HeadPolicy:
         table: Callable[[], RouteTable | None],
         on_attested: Callable[[float], None],
     ) -> None:
-        """Judge by the table in use, and tell of signatures.
+        """Set what the policy reads and reports to; call it once, before any other method.
 
         Args:
             table: Returns the table in use.
-            on_attested: Called with the age, in seconds, of each signature of a head that was
-                verified.
+            on_attested: Called with the age, in seconds, of each head signature that verified.
         """
         self._table = table
         self._on_attested = on_attested
 
     @property
     def signed(self) -> bool:
-        """Whether only what the controller has signed is believed."""
+        """Whether only what the controller has signed is accepted."""
         return self.verifier is not None
 
     # Heads
 
-    def believe(self, head: Head, table: RouteTable | None) -> SignedHead | None:
-        """Return what the controller has signed of *head*; None where nothing has to be signed.
+    def verify_head(self, head: Head, table: RouteTable | None) -> SignedHead | None:
+        """Return the signed content of *head*; None if no signature is required.
 
         Args:
-            head: What stands in Redis.
-            table: The one in use.
+            head: The head as read from Redis.
+            table: The table in use.
 
         Raises:
-            SnapshotRefused: If a table of this head must not be taken.
+            SnapshotRefused: If the table of this head must not be used.
         """
         verifier = self.verifier
         if verifier is None:
@@ -118,61 +121,62 @@ class HeadPolicy:
         if head.signed is None:
             self._check_unsigned(head, fresh=table is None)
             return None
-        said = self._verified(verifier, head)
+        signed_head = self._verified(verifier, head)
         if not is_proven(table):
             check_fresh(head)
-            self._check_age(said)
-        self._signs = True
-        self._attest(said)
-        return said
+            self._check_age(signed_head)
+        self._has_seen_signature = True
+        self._attest(signed_head)
+        return signed_head
 
     def _check_unsigned(self, head: Head, *, fresh: bool) -> None:
-        # Routes that are signed one by one, as before there were signed heads, are still read,
-        # for one minor version; no controller of this project writes them, and so names its server.
-        if self._signs or head.server is not None:
+        # Routes that are signed one by one, without a signed head, are read for one more minor
+        # version. A controller that writes those does not set ``server``.
+        if self._has_seen_signature or head.server is not None:
             raise Unsigned(NOT_SIGNED)
         if fresh:
             check_fresh(head)
 
     def _verified(self, verifier: TableVerifier, head: Head) -> SignedHead:
         try:
-            said = verifier.head(head.signed or "")
+            signed_head = verifier.head(head.signed or "")
         except TokenRefused as error:
             raise Unsigned(f"the route table's signature does not hold: {error}") from None
-        if not said.says(head):
+        if not signed_head.says(head):
             raise Unsigned("the head of the route table is not the one that was signed")
-        return said
+        return signed_head
 
-    def _check_age(self, said: SignedHead) -> None:
-        age = self.wall() - said.at
-        if abs(age) > self.fresh_seconds:
+    def _check_age(self, signed_head: SignedHead) -> None:
+        age = self.wall() - signed_head.at
+        if abs(age) > self.max_age_seconds:
             when = f"{age:.0f} s old" if age > 0 else f"{-age:.0f} s ahead of this clock"
             raise SnapshotRefused(f"the signature of the route table is {when}")
 
-    def _attest(self, said: SignedHead) -> None:
-        # A clock that is ahead makes nothing younger than it is.
-        self._on_attested(abs(self.wall() - said.at))
+    def _attest(self, signed_head: SignedHead) -> None:
+        # The absolute value: a controller clock that is ahead must not make a head look fresh.
+        self._on_attested(abs(self.wall() - signed_head.at))
 
     # Tables
 
-    def reader_of(self, said: SignedHead | None, routes: RouteReader) -> RouteReader:
-        """Return what reads the routes of a table of the head *said*; *routes* where None is."""
-        return routes if said is None else CoveredReader(self, term=said.term)
+    def reader_for(self, signed_head: SignedHead | None, routes: RouteReader) -> RouteReader:
+        """Return the reader for routes under *signed_head*; *routes* if that is None."""
+        return routes if signed_head is None else CoveredReader(self, term=signed_head.term)
 
     @property
-    def has_memory(self) -> bool:
-        """Whether there is anything that could speak against a route."""
+    def remembers(self) -> bool:
+        """Whether :meth:`check_route` has anything to compare a route with."""
         return bool(self._ended) or self._table() is not None
 
     def has_ended(self, sid: str) -> bool:
-        """Say whether the session *sid* has ended, and must not come back."""
+        """Return whether the session *sid* has ended and must not come back."""
         return self._ended.get(sid, 0.0) > self.wall()
 
     def check_route(self, route: Route, *, term: int) -> None:
-        """Return only if *route*, of a leader of that *term*, may be served again.
+        """Check that *route*, published in *term*, is no replay.
 
         Raises:
-            UnreadableRoute: If its session has ended, or there was a later one in the same term.
+            UnreadableRoute: If its session has ended, or the table in use holds a later revision
+                of the same term.
         """
         if self.has_ended(route.sid):
             raise UnreadableRoute("the session has ended before")
@@ -183,33 +187,38 @@ class HeadPolicy:
         if held is not None and held.rev > route.rev:
             raise UnreadableRoute("the route is older than one that was known")
 
-    def is_proven_by(self, table: RouteTable, said: SignedHead) -> bool:
-        """Say whether *table*, at the seq of *said*, is the one that was signed."""
+    def is_proven_by(self, table: RouteTable, signed_head: SignedHead) -> bool:
+        """Return whether *table*, at the seq of *signed_head*, has the signed root hash."""
         proof = table.proof
         if proof is None:
             return False
-        if said.floor < proof.floor:
-            return True  # said before the last of these revocations was dropped, and read later
-        proof.drop_below(said.floor)
-        return proof.root.hex() == said.root
+        if signed_head.floor < proof.floor:
+            return True  # signed before the table dropped its last expired revocations
+        proof.drop_below(signed_head.floor)
+        return proof.root.hex() == signed_head.root
 
     def forget_ended(self, now: float) -> None:
-        """Forget sessions of which no grant can be left."""
+        """Forget ended sessions of which no grant can be valid at *now*."""
         for sid in [sid for sid, until in self._ended.items() if until < now]:
             del self._ended[sid]
 
     def note_ended(self, sid: str) -> None:
-        """Remember that *sid* has ended: it never comes back, whoever may say so."""
+        """Remember that *sid* has ended, so that no replayed table or event brings it back."""
         if self.signed:
             self._ended[sid] = self.wall() + REVOCATION_KEPT_SECONDS
 
     # Events
 
-    def admits(self, event: Event, table: RouteTable, *, asked: bool = False) -> bool:
-        """Say whether *event* may be applied to *table*; its proof has then followed.
+    def admits(self, event: Event, table: RouteTable, *, from_log: bool = False) -> bool:
+        """Return whether *event* may be applied to *table*; if so, update the table's proof.
 
-        What is not the next event is left to the table, which asks for a repair. *asked* says that
-        the event was read, from the log, and not told by whoever can publish.
+        Events out of order pass: the table then requests a repair.
+
+        Args:
+            event: The next event.
+            table: The table that it applies to.
+            from_log: Whether the gateway read the event from the log. A published event may come
+                from anybody with access to Redis, so checks of those are rate-limited.
         """
         if table.proof is None or event.epoch != table.epoch:
             return True
@@ -217,72 +226,78 @@ class HeadPolicy:
             return event.seq != table.seq or self._confirms(event, table)
         if event.seq != table.seq + 1:
             return True
-        said = self._said(event, table, asked=asked)
-        if said is None or not _follows(event, table.proof, said):
-            self._doubt()
+        signed_head = self._signed_head_of(event, table, from_log=from_log)
+        if signed_head is None or not _follows(event, table.proof, signed_head):
+            self._back_off()
             return False
         if isinstance(event, RouteRemoved):
             self.note_ended(event.sid)
-        self._attest(said)
+        self._attest(signed_head)
         return True
 
     def _confirms(self, event: Heartbeat, table: RouteTable) -> bool:
-        said = self._said(event, table)
-        if said is None or not self.is_proven_by(table, said):
-            self._doubt()
+        signed_head = self._signed_head_of(event, table)
+        if signed_head is None or not self.is_proven_by(table, signed_head):
+            self._back_off()
             return False
-        self._attest(said)
+        self._attest(signed_head)
         return True
 
-    def _said(self, event: Event, table: RouteTable, *, asked: bool = False) -> SignedHead | None:
-        """Return what was signed of the head that follows from *event*, if that was."""
+    def _signed_head_of(
+        self, event: Event, table: RouteTable, *, from_log: bool = False
+    ) -> SignedHead | None:
+        """Return the signed head that *event* leads to; None if there is none that is valid."""
         verifier = self.verifier
-        # Of a version or type that is not known, nobody knows what it changes.
+        # The effect of an event of an unknown version or type cannot be checked.
         if verifier is None or isinstance(event, UnknownEvent) or not isinstance(event.head, str):
             return None
-        if not (asked or verifier.is_known(event.head)) and self._doubts:
+        if not (from_log or verifier.is_known(event.head)) and self._backs_off:
             return None
         try:
-            said = verifier.head(event.head)
+            signed_head = verifier.head(event.head)
         except TokenRefused:
             return None
         held = table.head
         ours = (event.epoch, event.seq, held.term, held.build)
-        return said if (said.epoch, said.seq, said.term, said.build) == ours else None
+        return (
+            signed_head
+            if (signed_head.epoch, signed_head.seq, signed_head.term, signed_head.build) == ours
+            else None
+        )
 
     def admits_early(self, event: GrantRevoked) -> bool:
-        """Say whether a revocation counts before its place in the order."""
+        """Return whether a revocation may take effect before the events that precede it."""
         if self.verifier is None:
             return True
-        if event.proof is None or self._doubts:
+        if event.proof is None or self._backs_off:
             return False
         try:
             proven = self.verifier.revocation(event.proof)
         except TokenRefused:
-            self._doubt()
+            self._back_off()
             return False
         return proven == event.revocation() and proven.score > self.wall()
 
     @property
-    def _doubts(self) -> bool:
-        return self.monotonic() < self._doubt_until
+    def _backs_off(self) -> bool:
+        return self.monotonic() < self._back_off_until
 
-    def _doubt(self) -> None:
-        self._doubt_until = self.monotonic() + _DOUBT_SECONDS
-
-
-def trusting() -> HeadPolicy:
-    """Return the policy that believes Redis."""
-    return HeadPolicy(None, wall=time.time, monotonic=time.monotonic, fresh_seconds=0.0)
+    def _back_off(self) -> None:
+        self._back_off_until = self.monotonic() + _BACK_OFF_SECONDS
 
 
-def _follows(event: Event, proof: TableDigest, said: SignedHead) -> bool:
-    """Say whether *event* leads to what was signed; *proof* has then followed, else it has not."""
-    floor, dropped = proof.floor, proof.drop_below(said.floor)
-    take_back = _change(event, proof)
-    if proof.root.hex() == said.root:
+def accept_unsigned() -> HeadPolicy:
+    """Return the policy that trusts Redis."""
+    return HeadPolicy(None, wall=time.time, monotonic=time.monotonic, max_age_seconds=0.0)
+
+
+def _follows(event: Event, proof: TableDigest, signed_head: SignedHead) -> bool:
+    """Apply *event* to *proof* if that gives the signed root; else leave *proof* as it was."""
+    floor, dropped = proof.floor, proof.drop_below(signed_head.floor)
+    undo = _change(event, proof)
+    if proof.root.hex() == signed_head.root:
         return True
-    take_back()
+    undo()
     for member, score in dropped.items():
         proof.set_revocation(member, score)
     proof.floor = floor
@@ -290,7 +305,7 @@ def _follows(event: Event, proof: TableDigest, said: SignedHead) -> bool:
 
 
 def _change(event: Event, proof: TableDigest) -> Callable[[], object]:
-    """Make the change of *event*; return what takes it back."""
+    """Apply *event* to *proof*; return a function that undoes it."""
     match event:
         case RouteUpserted(sid=sid, route=route):
             return partial(proof.set_route, sid, proof.put_route(sid, route))
@@ -307,12 +322,12 @@ def _change(event: Event, proof: TableDigest) -> Callable[[], object]:
 
 
 def is_proven(table: RouteTable | None) -> bool:
-    """Say whether *table* is covered by a signed head."""
+    """Return whether *table* is covered by a signed head."""
     return table is not None and table.proof is not None
 
 
 class CoveredReader(RouteReader):
-    """Reads routes that a signed head covers, unless they are what must not come back."""
+    """Reads routes that a signed head covers; refuses replays."""
 
     __slots__ = ("_policy", "_term")
 
@@ -325,9 +340,10 @@ class CoveredReader(RouteReader):
         """Return the route *raw* of *sid*.
 
         Raises:
-            UnreadableRoute: Also if the session has ended, or its route was a later one.
+            UnreadableRoute: Also if the session has ended, or the table in use holds a later
+                revision.
         """
         route = super().read(sid, raw, epoch=epoch)
-        if self._policy.has_memory:
+        if self._policy.remembers:
             self._policy.check_route(route, term=self._term)
         return route

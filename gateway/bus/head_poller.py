@@ -1,6 +1,6 @@
-"""Reads the head: every second, at once when a request asks for it, and when the grace is over.
+"""Reads the head: every second, at once on request, and when the grace period ends.
 
-The bus' state follows from what the head says about the table.
+The state of the bus is derived from the head and the table.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from shared.events import Head
 from shared.routes.signed_table import SignedHead
 
 HEAD_SECONDS: Final = 1.0
-"""Between two looks at the head."""
+"""Between two reads of the head."""
 CALL_SECONDS: Final = 2.0
-"""For one of them, by Redis' time."""
+"""The deadline of one read, measured in the thread that makes the call."""
 _ANSWER_SECONDS: Final = CALL_SECONDS + 1.0
-"""Until the answer is seen here: a busy process' turn may take a moment. A look that took longer
-says nothing, since the process was stopped in the middle of it: the answer may be from before."""
+"""The deadline of one read, measured in the main loop, where a busy turn may delay the result.
+A read that took longer is discarded: the process was suspended during it, and the result may
+predate the suspension."""
 LOOK_SECONDS: Final = 0.1
-"""Between two looks that requests ask for."""
+"""The minimum between two requested reads."""
 FIRST_RETRY_SECONDS: Final = 0.1
 _LAST_RETRY_SECONDS: Final = 0.5
-"""A Redis that is back is found within this, give or take a half; so many gateways spread."""
+"""The maximum pause between retries. Jitter of ± 50 % spreads the gateways."""
 
 
 def next_retry(pause: float) -> float:
-    """Return how long to wait after another failure."""
+    """Return the pause after one more failure."""
     return min(pause * 2, _LAST_RETRY_SECONDS)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class HeadPoller:
-    """Looks at the head, and requests a repair when the table is behind it."""
+    """Reads the head, and requests a repair when the table is behind it."""
 
     holder: RouteTableHolder
     reader: BusReader
@@ -49,7 +50,7 @@ class HeadPoller:
     _looked_at: float = float("-inf")
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Read the head until cancelled."""
         pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
         while True:
             await self._until_next_look(pause)
@@ -71,10 +72,11 @@ class HeadPoller:
             self.holder.note_state()
 
     async def _until_repaired(self) -> None:
-        """Let a repair that is under way go first, where this process was stopped.
+        """Wait for a repair under way if the bus was lost or this process was suspended.
 
-        It finds the bus alive: then a table that is a moment away must not cost anybody their
-        session because the grace is over, and what was withdrawn must not be served until then.
+        Redis has just responded. Sessions must not be closed for an expired grace period while
+        the repaired table is a moment away, and the old table must not be served meanwhile, since
+        it may lack revocations.
         """
         deadline = self.monotonic() + CALL_SECONDS
         while self.holder.catch_up.wanted is not None and not self._is_known():
@@ -82,7 +84,7 @@ class HeadPoller:
                 return
 
     def _is_known(self) -> bool:
-        """Whether what is served is not older than what may be served anyway."""
+        """Whether the table is recent enough to be served before the repair ends."""
         lost = self.holder.bus in (Bus.LOST, Bus.CLOSED)
         return not lost and not self.clock.slept(self.monotonic())
 
@@ -95,25 +97,25 @@ class HeadPoller:
             await asyncio.sleep(LOOK_SECONDS - since)
 
     async def _look_at_head(self) -> bool:
-        """Return whether the head is there and one that the table can reach."""
+        """Read the head once; return whether it is there and one that the table can reach."""
         holder, catch_up = self.holder, self.holder.catch_up
-        asking = catch_up.begin_look()
+        requesting = catch_up.begin_look()
         self._looked_at = now = self.monotonic()
         before = holder.table.head if holder.table is not None else None
         head = await self._fetch_head()
         if head is None:
-            release(asking)
+            release(requesting)
             return False
         if holder.policy.signed and head.signed is not None and not is_proven(holder.table):
-            before = None  # what nobody signed says nothing of what was signed
+            before = None  # an unsigned table cannot contradict a signed head
         if before is not None and head.is_older_than(before):
-            # Redis forgot what it had acknowledged. What is known here is newer, and stays until
-            # the publisher notices, too, and starts another epoch.
+            # Redis lost writes that it had acknowledged. The newer table stays in use until the
+            # publisher notices the loss and starts another epoch.
             holder.note("rollback")
             catch_up.give_up()
-            release(asking)
+            release(requesting)
             return False
-        catch_up.aim_at(head, read_at=now, waiting=asking)
+        catch_up.aim_at(head, read_at=now, waiting=requesting)
         if not holder.advance():
             catch_up.request_repair()
         return True
@@ -124,31 +126,31 @@ class HeadPoller:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 head = await self.reader.head()
         except (BusUnavailable, TimeoutError) as error:
-            holder.note_trouble(str(error) or "Redis did not answer in time")
+            holder.last_error = str(error) or "Redis did not answer in time"
             return None
         if head is None:
-            holder.note_trouble("Redis holds no route table")
+            holder.last_error = "Redis holds no route table"
             return None
-        return head if self._is_believed(head) else None
+        return head if self._is_accepted(head) else None
 
-    def _is_believed(self, head: Head) -> bool:
+    def _is_accepted(self, head: Head) -> bool:
         holder = self.holder
-        holder.note_trouble(None)
+        holder.last_error = None
         try:
-            said = holder.policy.believe(head, holder.table)
+            signed_head = holder.policy.verify_head(head, holder.table)
         except SnapshotRefused as error:
-            holder.note_trouble(str(error))
+            holder.last_error = str(error)
             holder.note("unproven", isinstance(error, Unsigned))
             return False
-        if said is not None:
-            self._compare(said)
+        if signed_head is not None:
+            self._compare(signed_head)
         return True
 
-    def _compare(self, said: SignedHead) -> None:
-        """Have the table read anew if, at the same place, it is not the one that was signed."""
+    def _compare(self, signed_head: SignedHead) -> None:
+        """Request a snapshot if the table is at the signed seq but has another root hash."""
         holder, table = self.holder, self.holder.table
-        if table is None or (table.epoch, table.seq) != (said.epoch, said.seq):
+        if table is None or (table.epoch, table.seq) != (signed_head.epoch, signed_head.seq):
             return
-        if not holder.policy.is_proven_by(table, said):
+        if not holder.policy.is_proven_by(table, signed_head):
             holder.note("unproven")
             self.holder.catch_up.request_repair(whole=True)

@@ -1,8 +1,8 @@
-"""The table in use: it changes by the next event in order, or is exchanged for a better one.
+"""Holds the table in use: applies the next event in order, or replaces the table by a newer one.
 
-What a change concerns is told at once. Nothing here reads Redis: where something is missing, a
-look at the head is requested (:mod:`gateway.bus.catch_up`). All that the rest of the gateway knows
-of the bus, it reads from this.
+Callers are notified of each change at once. Nothing here reads Redis: if an event is missing, a
+read of the head is requested (:mod:`gateway.bus.catch_up`). The rest of the gateway reads the
+table and the state of the bus from here alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from gateway.bus.catch_up import CatchUp
-from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, is_proven, trusting
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, accept_unsigned, is_proven
 from gateway.core.bus_state import Bus, BusClock
 from shared.errors import MalformedEvent, SnapshotRefused
 from shared.events import (
@@ -32,13 +32,13 @@ from shared.routes.table import Outcome, RouteTable
 
 REPAIR_SECONDS: Final = 0.5
 WAKE_SECONDS: Final = 3.0
-"""After this process was stopped: by then a look at the head has succeeded, or failed."""
+"""After this process was suspended: by then a read of the head has succeeded or failed."""
 UNKNOWN_SECONDS: Final = 30.0
-"""Between two snapshots for events that this version does not know."""
+"""Between two snapshots that are read because of events of an unknown version or type."""
 MOST_EARLY_SIGN_OUTS: Final = 1000
-"""That another process told of, and that are kept until there is a table."""
+"""Sign-outs from other workers that are kept until this process has a table."""
 _CHECKED_AT_ONCE: Final = 64
-"""Some ten milliseconds of signatures."""
+"""Buffered events checked for a new table: about 10 ms of signature checks."""
 
 Changed: TypeAlias = Callable[[Iterable[str] | None], None]
 """Called with the sessions that changed, or None for all, after the table has."""
@@ -58,19 +58,19 @@ Noted = Literal[
     "slept",
     "unproven",
 ]
-"""What can happen while following; a metric's label."""
+"""The values of the label ``what`` of ``fumarole_gateway_bus_noted``."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RouteTableHolder:
-    """Holds the table in use, and says how the bus stands.
+    """Holds the table in use and the state of the bus.
 
     Args:
         on_change: Called with the sessions that changed, or None for all, after the table has.
-        on_closed: Called when the bus has been lost for longer than its grace.
-        policy: Says what is believed: what Redis says, where nothing else is given.
+        on_closed: Called when the bus has been lost for longer than its grace period.
+        policy: Decides what is accepted; by default Redis is trusted.
     """
 
     clock: BusClock
@@ -78,22 +78,22 @@ class RouteTableHolder:
     wall: Callable[[], float]
     on_change: Changed
     on_closed: Callable[[], None]
-    policy: HeadPolicy = field(default_factory=trusting)
+    policy: HeadPolicy = field(default_factory=accept_unsigned)
     table: RouteTable | None = None
     noted: Counter[Noted] = field(init=False, default_factory=Counter)
     lag_seconds: float = 0.0
-    """Of the last event: from its publication until it was applied, by both clocks."""
-    trouble: str | None = None
-    """Why the bus could not be asked the last time; None where it could."""
+    """From the publication of the last event (the controller's clock) until it was applied."""
+    last_error: str | None = None
+    """Why the last read of the head failed; None if it succeeded."""
     catch_up: CatchUp = field(init=False)
     _signed_out: deque[tuple[str, str]] = field(
         init=False, default_factory=lambda: deque(maxlen=MOST_EARLY_SIGN_OUTS)
     )
-    _anew_at: float = float("-inf")
-    _arrived: list[Event] | None = None
-    _told_at: float = float("inf")
-    """The controller's time, as its last event said it; none counts until one has."""
-    _was: Bus = Bus.STARTING
+    _unknown_reported_at: float = float("-inf")
+    _buffered: list[Event] | None = None
+    _controller_time: float = float("inf")
+    """The controller's time in the last event; infinity before the first event."""
+    _noted_state: Bus = Bus.STARTING
 
     def __post_init__(self) -> None:
         self.policy.connect(
@@ -103,25 +103,25 @@ class RouteTableHolder:
         self.catch_up = CatchUp(on_reached=self.clock.good)
 
     @property
-    def doubt(self) -> str | None:
-        """Why not all of the table can be served; None where it can."""
+    def unserved_reason(self) -> str | None:
+        """Why some routes cannot be served; None if all can."""
         table = self.table
         mixed = table is not None and not is_proven(table) and table.unreadable > 0
         return NOT_SIGNED if self.policy.signed and mixed else None
 
     @property
     def bus(self) -> Bus:
-        """How the bus stands now."""
+        """The state of the bus now."""
         return self.clock.bus(self.monotonic())
 
     @property
     def usable_table(self) -> RouteTable | None:
-        """The table while :attr:`serving` and not :attr:`stale`: one look at a clock, no more."""
+        """The table while :attr:`serving` and not :attr:`stale`; reads the clock once."""
         return self.table if self.monotonic() <= self.clock.usable_until else None
 
     @property
     def serving(self) -> bool:
-        """False before there is a table, and once the bus has been lost beyond its grace."""
+        """False without a table, and once the grace period of a lost bus is over."""
         return self.table is not None and self.clock.serves(self.monotonic())
 
     @property
@@ -131,24 +131,25 @@ class RouteTableHolder:
 
     @property
     def dialling(self) -> bool:
-        """False once the controller has been silent beyond its grace."""
+        """False once the controller has been silent for longer than its grace period."""
         return not self.clock.controller_silent(self.monotonic())
 
     @property
     def stale(self) -> bool:
-        """Whether this process was stopped for a while and has not looked at the bus since.
+        """Whether this process was suspended and has not read the head since.
 
-        A request then waits for :meth:`repair` before anything is decided: what was withdrawn
-        meanwhile must not be served, and what is good must not be refused.
+        A request then waits for :meth:`repair` before it is decided, since the table may lack
+        revocations and new routes.
         """
         return self.table is not None and self.clock.slept(self.monotonic())
 
     async def repair(self) -> None:
-        """Return when the table is what Redis held after this call, in at most half a second.
+        """Return when the table has reached the head that Redis holds now, or after a deadline.
 
-        In at most 3 s after this process was stopped. Never fails; at most ten looks at the head a
-        second come of it, however many ask. A process that is stopped meanwhile looks anew: what
-        Redis said before the stop says nothing after it.
+        The deadline is 0.5 s, and 3 s if this process was suspended. Never fails. However many
+        requests call this, the head is read ten times a second at most. A process that is
+        suspended during the call reads the head again, since the first result may predate the
+        suspension.
         """
         was_stale = self.stale
         await self._caught_up_within(WAKE_SECONDS if was_stale else REPAIR_SECONDS)
@@ -158,35 +159,29 @@ class RouteTableHolder:
     async def _caught_up_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.catch_up.ask()
-
-    # What the parts that read Redis tell
+                await self.catch_up.caught_up()
 
     def note(self, what: Noted, times: int = 1) -> None:
-        """Count that *what* has happened."""
+        """Count *what* in the metrics."""
         self.noted[what] += times
-
-    def note_trouble(self, trouble: str | None) -> None:
-        """Note why the bus could not be asked; None where it could."""
-        self.trouble = trouble
 
     # One event
 
     def take(self, message: bytes) -> None:
-        """Apply what was published, if it is the next event; else have the head looked at.
+        """Apply the published *message* if it is the next event; else request a read of the head.
 
-        However many such messages come, the head is looked at ten times a second at most.
+        However many such messages come, the head is read ten times a second at most.
         """
         try:
             event = decode_event(message)
         except MalformedEvent as error:
             self.note("malformed")
-            log.warning("a message was dropped: %s", error)
-            # It may have been the next event, a revocation even: the head says so at once.
+            log.warning("dropped a malformed event: %s", error)
+            # It may have been the next event, even a revocation: the head shows whether it was.
             self.catch_up.request_look()
             return
-        if self._arrived is not None:
-            self._arrived.append(event)
+        if self._buffered is not None:
+            self._buffered.append(event)
         if self.table is None:
             return
         if event.epoch == self.table.epoch:
@@ -197,7 +192,7 @@ class RouteTableHolder:
             self.catch_up.request_look()
 
     def _revoke(self, event: Event, table: RouteTable) -> None:
-        """Let a revocation count at once, also one that is not the next event."""
+        """Apply a revocation at once even if it is not the next event."""
         if not isinstance(event, GrantRevoked) or event.epoch != table.epoch:
             return
         if event.seq == table.seq + 1 or table.knows(event):
@@ -210,10 +205,10 @@ class RouteTableHolder:
             self.on_change(None if event.sid is None else (event.sid,))
 
     def end_grant(self, sid: str, jti: str) -> None:
-        """Hold the grants of the token *jti* to be revoked from now on, in this process.
+        """Treat the grants of token *jti* as revoked in this process, and end their connections.
 
-        What is open by them ends at once; before there is a table it is kept for the first one.
-        The controller has to be asked, too: nobody else learns of it from here.
+        Without a table, the sign-out is kept for the first one. The caller must also send the
+        request to the controller, which revokes the grants everywhere else.
         """
         table = self.table
         if table is None:
@@ -228,12 +223,12 @@ class RouteTableHolder:
         self.note("signed_out", fresh)
         return fresh
 
-    def advance_by(self, event: Event, table: RouteTable, *, asked: bool = False) -> Outcome:
-        """Apply *event* to *table*, which is in use, if it is the next one.
+    def advance_by(self, event: Event, table: RouteTable, *, from_log: bool = False) -> Outcome:
+        """Apply *event* to the table in use if it is the next one.
 
-        *asked* says that it was read from the log, and not told.
+        *from_log* says that the event was read from the log, and not received by subscription.
         """
-        if not self.policy.admits(event, table, asked=asked):
+        if not self.policy.admits(event, table, from_log=from_log):
             self.note("unproven")
             return Outcome.REPAIR
         outcome = table.apply(event)
@@ -262,15 +257,15 @@ class RouteTableHolder:
     def _note_time(self, event: Event) -> None:
         at = None if isinstance(event, UnknownEvent) else event.at
         if at is not None:
-            self._told_at = at.timestamp()
+            self._controller_time = at.timestamp()
 
     def prune(self) -> None:
-        """Forget revocations, and sessions that have ended, of which no grant can be left.
+        """Forget revocations and ended sessions of which no grant can be valid any more.
 
-        By this clock and by the controller's: one that is ahead for a while must not bring back
-        what was withdrawn.
+        Uses the earlier of this clock and the controller's, so that a clock that runs ahead does
+        not drop a revocation too early.
         """
-        now = min(self.wall(), self._told_at)
+        now = min(self.wall(), self._controller_time)
         if self.table is not None:
             self.table.prune(now)
         self.policy.forget_ended(now)
@@ -278,33 +273,33 @@ class RouteTableHolder:
     def _pass_unknown(self, event: Event) -> None:
         self.note("unknown")
         now = self.monotonic()
-        if now - self._anew_at < UNKNOWN_SECONDS:
+        if now - self._unknown_reported_at < UNKNOWN_SECONDS:
             return
-        self._anew_at = now
+        self._unknown_reported_at = now
         self.catch_up.request_repair(whole=True)
         kind = event.type if isinstance(event, UnknownEvent) else ""
-        log.warning("an event of a version or type that is not known", extra={"type": kind})
+        log.warning("received an event of an unknown version or type", extra={"type": kind})
 
     # Another table
 
     @contextmanager
-    def arriving(self) -> Iterator[None]:
-        """Keep the events that arrive meanwhile: for the table that is being read."""
-        self._arrived = []
+    def buffering_events(self) -> Iterator[None]:
+        """Buffer the events that arrive in the context, for the table that is being read."""
+        self._buffered = []
         try:
             yield
         finally:
-            self._arrived = None
+            self._buffered = None
 
     def adopt(self, table: RouteTable, *, read_at: float) -> None:
-        """Take *table*, brought up by what arrived meanwhile, unless the one in use is newer.
+        """Replace the table in use by *table*, after applying the buffered events to it.
 
         Raises:
-            SnapshotRefused: If it is.
+            SnapshotRefused: If the table in use is newer.
         """
         for event in self._admitted(table):
             table.apply(event)
-        # What nobody signed says nothing of what was signed.
+        # An unsigned table cannot contradict a signed one.
         old = self.table if is_proven(self.table) or not is_proven(table) else None
         if old is not None and table.head.is_older_than(old.head):
             raise SnapshotRefused(f"the snapshot is at {table.seq}, the table at {old.seq}")
@@ -319,7 +314,7 @@ class RouteTableHolder:
         self.table = table
         self.clock.good(read_at)
         log.info(
-            "took a snapshot",
+            "loaded a snapshot of the route table",
             extra={"epoch": table.epoch, "seq": table.seq, "routes": len(table)},
         )
         if not self.advance():
@@ -328,14 +323,14 @@ class RouteTableHolder:
         self.on_change(None)
 
     def _admitted(self, table: RouteTable) -> Iterator[Event]:
-        """Yield what has arrived for *table*, but no more than can be checked at once.
+        """Yield the buffered events for *table*, up to :data:`_CHECKED_AT_ONCE` if it is signed.
 
-        The log has the rest.
+        The others are then read from the log.
         """
-        arrived = self._arrived or []
+        arrived = self._buffered or []
         for event in arrived[:_CHECKED_AT_ONCE] if is_proven(table) else arrived:
             if event.epoch == table.epoch and event.seq > table.seq:
-                if not self.policy.admits(event, table, asked=True):
+                if not self.policy.admits(event, table, from_log=True):
                     return
                 yield event
 
@@ -343,28 +338,28 @@ class RouteTableHolder:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is to be repaired."""
+        """Whether the table needs a repair."""
         return not self.advance() or self.catch_up.is_whole_wanted
 
     def advance(self) -> bool:
-        """Say whether the table has reached the head that was read last."""
+        """Release requests if the table has reached the last head read; return whether it has."""
         return self.catch_up.advance(self.table)
 
     # The bus' state
 
     def closing_at(self, now: float) -> float:
-        """Return when the bus is closed unless something good happens, *now* at the earliest."""
-        if self._was is Bus.CLOSED:
+        """Return when the grace period of the bus ends, *now* at the earliest."""
+        if self._noted_state is Bus.CLOSED:
             return float("inf")
         return max(self.clock.closes_at(), now)
 
     def note_state(self) -> None:
-        """Say how the bus stands, if that is news."""
+        """Log the state of the bus if it has changed, and call ``on_closed`` if it is closed."""
         state = self.bus
-        if state is self._was:
+        if state is self._noted_state:
             return
         level = logging.INFO if state is Bus.FOLLOWING else logging.WARNING
-        log.log(level, "the bus is now %s, was %s", state.value, self._was.value)
-        self._was = state
+        log.log(level, "bus state: %s (was %s)", state.value, self._noted_state.value)
+        self._noted_state = state
         if state is Bus.CLOSED:
             self.on_closed()

@@ -1,4 +1,4 @@
-"""What operators see of the follower: metrics, and ``/debug/routes``."""
+"""Metrics of the follower, and the content of ``/debug/routes``."""
 
 from __future__ import annotations
 
@@ -18,38 +18,48 @@ from shared.routes.route import State
 
 
 class FollowedMeters(Collector):
-    """Counts what happened while following; all labels come from closed sets."""
+    """Counters of the follower; all labels come from closed sets."""
 
     def __init__(self, holder: RouteTableHolder) -> None:
         self._holder = holder
 
     def collect(self) -> Iterator[Metric]:
-        """Yield how the table got where it is."""
+        """Yield the counters."""
         noted = CounterMetricFamily(
-            "fumarole_gateway_bus_noted", "What happened while following.", labels=["what"]
+            "fumarole_gateway_bus_noted", "Events while following the bus.", labels=["what"]
         )
-        # Also those that have not happened: of a count that begins with 1 nobody sees that it rose.
+        # Zeros as well: rate() does not see the increase of a counter that appears with 1.
         for what in get_args(Noted):
             noted.add_metric([what], self._holder.noted[what])
         yield noted
 
 
 class TableMeters(Collector):
-    """Reads the holder whenever Prometheus asks; all labels come from closed sets."""
+    """Gauges of the table, computed at each scrape; all labels come from closed sets."""
 
     def __init__(self, holder: RouteTableHolder) -> None:
         self._holder = holder
 
     def collect(self) -> Iterator[Metric]:
-        """Yield where the table and the bus stand."""
+        """Yield the state of the table and of the bus."""
         holder = self._holder
         bus = holder.bus
-        state = GaugeMetricFamily("fumarole_gateway_bus", "1 for its state.", labels=["state"])
+        state = GaugeMetricFamily(
+            "fumarole_gateway_bus", "State of the bus: 1 for the current state.", labels=["state"]
+        )
         for each in Bus:
             state.add_metric([each.value], float(each is bus))
         yield state
-        yield _gauge("bus_lag_seconds", "Of the last event.", holder.lag_seconds)
-        yield _gauge("controller_silent", "1 beyond its grace.", float(not holder.dialling))
+        yield _gauge(
+            "bus_lag_seconds",
+            "Seconds from the publication of the last event until it was applied.",
+            holder.lag_seconds,
+        )
+        yield _gauge(
+            "controller_silent",
+            "1 while the controller has been silent for longer than its grace period.",
+            float(not holder.dialling),
+        )
         table = holder.table
         if table is None:
             return
@@ -59,11 +69,13 @@ class TableMeters(Collector):
         for name in get_args(State):
             states.add_metric([name], table.states[name])
         yield states
-        yield _gauge("revocations", "Revocations that are still of use.", len(table.revocations))
-        yield _gauge("routes_unreadable", "Routes that are not served.", table.unreadable)
+        yield _gauge("revocations", "Revocations in the table.", len(table.revocations))
+        yield _gauge(
+            "routes_unreadable", "Routes that cannot be read and are not served.", table.unreadable
+        )
         ambiguous = len(table.ambiguous_hosts())
-        yield _gauge("hosts_ambiguous", "Hosts that two routes name.", ambiguous)
-        yield _gauge("seq", "Of the last event applied.", table.seq)
+        yield _gauge("hosts_ambiguous", "Hosts that more than one route names.", ambiguous)
+        yield _gauge("seq", "Sequence number of the last event applied.", table.seq)
         info = InfoMetricFamily("fumarole_gateway_table", "Epoch and hash of the table.")
         info.add_metric([], {"epoch": table.epoch, "hash": f"{table.hash:016x}"})
         yield info
@@ -74,7 +86,7 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
 
 
 def rank_of(holder: RouteTableHolder) -> tuple[int, ...]:
-    """Return what orders followers by what they know: the least is furthest behind."""
+    """Return a sort key for followers: the smallest is furthest behind."""
     table = holder.table
     known = list(Bus)[::-1].index(holder.bus) if holder.bus is not Bus.STARTING else -1
     if table is None:
@@ -90,7 +102,7 @@ def describe_host(
     now: float,
     failing: Mapping[str, Failure],
 ) -> dict[str, Any]:
-    """Return how *host* stands, and why, without secrets; *failing* are sessions by their id."""
+    """Return why *host* is or is not served, without secrets; *failing* is keyed by session."""
     conditions = Conditions(
         bus=holder.bus, dialling=holder.dialling, bounds=bounds, now=now, failing=failing
     )
@@ -98,7 +110,7 @@ def describe_host(
 
 
 def describe(holder: RouteTableHolder) -> dict[str, Any]:
-    """Return what can be told of the table, without its secrets."""
+    """Return a description of the table and the bus, without secrets."""
     told: dict[str, Any] = {
         "bus": holder.bus.value,
         "controller_silent": not holder.dialling,

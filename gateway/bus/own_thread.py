@@ -1,8 +1,8 @@
-"""Calls of the bus from a thread of their own, so that no turn of the main loop keeps them waiting.
+"""Redis calls from a thread of their own, so that a busy main loop does not delay them.
 
-A call of Redis takes half a dozen turns of the loop that makes it. With thousands of busy
-connections a turn takes hundreds of milliseconds: a look at the head was then over its time, and
-the bus counted as lost, while Redis answered within a millisecond.
+A Redis call takes about six iterations of the loop that makes it. With thousands of busy
+connections an iteration takes hundreds of milliseconds. On the main loop, reads of the head then
+time out and the bus counts as lost, although Redis responds within a millisecond.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class OwnThread:
-    """A thread with an event loop; close it when nobody calls any more."""
+    """A thread with an event loop; call :meth:`close` after the last call has returned."""
 
     def __init__(self) -> None:
-        # Not the main loop's kind: one that rests costs less memory.
+        # Not uvloop: an idle selector loop takes less memory.
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
         self._thread.start()
@@ -39,18 +39,18 @@ class OwnThread:
         self._loop.run_forever()
         left = asyncio.all_tasks(self._loop)
         for task in left:
-            if not task.cancelling():  # a second time would end what it does at its end
+            if not task.cancelling():  # a second cancellation would interrupt its cleanup
                 task.cancel()
         if left:
-            # They end in their own loop, as what they have opened is closed there.
+            # Tasks must end in the loop in which they opened their connections.
             self._loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
 
     async def call(self, call: Coroutine[Any, Any, T]) -> T:
-        """Return what *call* returns there; cancelled with its caller."""
+        """Run *call* in the thread and return its result; cancelling the caller cancels it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def close(self) -> None:
-        """End the thread; what is under way there is cancelled."""
+        """Stop the thread and cancel the calls under way."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_SECONDS)
         if not self._thread.is_alive():
@@ -58,12 +58,13 @@ class OwnThread:
 
 
 class ReaderWithOwnThread(BusReader):
-    """Reads the bus; the head and the marks of tokens, which are waited for, from its own thread.
+    """A bus reader that makes the calls which requests wait for in a thread of its own.
 
-    Tables, the log and events come as they always did: they are large, or wait for nobody.
+    These are reads of the head and marks of tokens. Snapshots, the log and events are read in the
+    main loop: they are large, or no request waits for them.
 
     Args:
-        connect: Returns a client of the same Redis; one is used in each thread.
+        connect: Returns a new Redis client; each thread gets its own.
     """
 
     def __init__(self, connect: Callable[[], Redis], keys: Keys) -> None:
@@ -74,10 +75,10 @@ class ReaderWithOwnThread(BusReader):
         self._reader = BusReader(self._there, keys)
 
     async def head(self) -> Head | None:
-        """As :meth:`BusReader.head`, within :data:`CALL_SECONDS` of Redis' own time."""
+        """As :meth:`BusReader.head`, with a deadline of :data:`CALL_SECONDS`."""
         head = await self._thread.call(self._head())
         if named_master(self._there) != named_master(self.redis):
-            # A failover: what was the master may go on answering, to whoever still asks it.
+            # After a failover the old master may still respond to the main loop's connections.
             with translated():
                 await look_around(self.redis)
         return head
@@ -96,12 +97,12 @@ class ReaderWithOwnThread(BusReader):
         )
 
     async def aclose(self) -> None:
-        """Close the connections, and end the thread."""
+        """Close the connections and stop the thread."""
         try:
             async with asyncio.timeout(_END_SECONDS):
                 await self._thread.call(self._there.aclose())
         except TimeoutError:
-            pass  # a Redis that does not even take a goodbye
+            pass  # Redis is not reachable; the sockets go with the thread
         finally:
             self._thread.close()
             await self.redis.aclose()

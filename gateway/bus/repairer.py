@@ -1,6 +1,6 @@
-"""Repairs a table that is behind its head: by the log, or by a snapshot beyond the log's reach.
+"""Repairs a table that is behind its head: from the log, else from a snapshot.
 
-One at a time. Followers that lose the bus together do not read whole tables together.
+One repair at a time. Followers that lose the bus together read their snapshots at random times.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 
 LOG_SECONDS: Final = 2.0
-"""For one part of the log."""
+"""The deadline for reading one part of the log."""
 SETTLE_SECONDS: Final = 0.02
-"""How long a head that is ahead may be explained by events that are still under way."""
+"""The wait for events under way, which may bring the table to its head without a repair."""
 ROUTES_PER_SECOND: Final = 50_000
-"""Followers that lose the bus together spread their snapshots by this."""
+"""Snapshots are delayed by a random part of the time in which this rate reads the table."""
 SNAPSHOT_SECONDS: Final = 60.0
 LOG_REACH: Final = 4096
-"""A table that is further behind is read whole: that is quicker than so many events."""
+"""A table that is more events behind is read from a snapshot, which is quicker."""
 
 _SIGNED_PART: Final = 64
-"""Some ten milliseconds of signatures."""
+"""Signed events in one part of the log: about 10 ms of signature checks."""
 _LOOKED_UP_AT_ONCE: Final = 5000
 _FREED_AT_ONCE: Final = 1000
 _LONGEST_PAUSE_SECONDS: Final = 16.0
@@ -51,14 +51,13 @@ class Repairer:
     random: Callable[[], float]
     _pause: float = 0.0
     _refused: str = ""
-    """The epoch that the pause is of."""
+    """The epoch whose snapshot was refused, to which the pause applies."""
 
     async def run(self) -> None:
         """Repair until cancelled."""
         holder, catch_up = self.holder, self.holder.catch_up
         while True:
             await catch_up.repair_requested()
-            # Events under way get their time.
             await catch_up.reached_within(SETTLE_SECONDS)
             if not holder.is_behind or await self._read_log():
                 continue
@@ -67,15 +66,15 @@ class Repairer:
                 await self._exchange()
 
     def _spread(self) -> float:
-        """Return how long to wait, so that many followers do not take snapshots at once."""
+        """Return a random delay, so that many followers do not read snapshots at once."""
         table = self.holder.table
-        # Whoever waits is one request at one gateway, not all gateways at once.
+        # A waiting request concerns one gateway alone, so no spread is needed.
         if self.holder.catch_up.is_awaited or table is None:
             return 0.0
         return self.random() * len(table) / ROUTES_PER_SECOND
 
     async def _read_log(self) -> bool:
-        """Apply what the log holds after our seq; say whether the table has reached its head."""
+        """Apply the log after the table's seq; return whether the table has reached its head."""
         holder, catch_up = self.holder, self.holder.catch_up
         table = holder.table
         if catch_up.is_whole_wanted:
@@ -94,11 +93,11 @@ class Repairer:
         return catch_up.wanted is None
 
     def _part(self) -> int:
-        """Return how many events are read at once; each that is signed has to be checked."""
+        """Return the size of one part of the log; signed events cost a signature check each."""
         return _SIGNED_PART if is_proven(self.holder.table) else LOG_PART
 
     def _apply_log(self, events: Iterable[bytes], table: RouteTable) -> bool:
-        """Apply *events*, but those that have arrived meanwhile; say whether that led further."""
+        """Apply those of *events* that *table* lacks; return whether to go on with the log."""
         moved = False
         for raw in events:
             try:
@@ -110,7 +109,7 @@ class Repairer:
             if event.seq <= table.seq:
                 moved = True
                 continue
-            if self.holder.advance_by(event, table, asked=True) is Outcome.REPAIR:
+            if self.holder.advance_by(event, table, from_log=True) is Outcome.REPAIR:
                 return False
             self.holder.note("log")
             moved = True
@@ -123,35 +122,37 @@ class Repairer:
             await catch_up.reached_within(self._pause)
         catch_up.begin_whole()
         try:
-            with holder.arriving():
+            with holder.buffering_events():
                 async with asyncio.timeout(SNAPSHOT_SECONDS):
                     read_at = self.monotonic()
-                    snapshot = await self.reader.snapshot(self._believe)
+                    snapshot = await self.reader.snapshot(self._check_head)
                     if snapshot is not None:
                         await self._take(snapshot, read_at)
             self._pause = 0.0
         except (BusUnavailable, TimeoutError) as error:
-            log.warning("no snapshot could be had: %s", error or "it took too long")
+            log.warning("cannot read a snapshot of the route table: %s", error or "timed out")
         except SnapshotRefused as error:
             holder.note("snapshot_refused")
-            log.warning("a snapshot was refused: %s", error)
+            log.warning("refused a snapshot of the route table: %s", error)
             if isinstance(error, Unsigned):
-                # A Redis that holds what nobody signed is not read whole every second.
+                # Back off: an unsigned table must not be read whole every second.
                 holder.note("unproven")
                 self._pause = min(max(1.0, self._pause * 2), _LONGEST_PAUSE_SECONDS)
 
-    def _believe(self, head: Head) -> None:
-        self.holder.policy.believe(head, self.holder.table)
+    def _check_head(self, head: Head) -> None:
+        self.holder.policy.verify_head(head, self.holder.table)
         if head.epoch != self._refused:
-            # Another one, which was signed as well: what was refused says nothing of it.
+            # The refusal concerned another epoch.
             self._refused, self._pause = head.epoch, 0.0
 
     async def _take(self, snapshot: Snapshot, read_at: float) -> None:
         holder, old = self.holder, self.holder.table
-        said = holder.policy.believe(snapshot.head, old)
-        table = await load_table(snapshot, holder.policy.reader_of(said, self.routes), said)
+        signed_head = holder.policy.verify_head(snapshot.head, old)
+        table = await load_table(
+            snapshot, holder.policy.reader_for(signed_head, self.routes), signed_head
+        )
         holder.adopt(table, read_at=read_at)
-        if said is not None and old is not None and is_proven(old):
+        if signed_head is not None and old is not None and is_proven(old):
             for number, sid in enumerate(list(old), 1):
                 if sid not in table:
                     holder.policy.note_ended(sid)
@@ -171,29 +172,29 @@ async def _free(table: RouteTable) -> None:
 # Loading a whole table while the process goes on serving
 
 _ROUTES_AT_ONCE: Final = 50
-"""Loaded before the loop turns: half a millisecond, and some six when all are signed one by one."""
+"""Routes loaded between two yields: 0.5 ms, or 6 ms if each route has its own signature."""
 _REVOCATIONS_AT_ONCE: Final = 1000
 _BUCKETS_AT_ONCE: Final = 256
 
 
 async def load_table(
-    snapshot: Snapshot, reader: RouteReader, said: SignedHead | None = None
+    snapshot: Snapshot, reader: RouteReader, signed_head: SignedHead | None = None
 ) -> RouteTable:
-    """Return the table in *snapshot*; the loop turns often meanwhile.
+    """Return the table in *snapshot*; yields to the loop often.
 
     Args:
-        snapshot: As one server held it.
+        snapshot: A consistent copy of the table.
         reader: Reads its routes.
-        said: What the controller has signed of its head: the table then has its proof.
+        signed_head: The signed content of its head; the table then gets a proof.
 
     Raises:
-        SnapshotRefused: If it does not hold what its head says.
-        Unsigned: If that is not what *said* covers.
+        SnapshotRefused: If the content does not match the head.
+        Unsigned: If the content does not have the root hash in *signed_head*.
     """
     table = RouteTable(snapshot.head, reader)
-    proof = TableDigest() if said is not None else None
-    # A heartbeat drops revocations that are over without an event: pages may still hold some.
-    floor = said.floor if said is not None else 0.0
+    proof = TableDigest() if signed_head is not None else None
+    # A heartbeat drops expired revocations without an event, so a snapshot may still hold some.
+    floor = signed_head.floor if signed_head is not None else 0.0
     for number, (sid, raw) in enumerate(snapshot.routes.items(), 1):
         table.load_route(sid, raw)
         if proof is not None:
@@ -207,21 +208,21 @@ async def load_table(
                 proof.put_revocation(member, score)
         if number % _REVOCATIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
-    if proof is not None and said is not None:
-        await _check(proof, said)
+    if proof is not None and signed_head is not None:
+        await _check(proof, signed_head)
         table.proof = proof
     table.complete()
     return table
 
 
-async def _check(proof: TableDigest, said: SignedHead) -> None:
-    """Return only if *proof* is that of what was signed."""
-    proof.floor = said.floor
+async def _check(proof: TableDigest, signed_head: SignedHead) -> None:
+    """Check that *proof* has the signed root hash."""
+    proof.floor = signed_head.floor
     for _ in range(BUCKETS // _BUCKETS_AT_ONCE):
         proof.settle(_BUCKETS_AT_ONCE)
         await asyncio.sleep(0)
-    if proof.root.hex() != said.root:
+    if proof.root.hex() != signed_head.root:
         raise Unsigned(
-            f"what Redis holds, {proof.routes} routes and {len(proof.scores)} revocations, is not "
-            "what the controller has signed"
+            f"the table in Redis ({proof.routes} routes, {len(proof.scores)} revocations) is not "
+            "the one that the controller has signed"
         )

@@ -47,7 +47,7 @@ async def test_connections_wait_for_the_first_table() -> None:
 
 async def test_nobody_waits_for_a_table_that_cannot_be_had() -> None:
     holder = told()
-    holder.trouble = "Redis holds no route table"
+    holder.last_error = "Redis holds no route table"
     await first_table(holder)
 
 
@@ -61,7 +61,7 @@ async def test_nobody_waits_for_ever_for_a_table_that_cannot_be_read(
 
 async def test_a_process_that_may_not_refuse_leaves_that_to_others() -> None:
     holder, others = told(), [True]
-    holder.trouble = "Redis did not answer in time"
+    holder.last_error = "Redis did not answer in time"
     task = asyncio.create_task(first_table(holder, may_refuse=lambda: not others[0]))
     assert await is_waiting(task)
     others[0] = False

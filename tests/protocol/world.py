@@ -178,7 +178,7 @@ class World:
     def policy(self, monotonic: Callable[[], float]) -> HeadPolicy:
         """Return what a gateway believes."""
         verifier = None if self.signer is None else TableVerifier(PUBLIC, instance="test")
-        return HeadPolicy(verifier, wall=self.wall, monotonic=monotonic, fresh_seconds=300)
+        return HeadPolicy(verifier, wall=self.wall, monotonic=monotonic, max_age_seconds=300)
 
     def run(self, work: Any) -> Any:
         """Return what *work* does."""

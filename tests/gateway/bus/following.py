@@ -12,7 +12,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from gateway.bus.follower import Follower
-from gateway.bus.head_policy import HeadPolicy, trusting
+from gateway.bus.head_policy import HeadPolicy, accept_unsigned
 from gateway.core.bus_state import Bus, BusClock
 from shared.bus import BusReader, Keys, Publisher
 from shared.routes.route import RouteReader
@@ -114,7 +114,7 @@ class Following:
             random=lambda: spread,
             on_change=self._changed,
             on_closed=self._closed,
-            policy=policy or trusting(),
+            policy=policy or accept_unsigned(),
         )
 
     def _changed(self, sids: Iterable[str] | None) -> None:

@@ -15,12 +15,12 @@ BEYOND = Head(epoch="0" * 32, seq=7, routes=0, revoked=0, term=1)
 async def gives_up(catch_up: CatchUp) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
-            await catch_up.ask()
+            await catch_up.caught_up()
 
 
 async def test_a_request_that_has_given_up_keeps_nobody_from_spreading() -> None:
     catch_up = CatchUp(on_reached=lambda _: None)
-    waits = catch_up.ask()
+    waits = catch_up.caught_up()
     catch_up.aim_at(BEYOND, read_at=1.0, waiting=catch_up.begin_look())
     assert catch_up.is_awaited
     waits.cancel()
@@ -29,7 +29,7 @@ async def test_a_request_that_has_given_up_keeps_nobody_from_spreading() -> None
 
 async def test_a_table_that_cannot_be_repaired_does_not_collect_requests() -> None:
     catch_up = CatchUp(on_reached=lambda _: None)
-    waits = catch_up.ask()
+    waits = catch_up.caught_up()
     for _ in range(100):
         await gives_up(catch_up)
         catch_up.aim_at(BEYOND, read_at=1.0, waiting=catch_up.begin_look())

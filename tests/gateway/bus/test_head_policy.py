@@ -73,7 +73,7 @@ async def restored(folder: Path) -> AsyncIterator[tuple[RedisServer, Redis, Publ
 
 async def test_what_was_withdrawn_is_not_served_again_from_an_old_file(tmp_path: Path) -> None:
     async with restored(tmp_path) as (_, client, publisher), following(client) as seen:
-        await until(lambda: seen.follower.trouble == ANOTHER_SERVER)
+        await until(lambda: seen.follower.last_error == ANOTHER_SERVER)
         await until(lambda: seen.follower.clock._looked_at is not None)
         assert seen.follower.table is None
         assert seen.bus() is Bus.STARTING
@@ -85,7 +85,7 @@ async def test_what_was_withdrawn_is_not_served_again_from_an_old_file(tmp_path:
         await publisher.rebuild(routes, revoked, epoch="e2", now=time.time())
         await seen.until_equal(publisher)
         assert held(seen.follower.table) == {TWO}
-        assert seen.follower.trouble is None
+        assert seen.follower.last_error is None
 
 
 async def test_a_gateway_that_knows_better_serves_on_meanwhile(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.bus.catch_up import release
-from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, trusting
+from gateway.bus.head_policy import NOT_SIGNED, HeadPolicy, accept_unsigned
 from gateway.bus.holder import RouteTableHolder
 from gateway.bus.repairer import load_table
 from gateway.core.bus_state import Bus, BusClock
@@ -41,7 +41,7 @@ class Holding:
             verifier(KEY),
             wall=lambda: self.wall,
             monotonic=lambda: self.uptime,
-            fresh_seconds=300.0,
+            max_age_seconds=300.0,
         )
         self.holder = RouteTableHolder(
             clock=self.clock,
@@ -49,7 +49,7 @@ class Holding:
             wall=lambda: self.wall,
             on_change=self._changed,
             on_closed=self._closed,
-            policy=policy if signs else trusting(),
+            policy=policy if signs else accept_unsigned(),
         )
         self.clock.subscribed(self.uptime)
 
@@ -71,13 +71,13 @@ class Holding:
         return self.holder.dialling
 
     def doubt(self) -> str | None:
-        return self.holder.doubt
+        return self.holder.unserved_reason
 
     async def load(self, leader: Leader) -> RouteTable:
         """Return the table that *leader* has published by now, read and checked."""
         policy = self.holder.policy
-        said = policy.believe(leader.head, self.holder.table)
-        return await load_table(leader.snapshot, policy.reader_of(said, RouteReader()), said)
+        said = policy.verify_head(leader.head, self.holder.table)
+        return await load_table(leader.snapshot, policy.reader_for(said, RouteReader()), said)
 
     async def adopt(self, leader: Leader) -> None:
         """Have that in use, read right now."""
@@ -157,7 +157,7 @@ async def test_who_waits_for_a_head_goes_on_with_the_event_that_leads_to_it() ->
     h = await holding(leader)
     event = leader.upsert(TWO)
     catch_up = h.holder.catch_up
-    waits = catch_up.ask()
+    waits = catch_up.caught_up()
     catch_up.aim_at(leader.head, read_at=52.0, waiting=catch_up.begin_look())
     assert h.is_behind()
     h.hear(event)
@@ -239,7 +239,7 @@ async def test_an_event_that_is_not_what_was_signed_has_the_head_looked_at() -> 
     assert h.holder.noted == {"snapshot": 1, "unproven": 1, "gap": 1}
     assert await h.asks_for_a_look()
     # What is read from the log is checked all the same, and at once.
-    h.holder.advance_by(event, h.table, asked=True)
+    h.holder.advance_by(event, h.table, from_log=True)
     assert set(h.table) == {ONE, TWO}
 
 
@@ -291,7 +291,7 @@ async def test_an_event_that_is_not_known_has_the_table_read_anew_twice_a_minute
     assert not pass_one()
     assert h.holder.noted["unknown"] == h.holder.noted["applied"] == 4
     assert h.changes == []
-    said = [one for one in caplog.records if "not known" in one.message]
+    said = [one for one in caplog.records if "unknown version" in one.message]
     assert [vars(one)["type"] for one in said] == ["RouteNarrowed"] * 2
 
 
@@ -398,7 +398,7 @@ async def test_a_table_that_is_behind_the_head_by_now_has_it_looked_at_once_more
 
 async def test_events_that_arrive_while_a_table_is_read_are_applied_to_it() -> None:
     h, leader = Holding(), await Leader().begin(ONE)
-    with h.holder.arriving():
+    with h.holder.buffering_events():
         leader.upsert(TWO)
         table = await h.load(leader)
         h.hear(leader.upsert(THREE), leader.remove(ONE))
@@ -420,7 +420,7 @@ async def test_of_signed_events_that_arrive_only_so_many_are_checked_at_once() -
         leader = await Leader(KEY if signs else None).begin(ONE)
         h = Holding(signs=signs)
         table = await h.load(leader)
-        with h.holder.arriving():
+        with h.holder.buffering_events():
             h.hear(*(leader.upsert(sid_of(number)) for number in range(100, 200)))
             h.holder.adopt(table, read_at=50.0)
         assert h.table.seq == applied
@@ -433,7 +433,7 @@ async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
     beat, first, second = leader.beat(), leader.upsert(TWO), leader.upsert(THREE)
     # For a moment nothing is checked that is told; but these are for a table that is asked for.
     h.hear(msgspec.structs.replace(first, head="a.b.c"))
-    with h.holder.arriving():
+    with h.holder.buffering_events():
         h.hear(msgspec.structs.replace(beat, head="a.b.c"), first)
         h.hear(msgspec.structs.replace(second, route=msgspec.Raw(b"{}")), second)
         h.holder.adopt(table, read_at=50.0)
@@ -457,9 +457,9 @@ async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good
     h.clock.good(50.0)
     h.clock.looked(50.0)
     assert may(51.0) == may(60.0) == (False, False, False)
-    assert (h.holder.trouble, h.holder.lag_seconds) == (None, 0.0)
-    h.holder.note_trouble("away")
-    assert h.holder.trouble == "away"
+    assert (h.holder.last_error, h.holder.lag_seconds) == (None, 0.0)
+    h.holder.last_error = "away"
+    assert h.holder.last_error == "away"
     h.holder.adopt(await h.load(await Leader().begin(ONE)), read_at=50.0)
     assert may(54.0) == (True, True, False)
     assert may(55.0) == (True, True, True)
@@ -526,7 +526,7 @@ async def test_the_state_of_the_bus_is_told_once_each_time_it_changes(
     assert h.holder.closing_at(50.0) == float("inf")
     h.holder.note_state()
     await h.adopt(await Leader().begin(ONE))
-    assert "the bus is now following" in caplog.text
+    assert "bus state: following" in caplog.text
     assert h.holder.closing_at(50.0) == 115.0
     assert h.holder.closing_at(120.0) == 120.0
     for now in (50.0, 56.0, 57.0, 116.0, 117.0):
@@ -538,11 +538,11 @@ async def test_the_state_of_the_bus_is_told_once_each_time_it_changes(
     h.uptime = 118.0
     h.holder.note_state()
     assert h.holder.closing_at(118.0) == 183.0
-    said = [(one.levelname, one.message) for one in caplog.records if "the bus" in one.message]
+    said = [(one.levelname, one.message) for one in caplog.records if "bus state" in one.message]
     assert said == [
-        ("INFO", "the bus is now following, was starting"),
-        ("WARNING", "the bus is now lost, was following"),
-        ("WARNING", "the bus is now closed, was lost"),
-        ("INFO", "the bus is now following, was closed"),
+        ("INFO", "bus state: following (was starting)"),
+        ("WARNING", "bus state: lost (was following)"),
+        ("WARNING", "bus state: closed (was lost)"),
+        ("INFO", "bus state: following (was closed)"),
     ]
     assert h.closed == 1

@@ -83,7 +83,7 @@ class Repairing:
     def request(self, *, awaited: bool = False) -> None:
         """Find the table behind what the leader has published, and have it repaired."""
         catch_up = self.h.holder.catch_up
-        waiting = [catch_up.ask()] if awaited else []
+        waiting = [catch_up.caught_up()] if awaited else []
         catch_up.begin_look()
         catch_up.aim_at(self.reader.leader.head, read_at=self.h.uptime, waiting=waiting)
         if not self.h.holder.advance():
@@ -324,7 +324,11 @@ async def test_what_cannot_be_had_now_is_read_when_it_is_asked_for_again(
         assert one.waited == [0.02, 0.0]
         assert one.h.holder.noted["snapshot_refused"] == (why == "refused")
         assert one.h.holder.noted["unproven"] == 0
-        said = {"away": "could be had: away", "no head": "", "refused": "was refused"}
+        said = {
+            "away": "cannot read a snapshot of the route table: away",
+            "no head": "",
+            "refused": "refused a snapshot",
+        }
         assert said[why] in caplog.text
 
 

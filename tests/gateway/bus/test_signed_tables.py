@@ -55,7 +55,7 @@ def policy(
         TableVerifier(public, instance="test"),
         wall=wall,
         monotonic=time.monotonic,
-        fresh_seconds=fresh,
+        max_age_seconds=fresh,
     )
 
 
@@ -202,7 +202,7 @@ async def test_a_head_from_before_revocations_were_dropped_is_no_alarm(redis: Re
         await publisher.beat(now=now + 61)
         await until(lambda: not table_of(seen).proof.scores)  # type: ignore[union-attr]  # it is signed
         assert before is not None
-        said = seen.follower.policy.believe(before, table_of(seen))
+        said = seen.follower.policy.verify_head(before, table_of(seen))
         assert said is not None
         assert seen.follower.policy.is_proven_by(table_of(seen), said)
         assert seen.follower.noted["unproven"] == 0
@@ -245,12 +245,12 @@ async def test_a_second_publisher_without_the_key_takes_nothing_over(
         await seen.until_equal(first)
         await bad.rebuild(routes(ONE, TWO), {}, epoch="bad", now=time.time())
         await bad.upsert(THREE, encode(make_route(THREE)), now=time.time())
-        await until(lambda: why in (seen.follower.trouble or ""))
+        await until(lambda: why in (seen.follower.last_error or ""))
         assert held(seen.follower.table) == {ONE}
         assert seen.follower.noted["unproven"] >= 1
         # A fresh gateway takes nothing at all of it.
         async with following(redis, policy=policy()) as fresh:
-            await until(lambda: why in (fresh.follower.trouble or ""))
+            await until(lambda: why in (fresh.follower.last_error or ""))
             assert fresh.follower.table is None
         # The leader comes back, and nothing is left of it.
         after = await leading(redis, ONE, term=10, epoch="e2")
@@ -388,7 +388,7 @@ async def test_old_events_in_the_log_under_a_new_epochs_name_are_none(
     await attacker.redis.hset(KEYS.head, mapping={"seq": 4, "routes": 2})
     await attacker.redis.hset(KEYS.routes, ONE, bytes(raw))
     await attacker.redis.publish(KEYS.events, event)
-    await until(lambda: "not the one that was signed" in (seen.follower.trouble or ""))
+    await until(lambda: "not the one that was signed" in (seen.follower.last_error or ""))
     check_withdrawn(seen)
     assert seen.position() == ("e1", publisher.seq)
 
@@ -493,7 +493,7 @@ async def test_a_fresh_gateway_takes_only_a_fresh_head(redis: Redis) -> None:
     for ahead, why in ((301.0, "s old"), (-301.0, "ahead of this clock")):
         clock = policy(wall=partial(_ahead, ahead))
         async with following(redis, policy=clock) as seen:
-            await until(lambda: why in (seen.follower.trouble or ""))  # noqa: B023  # awaited here
+            await until(lambda: why in (seen.follower.last_error or ""))  # noqa: B023  # awaited here
             assert seen.follower.table is None
     async with following(redis, policy=policy()) as seen:
         await seen.until_equal(publisher)
@@ -537,7 +537,7 @@ async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_tha
         await seen.until_equal(after)
         assert table_of(seen).proof is not None
         await redis.hdel(KEYS.head, "signed", "server")
-        await until(lambda: seen.follower.trouble == NOT_SIGNED)
+        await until(lambda: seen.follower.last_error == NOT_SIGNED)
         assert held(seen.follower.table) == {TWO}
 
 

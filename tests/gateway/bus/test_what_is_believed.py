@@ -35,21 +35,21 @@ class Judge:
             verifier(*keys) if keys else None,
             wall=lambda: self.wall,
             monotonic=lambda: self.uptime,
-            fresh_seconds=300.0,
+            max_age_seconds=300.0,
         )
         self.policy.connect(table=lambda: self.table, on_attested=self.attested.append)
 
     async def take(self, leader: Leader) -> RouteTable:
         """Have the whole table of *leader* in use."""
-        said = self.policy.believe(leader.head, self.table)
-        routes = self.policy.reader_of(said, RouteReader())
+        said = self.policy.verify_head(leader.head, self.table)
+        routes = self.policy.reader_for(said, RouteReader())
         self.table = await load_table(leader.snapshot, routes, said)
         return self.table
 
     def refused(self, head: Head, table: RouteTable | None = None) -> str:
         """Return why *head* is not believed beside *table*, the one in use."""
         with pytest.raises(SnapshotRefused) as refusal:
-            self.policy.believe(head, table)
+            self.policy.verify_head(head, table)
         unsigned = isinstance(refusal.value, Unsigned)
         return f"unsigned: {refusal.value}" if unsigned else str(refusal.value)
 
@@ -64,8 +64,8 @@ async def test_without_keys_a_fresh_gateway_asks_where_the_epoch_began_and_nothi
     why = judge.refused(moved)
     assert why == ANOTHER_SERVER
     assert why.startswith("the route table was begun on another Redis process")
-    assert judge.policy.believe(leader.head, None) is None
-    assert judge.policy.believe(moved, await judge.take(leader)) is None
+    assert judge.policy.verify_head(leader.head, None) is None
+    assert judge.policy.verify_head(moved, await judge.take(leader)) is None
     # An end is remembered only of a controller that has signed it.
     judge.policy.note_ended(ONE)
     assert not judge.policy.has_ended(ONE)
@@ -78,7 +78,7 @@ async def test_a_fresh_gateway_takes_a_signature_that_is_fresh_by_its_clock(
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
     assert judge.policy.signed
     judge.wall = NOW + ahead
-    assert judge.policy.believe(leader.head, None) == leader.said
+    assert judge.policy.verify_head(leader.head, None) == leader.said
     assert judge.attested == [300.0]
     assert judge.refused(replace(leader.head, moved=True)) == ANOTHER_SERVER
     judge.wall = NOW + ahead * 301 / 300
@@ -90,7 +90,7 @@ async def test_age_and_place_do_not_matter_beside_a_signed_table_and_do_beside_a
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
     table = await judge.take(leader)
     judge.wall = NOW + 3600
-    assert judge.policy.believe(replace(leader.head, moved=True), table) == leader.said
+    assert judge.policy.verify_head(replace(leader.head, moved=True), table) == leader.said
     assert judge.attested[-1] == 3600.0
     plain = await Judge().take(await Leader().begin(ONE))
     assert "3600 s old" in judge.refused(leader.head, plain)
@@ -99,14 +99,14 @@ async def test_age_and_place_do_not_matter_beside_a_signed_table_and_do_beside_a
 async def test_a_head_that_nobody_signed_is_believed_until_there_was_a_signed_one() -> None:
     judge, plain = Judge(KEY), await Leader().begin(ONE)
     moved = replace(plain.head, moved=True)
-    assert judge.policy.believe(plain.head, None) is None
+    assert judge.policy.verify_head(plain.head, None) is None
     assert judge.refused(moved) == ANOTHER_SERVER
-    assert judge.policy.believe(moved, await judge.take(plain)) is None
+    assert judge.policy.verify_head(moved, await judge.take(plain)) is None
     # A controller of this project says on which server its epoch began.
     why = judge.refused(replace(plain.head, server="r1"))
     assert why == f"unsigned: {NOT_SIGNED}"
     assert why.startswith("unsigned: the route table is not signed")
-    judge.policy.believe((await Leader(KEY).begin(ONE)).head, None)
+    judge.policy.verify_head((await Leader(KEY).begin(ONE)).head, None)
     assert judge.refused(plain.head, judge.table) == f"unsigned: {NOT_SIGNED}"
 
 
@@ -146,7 +146,7 @@ async def test_a_session_that_has_ended_stays_so_for_as_long_as_a_grant_can_last
 
 async def test_what_ended_is_remembered_by_a_gateway_whose_table_is_gone() -> None:
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
-    reader = judge.policy.reader_of(leader.said, RouteReader())
+    reader = judge.policy.reader_for(leader.said, RouteReader())
     assert reader.read(ONE, leader.routes[ONE], epoch="e1").sid == ONE
     judge.policy.note_ended(ONE)
     with pytest.raises(UnreadableRoute, match="ended before"):
@@ -174,7 +174,7 @@ async def test_within_a_term_no_route_goes_back_behind_the_one_that_was_signed(
 
 def test_routes_under_a_head_that_is_not_signed_are_read_as_ever() -> None:
     routes = RouteReader()
-    assert Judge(KEY).policy.reader_of(None, routes) is routes
+    assert Judge(KEY).policy.reader_for(None, routes) is routes
 
 
 async def test_a_table_is_the_one_that_was_signed_by_its_root() -> None:
@@ -319,8 +319,8 @@ async def test_what_was_asked_for_or_is_known_is_believed_also_in_that_moment(ho
     event = leader.upsert(THREE)
     assert not judge.policy.admits(replace(event, head="a.b.c"), table)
     if how == "known from the head":
-        judge.policy.believe(leader.head, table)
-    assert judge.policy.admits(event, table, asked=how == "read from the log")
+        judge.policy.verify_head(leader.head, table)
+    assert judge.policy.admits(event, table, from_log=how == "read from the log")
 
 
 # Revocations out of the order
