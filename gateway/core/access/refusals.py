@@ -1,4 +1,4 @@
-"""Refusals, as one table: docs/session-token.md, "Answers".
+"""Refusals, as one table: docs/session-token.md, "Responses".
 
 A refusal is named by its code. How it looks, as a page or as JSON, is the renderer's to say; how
 it is put on the wire stands here.

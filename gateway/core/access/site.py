@@ -1,7 +1,8 @@
 """What browsers see of this gateway: scheme, base domain, port; and what follows from them.
 
 Sibling sessions are same-site to a browser, so that ``SameSite`` does not part them. What does is
-where a request that our cookie authenticates may come from (docs/session-token.md, "Where from").
+where a request that our cookie authenticates may come from (docs/session-token.md, "Where
+requests may come from").
 """
 
 from __future__ import annotations
