@@ -110,6 +110,15 @@ def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object])
             assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
 
+def test_every_process_of_ours_can_write_temporary_files(objects: list[Object]) -> None:
+    """SQLite sorts, indexes and undoes in files; without a folder for them it cannot be opened."""
+    for name, pod in pods_of(objects).items():
+        (container,) = pod["containers"]
+        mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+        if name != "fumarole-redis":  # it has no file at all
+            assert {"name": mounted["/tmp"], "emptyDir": {}} in pod["volumes"]  # noqa: S108
+
+
 def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: list[Object]) -> None:
     maps = {one["metadata"]["name"] for one in of_kind(objects, "ConfigMap")}
     text = (DOCS / "kubernetes.md").read_text()
