@@ -1,11 +1,11 @@
-"""The orchestrator's HTTP API, one resource a file. docs/controller-api.md is its contract.
+"""The orchestrator's HTTP API. docs/controller-api.md is its contract.
 
-- ``application`` assembles it; ``authentication`` lets in nobody but the orchestrator.
-- ``requests`` reads what was sent, strictly; ``error_responses`` names every problem with its path.
-  ``response_models``: what is sent.
-- ``resources``: one a file, with a function for each call; each calls one of the ``parts``, which
-  decide, and returns what is shown.
-- ``operations``: what is offered, from these functions' signatures. ``openapi`` describes the API
-  from it, the models and their ``examples.json``; ``docs_page`` shows that to people.
-- ``server_sent_events``: streams, written as fast as they are read. ``audit``: its records.
+- ``application`` assembles the API; ``authentication`` verifies the orchestrator's bearer token.
+- ``requests`` parses requests strictly; ``error_responses`` names each problem by its path;
+  ``response_models`` are the bodies of responses.
+- ``resources``: one module per resource, one function per operation. A function calls ``parts``
+  and returns a response model.
+- ``operations`` reads each operation from the signature of its function. ``openapi`` describes the
+  operations, with ``examples.json``; ``docs_page`` serves that description as a page.
+- ``server_sent_events``: event streams with backpressure. ``audit``: audit records of the API.
 """

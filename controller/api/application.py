@@ -1,4 +1,4 @@
-"""Assembles the API."""
+"""Assembles the orchestrator's API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from aiohttp import web
 from controller.api.audit import AUDIT, ApiAudit, record_refusals
 from controller.api.authentication import bearer_only
 from controller.api.docs_page import PUBLIC, DocsPage
-from controller.api.error_responses import Handler, errors_as_json, without_nul, without_tools
+from controller.api.error_responses import (
+    Handler,
+    errors_as_json,
+    refusals_as_errors,
+    without_nul,
+    without_tools,
+)
 from controller.api.openapi import describe
 from controller.api.operations import Operation, offered_by
 from controller.api.parts import ApiParts
@@ -51,7 +57,7 @@ RESOURCES: Final = (
     kinds,
     maintenance,
 )
-"""In the order in which their paths are looked for."""
+"""In the order in which paths are matched."""
 
 
 def make_api_app(
@@ -63,7 +69,7 @@ def make_api_app(
 ) -> web.Application:
     """Return the application that the orchestrator calls.
 
-    Every call needs a bearer token; there is nothing here for anybody else but ``/docs``.
+    Every operation needs a bearer token. Only the paths of ``/docs`` are public.
     """
     offered = list_offered(parts)
 
@@ -92,9 +98,10 @@ def make_api_app(
             ),
             without_nul,
             without_tools,
+            refusals_as_errors,
         ],
     )
-    # Else the end of this process would wait for readers who mean to stay.
+    # Otherwise the shutdown waits for clients that follow a stream without end.
     app.on_shutdown.append(close_streams)
     app[AUDIT] = log
     app.cleanup_ctx.append(log.flush_due)
@@ -107,5 +114,5 @@ def make_api_app(
 
 
 def list_offered(parts: ApiParts) -> list[tuple[Operation, Handler]]:
-    """Return everything that is offered, in the order in which paths are looked for."""
+    """Return every operation with its handler, in the order in which paths are matched."""
     return [one for module in RESOURCES for one in offered_by(module, parts)]

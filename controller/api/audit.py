@@ -1,4 +1,4 @@
-"""The audit records of the API: who changed what, and who was refused (docs/audit.md)."""
+"""Audit records of the API: changes, and refused requests (docs/audit.md)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
 TICK_SECONDS: Final = 1.0
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _Key: TypeAlias = tuple[str, str]
-"""A refusal is counted by its ``address`` or ``subject``: which of both, and its name."""
+"""Refusals are counted per client: ``("address", …)`` or ``("subject", …)``."""
 
 
 class ApiAudit:
-    """Writes the records of one API.
+    """Writes the audit records of one API.
 
     Args:
-        issuer: Of all tokens.
+        issuer: The issuer of all tokens.
         clock: Unix seconds.
     """
 
@@ -34,7 +34,7 @@ class ApiAudit:
         self._refusals: RecordQuota[_Key] = RecordQuota()
 
     def record(self, request: web.Request, event: Event, **fields: Any) -> None:
-        """Write that the caller of *request* did something; *fields* are the record's."""
+        """Write a record of what the caller of *request* did; *fields* are fields of the record."""
         subject = request.get(CALLER)
         write_audit(
             AuditRecord(
@@ -49,7 +49,7 @@ class ApiAudit:
         )
 
     def refused(self, request: web.Request, reason: str, **fields: Any) -> None:
-        """Write that something was refused: so often, and then only how often."""
+        """Write a record of a refusal, or count it once the client's quota is used up."""
         subject = request.get(CALLER)
         key = ("address", request.remote or "") if subject is None else ("subject", subject)
         if self._refusals.take(key, reason, self._clock()):
@@ -92,12 +92,12 @@ AUDIT: Final = web.AppKey("audit", ApiAudit)
 
 
 def audit(request: web.Request, event: Event, **fields: Any) -> None:
-    """Write that the caller of *request* did something; *fields* are the record's."""
+    """Write a record of what the caller of *request* did; *fields* are fields of the record."""
     request.app[AUDIT].record(request, event, **fields)
 
 
 def record_refusals(log: ApiAudit) -> Middleware:
-    """Return a middleware that writes who was kept out, and which changes were refused."""
+    """Return a middleware that records unauthenticated requests and refused changes."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -116,6 +116,6 @@ def record_refusals(log: ApiAudit) -> Middleware:
 
 
 def _operation(request: web.Request) -> str:
-    """Return the call without what it names: ``POST /v1/jobs/{id}/extend``."""
+    """Return the method and the path template: ``POST /v1/jobs/{id}/extend``."""
     resource = request.match_info.route.resource
     return request.method if resource is None else f"{request.method} {resource.canonical}"

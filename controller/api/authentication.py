@@ -1,4 +1,4 @@
-"""Lets in whoever has a service token of the orchestrator, and nobody else."""
+"""Verifies the orchestrator's service token on every request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.jose.jws import read_unverified
 from shared.tokens import verify_service_token
 
 CALLER = web.RequestKey("caller", str)
-"""The ``sub`` of the token that a request came with."""
+"""The ``sub`` of the request's token."""
 
 
 def bearer_only(
@@ -27,8 +27,8 @@ def bearer_only(
 ) -> Middleware:
     """Return a middleware that verifies each request's bearer token (RFC 6750).
 
-    A token is refused that is good for longer than *longest_seconds* altogether. None is asked
-    for where a route of the paths *public* is met; what has no route needs one.
+    A token whose lifetime exceeds *longest_seconds* is refused. Routes whose path is in *public*
+    need no token; a request that matches no route needs one.
     """
 
     @web.middleware

@@ -1,4 +1,4 @@
-"""``/docs``: the description as a page that everybody may read, from this origin alone."""
+"""``/docs``: the API's description as a public page, loaded from this origin alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from controller.api.error_responses import not_found
 
 BUILD_FOLDER: Final = Path(__file__).resolve().parent.parent / "web" / "build"
 PUBLIC: Final = frozenset({"/docs", "/docs/", "/docs/openapi.json", "/docs/{file}"})
-"""The paths that need no token: nothing there depends on a job, a user or a secret."""
+"""The paths that need no token: they show nothing of jobs, users or secrets."""
 
-# Told, since Python's guess depends on the system's tables.
+# Listed here because the types that Python guesses depend on the system's tables.
 _LOADED: Final[Mapping[str, str]] = {
     "docs.js": "text/javascript; charset=utf-8",
     "viewer.js": "text/javascript; charset=utf-8",
@@ -59,14 +59,14 @@ _NOT_BUILT: Final = f"""<p>This page is not built. Run <code>make install</code>
 
 
 class DocsPage:
-    """Serves the page, what it loads, and the description.
+    """Serves the page, the files that it loads, and the description.
 
-    The description is made for the first request and kept: it takes longer than all else that a
-    start of the API takes, and most processes are never asked for it.
+    The description is made for the first request and kept. Making it takes longer than the rest
+    of the API's start, and most processes never need it.
 
     Args:
-        describe: Returns the document, as JSON. It is called in a thread.
-        folder: Where the files are that the page loads, if they were built.
+        describe: Returns the description as JSON. It is called in a thread.
+        folder: The build folder of the page's files.
     """
 
     def __init__(self, describe: Callable[[], bytes], folder: Path = BUILD_FOLDER) -> None:
@@ -77,7 +77,7 @@ class DocsPage:
 
     @property
     def is_built(self) -> bool:
-        """Whether all that the page loads is there."""
+        """Whether every file that the page loads was built."""
         return bool(self._files)
 
     def routes(self) -> list[web.RouteDef]:
@@ -90,7 +90,7 @@ class DocsPage:
         ]
 
     async def page(self, _request: web.Request) -> web.Response:
-        """Show the page; where it was not built, how to build it."""
+        """Return the page, or 503 with the command that builds it."""
         if not self.is_built:
             text, status = _PAGE.format(head="", body=_NOT_BUILT), 503
         else:
@@ -100,7 +100,7 @@ class DocsPage:
         return web.Response(text=text, status=status, content_type="text/html", headers=_FRESH)
 
     async def description(self, _request: web.Request) -> web.Response:
-        """Send the description."""
+        """Return the description as JSON."""
         async with self._describing:
             if self._description is None:
                 self._description = await asyncio.to_thread(self._describe)
@@ -112,7 +112,7 @@ class DocsPage:
         )
 
     async def file(self, request: web.Request) -> web.StreamResponse:
-        """Send a file that the page loads; no name is ever opened."""
+        """Return a file of the page. Only names of the manifest are served, never a given path."""
         for name, path in self._files.items():
             if path.name == request.match_info["file"]:
                 headers = {**_FOR_EVER, "Content-Type": _LOADED[name]}
@@ -121,7 +121,7 @@ class DocsPage:
 
 
 def _built(folder: Path) -> dict[str, Path]:
-    """Return where the files are, by the names that the page knows; none if one is missing."""
+    """Return the path of each file by its name in the manifest; empty if one is missing."""
     try:
         manifest: Any = json.loads((folder / "manifest.json").read_text("utf-8"))
         files = {name: folder / Path(manifest[name]).name for name in _LOADED}

@@ -1,4 +1,4 @@
-"""Errors of the API: ``{"code", "message", "details"?}``, whatever went wrong."""
+"""Error responses of the API: ``{"code", "message", "details"?}`` for every error."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from controller.jobs.history.job_record import CommandRefused
 from controller.jobs.pipeline.border import PluginFailed
-from controller.jobs.spec.problems import Problem
+from controller.jobs.spec.problems import JobRejected, Problem
+from controller.jobs.submission.accept import Draining
 from controller.store.errors import StoreUnavailable
 from controller.volcano.names import is_tool
 from shared.runtime.serving import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
 MOST_NAMED: Final = 1000
-"""Problems of a call that are named in its response."""
+"""The most problems that one response names."""
 CODINGS: Final = ("gzip", "deflate", "identity")
-"""Content codings that a body may have (RFC 9110, section 8.4)."""
+"""Content codings that a request body may have (RFC 9110, section 8.4)."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """An error code: its status, its text where none is finer, and an example of ``details``."""
+    """An error code: its status, its default message, and an example of ``details``."""
 
     status: int
     message: str
@@ -38,39 +40,41 @@ class ErrorKind:
 _PROBLEM: Final = {"path": "items[0].replicas", "message": "should be greater than or equal to 1"}
 ERRORS: Final[Mapping[str, ErrorKind]] = {
     "bad_json": ErrorKind(400, "The body is not a JSON object."),
-    "bad_request": ErrorKind(400, "NUL is in no name."),
-    "unauthorized": ErrorKind(401, "A bearer token of the orchestrator is needed."),
-    "not_found": ErrorKind(404, "There is no such thing."),
-    "beyond_the_end": ErrorKind(409, "The ledger does not reach that far; nothing was done."),
+    "bad_request": ErrorKind(400, "The path and the query must not contain NUL."),
+    "unauthorized": ErrorKind(401, "A bearer token of the orchestrator is required."),
+    "not_found": ErrorKind(404, "The resource does not exist."),
+    "beyond_the_end": ErrorKind(
+        409, "The ledger has no entry with this number; nothing was changed."
+    ),
     "conflict": ErrorKind(
-        409, "Others have these ids or links; nothing was done.", {"problems": [_PROBLEM]}
+        409, "These ids or links are in use; nothing was changed.", {"problems": [_PROBLEM]}
     ),
     "ending": ErrorKind(409, "The job is about to end."),
-    "key_reused": ErrorKind(409, "This key was another call's."),
-    "no_end": ErrorKind(409, "The job was given no time that could be extended."),
+    "key_reused": ErrorKind(409, "This key was used by another request."),
+    "no_end": ErrorKind(409, "The job has no time allocation that could be extended."),
     "not_offered": ErrorKind(409, "The job's product does not offer that."),
-    "not_started": ErrorKind(409, "This rank has not run yet."),
+    "not_started": ErrorKind(409, "This rank has not started yet."),
     "over": ErrorKind(409, "The job is over."),
-    "too_long": ErrorKind(409, "The job would have more time than any job has."),
-    "forgotten": ErrorKind(410, "Some of these are not known any more.", {"through": 1841}),
-    "gone": ErrorKind(410, "The pod is gone, and its log with it."),
+    "too_long": ErrorKind(409, "The time allocation would exceed the maximum."),
+    "forgotten": ErrorKind(410, "Some of these entries have been deleted.", {"through": 1841}),
+    "gone": ErrorKind(410, "The pod was deleted, and its log with it."),
     "too_large": ErrorKind(413, "The body is too large."),
     "not_json": ErrorKind(415, "The content type must be application/json."),
-    "unknown_coding": ErrorKind(415, "A body is sent as it is, or with gzip or deflate."),
-    "invalid": ErrorKind(422, "1 problem; nothing was done", {"problems": [_PROBLEM]}),
-    "internal": ErrorKind(500, "The request failed; its trace is logged."),
+    "unknown_coding": ErrorKind(415, "The content coding must be gzip, deflate or identity."),
+    "invalid": ErrorKind(422, "1 problem; nothing was changed", {"problems": [_PROBLEM]}),
+    "internal": ErrorKind(500, "The request failed; the controller logged the traceback."),
     "plugin_failed": ErrorKind(500, "A plugin failed."),
     "cluster_unavailable": ErrorKind(503, "The cluster does not answer; try again later."),
-    "draining": ErrorKind(503, "No jobs are taken for the time being."),
-    "logs_unavailable": ErrorKind(503, "Where logs are kept cannot be read now."),
-    "store_unavailable": ErrorKind(503, "Try again later; it is safe to."),
+    "draining": ErrorKind(503, "The controller accepts no new jobs at present."),
+    "logs_unavailable": ErrorKind(503, "The log storage cannot be read now; try again later."),
+    "store_unavailable": ErrorKind(503, "The store is unavailable; it is safe to try again."),
     "too_many_streams": ErrorKind(503, "Too many streams are open; try again later."),
 }
-"""Every code that a call can be refused with (docs/controller-api.md)."""
+"""Every error code of the API (docs/controller-api.md)."""
 
 
 class ApiError(Exception):
-    """An answer that is an error: one of :data:`ERRORS`. ``details`` is JSON."""
+    """An error response with a code of :data:`ERRORS`; ``details`` is JSON."""
 
     def __init__(self, code: str, message: str | None = None, details: Any = None) -> None:
         self.code = code
@@ -80,7 +84,7 @@ class ApiError(Exception):
         super().__init__(self.message)
 
     def response(self) -> web.Response:
-        """Return the answer."""
+        """Return the HTTP response."""
         body = {"code": self.code, "message": self.message}
         if self.details is not None:
             body["details"] = self.details
@@ -89,26 +93,26 @@ class ApiError(Exception):
 
 
 def error_headers(status: int) -> dict[str, tuple[str, str]]:
-    """Return the headers that errors of *status* have: each one's value, and what it says."""
+    """Return the headers of errors of *status*, each with its value and its description."""
     if status == 415:
-        return {"Accept-Encoding": (", ".join(CODINGS), "Content codings that a body may have.")}
+        return {"Accept-Encoding": (", ".join(CODINGS), "The supported content codings.")}
     if status == 401:
-        return {"WWW-Authenticate": ("Bearer", "What is needed.")}
+        return {"WWW-Authenticate": ("Bearer", "The authentication scheme.")}
     if status == 503:
-        return {"Retry-After": (str(RETRY_AFTER_SECONDS), "Seconds until it is worth a try.")}
+        return {"Retry-After": (str(RETRY_AFTER_SECONDS), "Seconds until a retry is useful.")}
     return {}
 
 
 def problems_json(problems: Iterable[Problem]) -> list[dict[str, str]]:
-    """Return *problems* as the API shows them, each once: tasks may share what is wrong."""
+    """Return *problems* as JSON without duplicates: tasks may share a problem."""
     return [{"path": one.path, "message": one.message} for one in dict.fromkeys(problems)]
 
 
 def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) -> ApiError:
-    """Return the error for well-formed content that does not fit, every problem named.
+    """Return the error 422, which names every problem.
 
-    Of very many the first :data:`MOST_NAMED` are: a thousand jobs can have a hundred each.
-    *more* stands beside the problems.
+    At most :data:`MOST_NAMED` problems are named: a thousand jobs can have a hundred each.
+    *more* adds fields to ``details``.
     """
     distinct: dict[Problem, None] = {}
     for one in problems:
@@ -118,16 +122,16 @@ def invalid(problems: Iterable[Problem], more: Mapping[str, Any] | None = None) 
     found = problems_json(distinct)[:MOST_NAMED]
     count = f"{len(found)} problem{'s' if len(found) != 1 else ''}"
     count += " and more" if len(distinct) > len(found) else ""
-    return ApiError("invalid", f"{count}; nothing was done", {"problems": found, **(more or {})})
+    return ApiError("invalid", f"{count}; nothing was changed", {"problems": found, **(more or {})})
 
 
 def not_found(what: str) -> ApiError:
-    """Return the error for a thing that is not there."""
-    return ApiError("not_found", f"There is no such {what}.")
+    """Return the error 404 for a resource of the type *what*."""
+    return ApiError("not_found", f"This {what} does not exist.")
 
 
 def or_not_found(found: T | None, what: str) -> T:
-    """Return what was *found*.
+    """Return *found*.
 
     Raises:
         ApiError: 404 if it is None.
@@ -139,7 +143,7 @@ def or_not_found(found: T | None, what: str) -> T:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every error in the API's form; what nobody expected says nothing about itself."""
+    """Return every error in the API's form. An unexpected one reveals nothing about its cause."""
     try:
         return await handler(request)
     except ApiError as error:
@@ -149,7 +153,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except PluginFailed as error:
         return ApiError("plugin_failed", f"The plugin {error.plugin} failed.").response()
     except StoreUnavailable as error:
-        log.warning("the store is not available", extra={"why": str(error)})
+        log.warning("the store is unavailable", extra={"why": str(error)})
         return ApiError("store_unavailable").response()
     except Exception:  # the outermost boundary of a request
         log.exception("a request failed", extra={"method": request.method})
@@ -157,8 +161,22 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 @web.middleware
+async def refusals_as_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Translate what the jobs' packages refuse. Innermost, so that the refusal is audited."""
+    try:
+        return await handler(request)
+    except JobRejected as rejected:
+        raise invalid(rejected.problems) from None
+    except CommandRefused as refused:
+        message = str(refused)
+        raise ApiError(refused.code, f"{message[:1].upper()}{message[1:]}.") from None
+    except Draining as refused:
+        raise ApiError("draining", str(refused)) from None
+
+
+@web.middleware
 async def without_nul(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse NUL in path and query: nothing is named so, and PostgreSQL takes it in no text."""
+    """Refuse NUL in path and query: no name contains it, and PostgreSQL stores it in no text."""
     if "\0" in request.path or any("\0" in part for pair in request.query.items() for part in pair):
         raise ApiError("bad_request")
     return await handler(request)
@@ -166,7 +184,7 @@ async def without_nul(request: web.Request, handler: Handler) -> web.StreamRespo
 
 @web.middleware
 async def without_tools(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse the identifiers of tools' runs: these are kept as jobs are, and are none."""
+    """Refuse the identifiers of tool runs. They are stored like jobs, but they are none."""
     if is_tool(request.match_info.get("id", "")):
         raise not_found("job")
     return await handler(request)
@@ -175,6 +193,6 @@ async def without_tools(request: web.Request, handler: Handler) -> web.StreamRes
 def _of_aiohttp(error: web.HTTPException) -> web.Response:
     if error.status == 413:
         return ApiError("too_large").response()
-    # What else could be asked there has to be told (RFC 9110, section 15.5.6).
+    # A 405 names the methods that are allowed (RFC 9110, section 15.5.6).
     allowed = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
     return web.json_response(refusal(error.status), status=error.status, headers=allowed)

@@ -1,4 +1,4 @@
-"""The API's description (OpenAPI 3.1), made from what is offered and the models that validate."""
+"""The OpenAPI 3.1 description, made from the operations and from the models that validate."""
 
 from __future__ import annotations
 
@@ -19,43 +19,50 @@ from controller.jobs.submission.batch_template import BATCH_ID
 EXAMPLES: Final[Mapping[str, Any]] = json.loads(
     Path(__file__).with_name("examples.json").read_text("utf-8")
 )
-"""Of each model that is sent, by its name; of what is no JSON, by operation and media type."""
+"""By the name of each response model; for other media types, by operation and media type."""
 
 _REF: Final = "#/components/schemas/{model}"
 _ERROR: Final = {
     "type": "object",
     "required": ["code", "message"],
     "properties": {
-        "code": {"type": "string", "description": "A word for programs; new ones may come."},
-        "message": {"type": "string", "description": "A text for people."},
-        "details": {"description": "For 422 and 409, `problems` with the path of each."},
+        "code": {
+            "type": "string",
+            "description": "A machine-readable code. Later versions may add codes.",
+        },
+        "message": {"type": "string", "description": "A human-readable message."},
+        "details": {"description": "For 422 and 409: `problems`, each with its path."},
     },
 }
 _TAGS: Final[Mapping[str, str]] = {
-    "jobs": "Submit, find, follow and end jobs, and read what they write.",
-    "batches": "Jobs of one template.",
-    "updates": "What becomes of all jobs, in order.",
-    "sessions": "Ways into running jobs, for people.",
-    "keys": "The keys that tokens are signed with.",
+    "jobs": "Submit, find, follow and end jobs, and read their logs.",
+    "batches": "Jobs that are made from one template.",
+    "updates": "State changes of all jobs, in order.",
+    "sessions": "Interactive sessions in running jobs.",
+    "keys": "The keys that sign tokens.",
     "explain": "Why a session or a job cannot be used.",
-    "usage": "The ledger of what jobs have used.",
-    "utilization": "How full the cluster is.",
-    "products": "What may be asked for.",
+    "usage": "The ledger of the jobs' resource usage.",
+    "utilization": "The utilization of the cluster.",
+    "products": "The product catalogue.",
     "kinds": "The kinds of jobs, and their parameters.",
-    "maintenance": "Whether jobs are taken and submitted.",
+    "maintenance": "Whether jobs are accepted and submitted.",
 }
-"""By the first part of the paths."""
+"""By the first segment of the path."""
 _SENT: Final[Mapping[str, tuple[str, str]]] = {
-    "webhook-id": ("upd_1842_4f1c7a90d3b26e58a1c2f7d0", "The same with every attempt."),
-    "webhook-timestamp": ("1750000000", "When the attempt was made: unix seconds."),
+    "webhook-id": ("upd_1842_4f1c7a90d3b26e58a1c2f7d0", "The same for every attempt."),
+    "webhook-timestamp": ("1750000000", "The time of the attempt, in unix seconds."),
     "webhook-signature": (
         "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
-        "`v1,` and an HMAC-SHA256 in base64, for each secret.",
+        "For each secret: `v1,` and an HMAC-SHA256 in base64.",
     ),
 }
-"""The headers of webhooks: an example of each, and what it says."""
+"""The headers of webhooks: an example and a description of each."""
 _TEXT: Final = {"type": "string"}
-_DONE: Final[Mapping[int, str]] = {200: "Done.", 201: "Made.", 202: "Begun, and not over yet."}
+_DONE: Final[Mapping[int, str]] = {
+    200: "Success.",
+    201: "Created.",
+    202: "Accepted; the change is not complete yet.",
+}
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "id": (ID_PATTERN, "j1"),
@@ -64,7 +71,7 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "sid": ("^[a-z2-7]{26}$", "mfrggzdfmztwq2lkobrwk3tuna"),
     "kid": (r"^[^\x00-\x1f\x7f]{1,255}$", "key-1"),
 }
-"""In paths: the pattern of each, and an example."""
+"""Path parameters: the pattern and an example of each."""
 
 
 def describe(
@@ -73,9 +80,10 @@ def describe(
     offered_fields: Collection[str],
     job_fields: Mapping[str, type[BaseModel]],
 ) -> dict[str, Any]:
-    """Return the description of *operations*, where jobs may say *offered_fields*.
+    """Return the OpenAPI document of *operations*.
 
-    *job_fields* holds the schemas of what jobs may say to plugins, by the plugins' names.
+    The schema of a job contains only *offered_fields*. *job_fields* holds the models of the
+    plugins' own fields, by the plugins' names.
     """
     schemas: dict[str, Any] = {"Error": _ERROR}
     paths: dict[str, dict[str, Any]] = {}
@@ -84,12 +92,12 @@ def describe(
     add_schema(schemas, Job, "validation")
     _offer(schemas["Job"], offered_fields)
     _add_job_fields(schemas, job_fields)
-    # Each item is read by itself; what it may be is a job.
+    # The model leaves items unread, so that each can be refused by itself; an item is a job.
     schemas["SubmitRequest"]["properties"]["items"]["items"] = _reference("Job")
     return {
         "openapi": "3.1.0",
         "info": {"title": "Fumarole controller", "version": version},
-        # Wherever it is: the host that the description was read from.
+        # Relative to the host that the description was read from.
         "servers": [{"url": "/", "description": "This controller."}],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "security": [{"orchestrator": []}],
@@ -105,13 +113,13 @@ def describe(
 
 
 def _webhooks(schemas: dict[str, Any]) -> dict[str, Any]:
-    """Describe what is sent to receivers (docs/controller-api.md, "Webhooks")."""
+    """Return the requests that are sent to webhook receivers."""
     update = EXAMPLES["UpdatePage"]["items"][0]
     forgotten = {"event": "forgotten", "through": 1842}
     return {
-        "jobUpdated": _webhook(schemas, Update, "Tell what became of a job", update),
+        "jobUpdated": _webhook(schemas, Update, "A job was updated", update),
         "updatesForgotten": _webhook(
-            schemas, UpdatesForgotten, "Tell that updates are missing", forgotten
+            schemas, UpdatesForgotten, "Updates were deleted before they were delivered", forgotten
         ),
     }
 
@@ -128,7 +136,7 @@ def _webhook(
     sent = {
         "tags": ["updates"],
         "summary": summary,
-        "security": [],  # no token of ours: a receiver verifies the signature
+        "security": [],  # no bearer token: the receiver verifies the signature
         "parameters": headers,
         "requestBody": {
             "required": True,
@@ -136,8 +144,8 @@ def _webhook(
         },
         "responses": {
             "2XX": {"description": "Accepted."},
-            "410": {"description": "The receiver wants no more."},
-            "default": {"description": "It is sent again later, as `Retry-After` says."},
+            "410": {"description": "The receiver is disabled: nothing more is sent."},
+            "default": {"description": "The request is repeated later, as `Retry-After` says."},
         },
     }
     return {"post": sent}
@@ -152,7 +160,7 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "responses": {
             **{str(status): _answer(one, status, schemas) for status in one.statuses},
             **dict(_refusals(one)),
-            "default": {"description": "Refused.", "content": _json(_reference("Error"))},
+            "default": {"description": "Error.", "content": _json(_reference("Error"))},
         },
     }
     if one.body is not None:
@@ -175,14 +183,14 @@ def _answer(one: Operation, status: int, schemas: dict[str, Any]) -> dict[str, A
         content = _json(schema, example=example)
     for kind in one.media:
         if kind != JSON:
-            # Some read it as the stream's schema, and some, before OpenAPI 3.2, as each event's.
+            # Before OpenAPI 3.2, some tools apply the schema to the stream, others to each event.
             schema = {"description": "Server-sent events."} if kind == EVENTS else _TEXT
             content[kind] = {"schema": schema, "example": EXAMPLES[f"{one.name} {kind}"]}
     return {"description": _DONE[status], "content": content}
 
 
 def _refusals(one: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield by status which errors the call has, each code with an example."""
+    """Yield the error responses of an operation by status, with an example for each code."""
     codes = sorted(one.codes())
     for status in sorted({ERRORS[code].status for code in codes}):
         errors = {code: ERRORS[code] for code in codes if ERRORS[code].status == status}
@@ -190,7 +198,7 @@ def _refusals(one: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
         for code, error in errors.items():
             details = {} if error.details is None else {"details": error.details}
             examples[code] = {"value": {"code": code, "message": error.message, **details}}
-        # No enumeration of the codes: clients made from it would fail at a later version's.
+        # The schema does not enumerate the codes: generated clients would reject a later code.
         refusal: dict[str, Any] = {
             "description": " ".join(f"`{code}`: {one.message}" for code, one in errors.items()),
             "content": _json(_reference("Error"), examples=examples),
@@ -228,7 +236,7 @@ def _parameters(one: Operation) -> Collection[dict[str, Any]]:
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return *schema* with its definitions in place: a parameter has nowhere to keep them."""
+    """Return *schema* with its definitions inlined: a parameter has no place for ``$defs``."""
     if isinstance(schema, dict):
         if "$ref" in schema:
             return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
@@ -239,7 +247,11 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def add_schema(schemas: dict[str, Any], model: type[BaseModel], mode: Any) -> None:
-    """Add what *model* is to *schemas*, where every name is that of one model alone."""
+    """Add the schema of *model* to *schemas*.
+
+    Raises:
+        ValueError: If a different model has the same name.
+    """
     schema = model.model_json_schema(ref_template=_REF, mode=mode)
     for name, found in [*schema.pop("$defs", {}).items(), (model.__name__, schema)]:
         if schemas.setdefault(name, found) != found:
@@ -251,7 +263,7 @@ def _offer(job: dict[str, Any], fields: Collection[str]) -> None:
 
 
 def _add_job_fields(schemas: dict[str, Any], fields: Mapping[str, type[BaseModel]]) -> None:
-    """Describe what jobs say to plugins, whose models may be called as others are."""
+    """Describe the plugins' own fields. Their models get a prefix, so that names cannot clash."""
     needed = []
     for name, model in fields.items():
         reference = _REF.format(model=f"plugins.{name}.{{model}}")
@@ -263,9 +275,9 @@ def _add_job_fields(schemas: dict[str, Any], fields: Mapping[str, type[BaseModel
             needed.append(name)
     properties = {name: _reference(f"plugins.{name}") for name in fields}
     job = schemas["Job"]
-    told = {"description": job["properties"]["plugins"]["description"]}
+    described = {"description": job["properties"]["plugins"]["description"]}
     plugins = {"type": "object", "additionalProperties": False, "properties": properties}
-    job["properties"]["plugins"] = plugins | told
+    job["properties"]["plugins"] = plugins | described
     if needed:
         job["properties"]["plugins"]["required"] = needed
         job["required"] = [*job["required"], "plugins"]

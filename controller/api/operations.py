@@ -1,4 +1,4 @@
-"""What the API offers, beside what handles it: from it come the routes, and their description."""
+"""The operations of the API. Routes and OpenAPI description are both made from them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,22 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One call.
+    """One operation of the API.
 
-    ``name`` is its ``operationId``, which generated clients call it by. ``answer`` is what each of
-    ``items`` is when the answer is a list of them (``many``). ``read`` are the models that its
-    function is given, by their parameters. ``media`` are the forms in which the answer comes, the
-    first of them by default; ``statuses``, those of success. ``headers`` are those that it reads,
-    each with the pattern of its value. ``errors`` are the codes of its own, beside those that
-    follow from what it reads.
+    Attributes:
+        method: The HTTP method.
+        path: The path template.
+        name: The ``operationId``, which names the method of generated clients.
+        summary: One line for the description.
+        answer: The model of the response, or of each of its ``items``.
+        many: Whether the response is a list with ``items``.
+        read: The models that the function receives, by parameter.
+        body: The model of the request body.
+        query: The model of the query.
+        headers: The request headers that are read, each with its pattern.
+        statuses: The statuses of success.
+        media: The media types of the response; the first one is the default.
+        errors: The operation's own error codes, besides those that follow from what it reads.
     """
 
     method: str
@@ -49,7 +57,7 @@ class Operation:
     errors: tuple[str, ...]
 
     def codes(self) -> set[str]:
-        """Return the code of every error that this call can be answered with."""
+        """Return the code of every error that this operation can return."""
         codes = {"bad_request", "unauthorized", "internal", "store_unavailable", *self.errors}
         if self.body is not None:
             codes |= {"bad_json", "too_large", "not_json", "unknown_coding", "invalid"}
@@ -70,12 +78,14 @@ def offered(
     media: tuple[str, ...] = (JSON,),
     errors: tuple[str, ...] = (),
 ) -> Callable[[Handle], Handle]:
-    """Have the function be offered as an :class:`Operation`, by :func:`offered_by`.
+    """Mark a function as an :class:`Operation`, which :func:`offered_by` finds.
 
-    Its signature says the rest. It takes the API's parts, the request, and the models that are read
-    of the query (a ``Query``) and of the body; *body* is one that it reads itself. It returns what
-    is shown: a model, a list of them, or JSON or a response that is ``Annotated`` with the model;
-    in a tuple, where the status is not 200.
+    The function's signature says the rest. It receives the API's parts, the request, and the
+    models of the query (a ``Query``) and of the body. *body* names a model that the function
+    reads itself. It returns one of these, or a tuple of it and the status if that is not 200:
+
+    - a model, or a list of models,
+    - JSON or a response, ``Annotated`` with its model.
     """
 
     def mark(handle: Handle) -> Handle:
@@ -105,7 +115,7 @@ def offered(
 
 
 def offered_by(module: ModuleType, parts: object) -> Iterator[tuple[Operation, Handler]]:
-    """Yield what *module* offers, in its order, with what handles it by the API's *parts*."""
+    """Yield the operations of *module* in their order, each with its handler for *parts*."""
     for handle in vars(module).values():
         operation = getattr(handle, "__dict__", {}).get(_MARK)
         if isinstance(operation, Operation) and handle.__module__ == module.__name__:
@@ -142,7 +152,7 @@ def _is_model(hint: Any) -> bool:
 
 
 def _answer(hint: Any) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model of what a function returns, and whether it returns several."""
+    """Return the model of a function's return type, and whether it returns a list of them."""
     if get_origin(hint) is tuple:
         hint = get_args(hint)[0]
     many = get_origin(hint) is list

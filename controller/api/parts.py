@@ -1,4 +1,4 @@
-"""What the API's resources call."""
+"""The objects that the API's resources call."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from controller.store.database import Store
 from controller.store.news import UpdateNews
 
 CapacityOf: TypeAlias = Callable[[Counts], Awaitable[NodeCapacity | None]]
-"""Returns what nodes of the cluster have, None while it does not answer."""
+"""Returns the nodes' capacity, or None while the API server is unavailable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiParts:
-    """What the API's resources call.
+    """The objects that the API's resources call.
 
-    ``offered_fields`` are what the plugins that run carry out of what a job says, ``job_fields``
-    the models of what jobs say to plugins, by the plugins' names.
+    ``offered_fields`` are the job fields that the enabled plugins implement. ``job_fields`` holds
+    the models of the plugins' own fields, by the plugins' names.
     """
 
     store: Store
@@ -56,5 +56,5 @@ class ApiParts:
 
     @cached_property
     def logs(self) -> LogReader:
-        """Reads logs of pods, wherever they are."""
+        """Return the reader of live and stored logs."""
         return LogReader(self.store, PodLogs(self.kube), self.log_storage)

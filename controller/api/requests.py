@@ -1,6 +1,6 @@
-"""Reads what was sent: bounded, strictly of its types, and every problem named by its path.
+"""Parses requests strictly and within bounds; each problem is named by its path.
 
-Bodies are JSON; of query parameters, those that are known are read, each once.
+Bodies are JSON. Unknown and repeated query parameters are refused.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shared.numbers import whole_number
 from shared.runtime.serving import refusal
 
 MAX_BODY_BYTES: Final = 4 << 20
-"""As it is sent, and without its content coding."""
+"""Both before and after decoding of the content coding."""
 MOST_CONTAINERS: Final = 1 << 17
-"""Objects and arrays in a body: a million of them, which fit into it, take a second to read."""
+"""Objects and arrays in a body. A million of them fit into 4 MiB and take a second to parse."""
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 BODY_SECONDS: Final = 60.0
-"""For all of a body to come."""
+"""Deadline for the whole body."""
 MOST_ITEMS: Final = 1000
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -36,27 +36,27 @@ def _whole(given: Any) -> Any:
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
-# Outermost, or the description would not tell the bounds within.
+# Outermost: otherwise the description would lack the bounds inside.
 WHOLE_NUMBER: Final = BeforeValidator(_whole)
-"""A whole number however it is written: to JSON Schema ``25.0`` is an integer, too."""
+"""Accepts a whole number in any notation: to JSON Schema, ``25.0`` is an integer too."""
 
 
 def is_given(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of an object that has the field, and not as null."""
+    """Return the JSON Schema of an object in which the field *name* is present and not null."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
 async def meet_expectation(request: web.Request) -> web.StreamResponse | None:
-    """Have a client send its body that waits to be told so; refuse what else it may expect.
+    """Answer ``Expect: 100-continue``, and refuse other expectations with 417.
 
-    Before any middleware, as aiohttp does it (RFC 9110, section 10.1.1).
+    aiohttp calls this before any middleware (RFC 9110, section 10.1.1).
     """
     if request.version < HttpVersion11:
         return None
     if request.headers["Expect"].lower() != "100-continue":
         return web.json_response(refusal(417), status=417)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the response has not begun
+    request.writer.output_size = 0  # the final response has not begun
     return None
 
 
@@ -64,10 +64,11 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     """Return the JSON object in the body.
 
     Raises:
-        ApiError: 413, 415 (also for a content coding), or 400 for what is no JSON object, repeats a
-            key, breaks off, or is not in the coding that it names (RFC 9110, section 8.4).
+        ApiError: 413; 415, also for an unknown content coding; or 400 for a body that is not a
+            JSON object, repeats a key, is incomplete, or does not match its content coding
+            (RFC 9110, section 8.4).
     """
-    too_large = ApiError("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.")
+    too_large = ApiError("too_large", f"The body must have at most {MAX_BODY_BYTES} bytes.")
     if request.content_type != "application/json":
         raise ApiError("not_json")
     coding = ",".join(request.headers.getall("Content-Encoding", ())).lower() or "identity"
@@ -80,7 +81,7 @@ async def read_object(request: web.Request) -> dict[str, Any]:
         if len(body) > MAX_BODY_BYTES:
             raise too_large
         if _containers(body) > MOST_CONTAINERS:
-            text = f"A body has at most {MOST_CONTAINERS} objects and arrays."
+            text = f"The body must have at most {MOST_CONTAINERS} objects and arrays."
             raise ApiError("too_large", text)
         return strict_json_object(body)
     except ValueError as error:
@@ -92,13 +93,16 @@ async def _read(request: web.Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
     except TimeoutError as error:
-        raise ValueError(f"it did not come within {BODY_SECONDS:g} seconds") from error
+        raise ValueError(f"it did not arrive within {BODY_SECONDS:g} seconds") from error
     except (web.RequestPayloadError, OSError) as error:
-        raise ValueError("it breaks off") from error
+        raise ValueError("it is incomplete") from error
 
 
 def _containers(body: bytes) -> int:
-    """Return how many objects and arrays a *body* begins: exactly, where they may be too many."""
+    """Return the number of objects and arrays in *body*, exact if it may exceed the limit.
+
+    Below the limit, brackets in strings are counted too, which is cheaper.
+    """
     found = body.count(b"{") + body.count(b"[")
     if found <= MOST_CONTAINERS:
         return found
@@ -107,12 +111,12 @@ def _containers(body: bytes) -> int:
 
 
 def _decoded(sent: bytes, coding: str) -> bytes:
-    """Return what *sent* is in *coding* (RFC 9110, section 8.4.1), of too much the beginning.
+    """Decode *sent* from *coding* (RFC 9110, section 8.4.1), up to one byte over the limit.
 
-    ``deflate`` is also taken without its zlib header, as some clients send it.
+    ``deflate`` is also accepted without its zlib header, as some clients send it.
 
     Raises:
-        ValueError: If it is not all of something in that coding.
+        ValueError: If *sent* is not one complete stream in that coding.
     """
     if coding == "identity":
         return sent
@@ -128,15 +132,15 @@ def _decoded(sent: bytes, coding: str) -> bytes:
         body = b""
     whole = inflating.eof and not inflating.unused_data
     if not whole and len(body) <= MAX_BODY_BYTES:
-        raise ValueError("it is not in the coding that Content-Encoding names")
+        raise ValueError("it does not match its Content-Encoding")
     return body
 
 
 async def read_model(request: web.Request, model: type[Model]) -> Model:
-    """Return the body as *model*.
+    """Return the request body as *model*.
 
     Raises:
-        ApiError: As :func:`read_object`, or 422 with every problem.
+        ApiError: As :func:`read_object`; or 422, which names every problem.
     """
     content = await read_object(request)
     try:
@@ -149,36 +153,36 @@ DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
 SECONDS: Final = r"^[0-9]{1,12}(\.[0-9]{1,15})?$"
 EVENT_NUMBER: Final = "^([0-9]{1,18})?$"
-"""Of the updates; what ``Last-Event-ID`` is."""
+"""The pattern of an update's number, in ``Last-Event-ID``."""
 
 
 def _number(raw: object) -> int:
     number = whole_number(raw) if isinstance(raw, str) else None
     if number is None:
-        raise ValueError("should be a number, in decimal digits")
+        raise ValueError("should be a number in decimal digits")
     return number
 
 
 def _seconds(raw: object) -> float:
     if not isinstance(raw, str) or not re.fullmatch(SECONDS, raw):
-        raise ValueError("should be unix seconds, in decimal digits")
+        raise ValueError("should be unix seconds in decimal digits")
     return float(raw)
 
 
-# Outermost, or the description would not tell the bounds within.
+# Outermost: otherwise the description would lack the bounds inside.
 WHOLE: Final = BeforeValidator(_number)
 Number = Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE]
 Limit = Annotated[int, Field(ge=1, le=MOST_LIMIT), WHOLE]
 
-# Told, and not checked: NUL is refused with 400, and a name that is unknown finds nothing.
+# The pattern is only described: NUL is refused with 400, and an unknown name matches nothing.
 Word = Annotated[str, Field(json_schema_extra={"pattern": r"^[^\x00]*$"})]
 PageCursor = Annotated[
     str,
     Field(json_schema_extra={"pattern": r"^([0-9]+(\.[0-9]+)?(e[-+]?[0-9]{1,2})?_[^\x00]*)?$"}),
 ]
-"""``next`` of a list that is newest first."""
+"""``next`` of a list with the newest first."""
 
-# As text: a number could be written with an exponent.
+# A string in the schema: a number could be written with an exponent.
 Time = Annotated[
     float, BeforeValidator(_seconds), WithJsonSchema({"type": "string", "pattern": SECONDS})
 ]
@@ -186,7 +190,7 @@ Time = Annotated[
 
 
 class Query(BaseModel):
-    """Parameters of a call; all are text, so that types are read from it."""
+    """The query parameters of an operation. Values arrive as text and are converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -195,7 +199,7 @@ def read_query(request: web.Request, model: type[Model]) -> Model:
     """Return the query as *model*.
 
     Raises:
-        ApiError: 422 with every problem.
+        ApiError: 422, which names every problem.
     """
     given: dict[str, Any] = {}
     twice = []
@@ -205,7 +209,7 @@ def read_query(request: web.Request, model: type[Model]) -> Model:
         if field is not None and get_origin(field.annotation) is list:
             given[name] = values
         elif len(values) > 1:
-            twice.append(Problem(name, "is there more than once"))
+            twice.append(Problem(name, "is given more than once"))
         else:
             given[name] = values[0]
     try:
@@ -223,24 +227,24 @@ def _named(error: ValidationError) -> list[Problem]:
 
 
 def read_place(after: str) -> Key | None:
-    """Return after which row a page begins that is ordered by time.
+    """Return the row after which a page begins, in a list that is ordered by time.
 
     Raises:
-        ApiError: 422 if it is none that a page has named.
+        ApiError: 422 if *after* is not the ``next`` of a page.
     """
     try:
         return Key.read(after) if after else None
     except ValueError:
-        raise invalid([Problem("after", "should be `next` of the page before")]) from None
+        raise invalid([Problem("after", "should be the `next` of the previous page")]) from None
 
 
 def last_event_id(request: web.Request, after: int | None) -> int | None:
-    """Return after which number a stream goes on: the header's, or else the query's.
+    """Return the number after which a stream continues: from the header, else from the query.
 
-    The header is what a reader sends that connects again.
+    A client sends the header when it reconnects.
 
     Raises:
-        ApiError: 422 if the header is no number.
+        ApiError: 422 if the header is not a number.
     """
     raw = request.headers.get("Last-Event-ID", "").strip()
     if not raw:
@@ -255,19 +259,19 @@ IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _LONGEST: Final = 64
 _KEY: Final = re.compile(rf"[!-~]{{1,{_LONGEST}}}")
 QUOTED_KEY: Final = f'^"*[!#-~]([!-~]{{0,{_LONGEST - 2}}}[!#-~])?"*$'
-"""The header's pattern, for the description."""
+"""The pattern of the header, for the description."""
 
 
 def read_key(request: web.Request) -> str | None:
-    """Return the call's key; None where it has none.
+    """Return the request's idempotency key, or None without one.
 
     Raises:
-        ApiError: 422 for several keys, and for what is none.
+        ApiError: 422 for several keys, or for an invalid one.
     """
     given = request.headers.getall(IDEMPOTENCY_KEY, [])
     if not given:
         return None
-    # The draft's form is a quoted string; the quotes are no part of the key.
+    # The draft defines a quoted string; the quotes are not part of the key.
     key = given[0].strip().strip('"')
     if len(given) > 1 or not _KEY.fullmatch(key):
         problem = f"should be one key of 1 to {_LONGEST} visible ASCII characters"

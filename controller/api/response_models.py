@@ -1,4 +1,4 @@
-"""What the API shows: models from which both the answers and their description are made."""
+"""The models of responses. Responses and their OpenAPI description are made from them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from controller.resource_metrics.sources import Metric, Missing
 
 
 class ResponseModel(BaseModel):
-    """Something that is shown. Times are unix seconds."""
+    """The base of response bodies. Times are unix seconds."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True, populate_by_name=True)
+
+
+def owner_view(user: str, project: str | None) -> dict[str, str]:
+    """Return the owner of a job, a batch or a ledger entry."""
+    return {"user": user} if project is None else {"user": user, "project": project}
 
 
 class Exit(ResponseModel):
@@ -28,9 +33,9 @@ class Exit(ResponseModel):
 
 
 class PolicyView(ResponseModel):
-    """What is done when something happens, and which words of the job say so."""
+    """What Volcano does on an event or exit code, and which field of the job defines it."""
 
-    task: str | None = Field(description="None where it holds for every task.")
+    task: str | None = Field(description="The task; None if the policy applies to every task.")
     event: str | None
     exit_code: int | None
     action: str
@@ -39,18 +44,18 @@ class PolicyView(ResponseModel):
 
 
 class Retry(ResponseModel):
-    """How often the job is started again, and what decides it; the first policy that fits does."""
+    """How often the job may be retried, and by which policies. The first match applies."""
 
-    max_retry: int = Field(description="How often it is started again, at most.")
-    retries_used: int = Field(description="How often it was started again so far.")
+    max_retry: int = Field(description="The most retries.")
+    retries_used: int = Field(description="The retries so far.")
     policies: list[PolicyView]
-    evictions: int = Field(description="How often the cluster took it away; not a retry.")
+    evictions: int = Field(description="How often the cluster evicted the job; not a retry.")
     max_evictions: int
     explanation: str
 
 
 class PluginFailure(ResponseModel):
-    """A plugin's hook that has failed for the job, and not run to its end since."""
+    """A plugin's hook that failed for the job and has not succeeded since."""
 
     plugin: str
     hook: str
@@ -58,92 +63,94 @@ class PluginFailure(ResponseModel):
     tries: int
     error: str
     at: float
-    next_at: float | None = Field(description="When it is tried again; None: it is given up.")
+    next_at: float | None = Field(description="The time of the next try; None: no more tries.")
 
 
 class Details(ResponseModel):
-    """What is known of a reason, for programs."""
+    """Machine-readable details of a reason."""
 
-    cause: str = Field(description="A word that is finer than the reason.")
-    at: float | None = Field(default=None, description="When it was told.")
+    cause: str = Field(description="A machine-readable code, finer than the reason.")
+    at: float | None = Field(default=None, description="When the cause was observed.")
     rank: int | None = None
     task: str | None = None
-    index: int | None = Field(default=None, description="Of the replica within its task.")
+    index: int | None = Field(default=None, description="The replica's index within its task.")
     pod: str | None = None
     node: str | None = None
     container: str | None = None
     image: str | None = None
     queue: str | None = None
-    resources: list[str] | None = Field(default=None, description="Those that are lacking.")
+    resources: list[str] | None = Field(
+        default=None, description="The resources that are insufficient."
+    )
     exit_code: int | None = None
     signal: int | None = None
-    memory_limit: str | None = Field(default=None, description="As Kubernetes writes it.")
-    by: str | None = Field(default=None, description="Who had it ended, where the caller said so.")
+    memory_limit: str | None = Field(default=None, description="As a Kubernetes quantity.")
+    by: str | None = Field(default=None, description="Who ended the job, as the caller said.")
     log_tail: list[str] | None = Field(
-        default=None, description="The last lines that the program wrote before it failed."
+        default=None, description="The program's last lines of output before it failed."
     )
 
 
 def read_details(kept: Mapping[str, Any] | None) -> Details | None:
-    """Return the details that are kept; None where nothing, or nothing readable, is known."""
+    """Return the stored details; None if there are none, or if a newer version wrote them."""
     try:
         return Details.model_validate(kept) if kept else None
     except ValidationError:
-        return None  # of a newer version
+        return None  # written by a newer version
 
 
 KeptDetails = Annotated[Details | None, BeforeValidator(read_details)]
 
 
 class JobState(ResponseModel):
-    """How a job is."""
+    """The state of a job."""
 
-    state: State = Field(description="How it is.")
-    reason: str | None = Field(description="A word for programs.")
-    message: str | None = Field(description="A text for people.")
-    details: KeptDetails = Field(default=None, description="What is known of the reason.")
+    state: State = Field(description="The state of the job.")
+    reason: str | None = Field(description="A machine-readable code for the state.")
+    message: str | None = Field(description="A human-readable message.")
+    details: KeptDetails = Field(default=None, description="Details of the reason.")
     desired: Literal["run", "suspended", "ended"] = Field(
-        description="What was asked for last; `state` follows."
+        description="The state that was last requested; `state` follows."
     )
-    attempt: int = Field(description="Counts from 1; a retry or a resume begins the next one.")
-    submitted_at: float = Field(description="When it was accepted, in unix seconds.")
-    started_at: float | None = Field(description="When it first ran.")
-    finished_at: float | None = Field(description="When it was over.")
-    time_allocation_seconds: float | None = Field(description="With what was added to it.")
+    attempt: int = Field(description="Counts from 1. A retry or a resume starts the next one.")
+    submitted_at: float = Field(description="When the job was accepted, in unix seconds.")
+    started_at: float | None = Field(description="When the job first ran.")
+    finished_at: float | None = Field(description="When the job reached a final state.")
+    time_allocation_seconds: float | None = Field(description="Including all extensions.")
     expires_at: float | None = Field(
-        description="When its time is over; None before its start, and without an allocation."
+        description="When the time allocation ends; None before the start or without one."
     )
-    queue: str | None = Field(description="Volcano's queue, once it is submitted.")
-    product: str | None = Field(description="The product that it has.")
+    queue: str | None = Field(description="The Volcano queue, once the job is submitted to it.")
+    product: str | None = Field(description="The job's product.")
     parked: str | None = Field(
-        default=None, description="Why the controller's version cannot go on with it."
+        default=None, description="Why this version of the controller cannot process the job."
     )
-    batch: str | None = Field(default=None, description="The batch that it belongs to.")
+    batch: str | None = Field(default=None, description="The job's batch.")
 
 
 class Update(ResponseModel):
-    """One thing that became of a job."""
+    """One change of a job."""
 
-    id: int = Field(description="Its number: later ones are higher.")
-    job: str = Field(validation_alias="job_id", description="Which job.")
-    attempt: int = Field(description="Of which attempt.")
-    at: float = Field(description="When, in unix seconds.")
-    state: State = Field(description="How the job is from then on.")
-    reason: str | None = Field(description="A word for programs.")
-    message: str | None = Field(description="A text for people.")
-    exits: list[Exit] | None = Field(description="How its ranks ended, once it is over.")
-    details: KeptDetails = Field(default=None, description="What is known of the reason.")
+    id: int = Field(description="The update's number. Later updates have higher numbers.")
+    job: str = Field(validation_alias="job_id", description="The job's id.")
+    attempt: int = Field(description="The job's attempt.")
+    at: float = Field(description="The time of the change, in unix seconds.")
+    state: State = Field(description="The job's state from then on.")
+    reason: str | None = Field(description="A machine-readable code for the state.")
+    message: str | None = Field(description="A human-readable message.")
+    exits: list[Exit] | None = Field(description="How each rank ended; None until the end.")
+    details: KeptDetails = Field(default=None, description="Details of the reason.")
 
 
 class UpdatesForgotten(ResponseModel):
-    """Updates that a receiver of webhooks has missed: they are not kept any more."""
+    """Updates that were deleted before this receiver had them."""
 
     event: Literal["forgotten"]
-    through: int = Field(description="Up to which number they are forgotten.")
+    through: int = Field(description="The highest number among the deleted updates.")
 
 
 class TaskView(ResponseModel):
-    """One rank as it is now."""
+    """The current state of one rank."""
 
     rank: int
     task: str
@@ -172,18 +179,20 @@ Bytes = Annotated[int | None, BeforeValidator(_whole)]
 
 
 class MetricValues(ResponseModel):
-    """What is used; None where that is not known, and `missing` says why."""
+    """Resource usage. A value is None if it is not known; `missing` says why."""
 
     cpu_cores: Share = None
     memory_bytes: Bytes = None
     network_receive_bytes_per_second: Bytes = None
     network_transmit_bytes_per_second: Bytes = None
-    gpu_utilization: Share = Field(default=None, description="From 0 to 1; the mean of several.")
+    gpu_utilization: Share = Field(
+        default=None, description="From 0 to 1; the mean over several GPUs."
+    )
     gpu_memory_bytes: Bytes = None
 
 
 class MetricSeries(ResponseModel):
-    """The last samples, the oldest first: each list has one value for each time of `at`."""
+    """The last samples, oldest first. Each list has one value for each time in `at`."""
 
     at: list[float]
     cpu_cores: list[Share]
@@ -195,22 +204,22 @@ class MetricSeries(ResponseModel):
 
 
 class RankMetrics(ResponseModel):
-    """The use that one rank makes of its node."""
+    """The resource usage of one rank."""
 
     rank: int
     task: str
     index: int
     pod: str | None
     values: MetricValues
-    missing: dict[Metric, Missing] = Field(description="Why a value is None.")
+    missing: dict[Metric, Missing] = Field(description="Why a value is None, by metric.")
     series: MetricSeries
 
 
 class ToolMetrics(ResponseModel):
-    """The use that the last run of a tool makes of its node."""
+    """The resource usage of a tool's last run."""
 
     tool: str
-    rank: int = Field(description="The rank of the job beside which it runs.")
+    rank: int = Field(description="The rank of the job that the tool is attached to.")
     pod: str | None
     values: MetricValues
     missing: dict[Metric, Missing]
@@ -218,21 +227,21 @@ class ToolMetrics(ResponseModel):
 
 
 class JobMetrics(ResponseModel):
-    """The use that a job's ranks make of their nodes, together and each."""
+    """The resource usage of a job: the sum, each rank, and each tool."""
 
     id: str
     attempt: int
-    interval_seconds: float = Field(description="From sample to sample; 0: none is taken.")
-    sampled_at: float | None = Field(description="When the last one was taken.")
-    values: MetricValues = Field(description="The sum of all ranks.")
+    interval_seconds: float = Field(description="Seconds between samples; 0: no sampling.")
+    sampled_at: float | None = Field(description="The time of the last sample.")
+    values: MetricValues = Field(description="The sum over all ranks.")
     missing: dict[Metric, Missing]
     series: MetricSeries
     items: list[RankMetrics]
-    tools: list[ToolMetrics] = Field(description="Its tools: not in the sums.")
+    tools: list[ToolMetrics] = Field(description="The job's tools, which the sums exclude.")
 
 
 class LogView(ResponseModel):
-    """What is stored of a pod's log; ``truncated`` says why something of it is not."""
+    """The stored log of a pod. ``truncated`` names the reasons why it is incomplete."""
 
     bytes: int
     complete: bool
@@ -240,7 +249,7 @@ class LogView(ResponseModel):
 
 
 class RunView(ResponseModel):
-    """One pod's life."""
+    """The lifetime of one pod."""
 
     rank: int
     task: str
@@ -257,13 +266,13 @@ class RunView(ResponseModel):
     ended_at: float | None
     log: LogView | None
     restart: int | None = Field(
-        default=None, description="Which start of the attempt made it: 0 is the first one."
+        default=None, description="The restart within the attempt; 0 is the first start."
     )
     memory_limit: str | None = None
 
 
 class AttemptView(ResponseModel):
-    """One VolcanoJob that was made for the job."""
+    """One attempt: one VolcanoJob of the job."""
 
     attempt: int
     uid: str
@@ -273,15 +282,15 @@ class AttemptView(ResponseModel):
     outcome: str | None
     reason: str | None
     message: str | None
-    details: KeptDetails = Field(default=None, description="What is known of the reason.")
-    retries: int = Field(description="How often Volcano started it over.")
+    details: KeptDetails = Field(default=None, description="Details of the reason.")
+    retries: int = Field(description="How often Volcano restarted the VolcanoJob.")
     succeeded: int = Field(default=0, description="Ranks whose last pod succeeded.")
     failed: int = Field(default=0, description="Ranks whose last pod failed.")
     runs: list[RunView]
 
 
 class History(ResponseModel):
-    """Everything that ever was."""
+    """All attempts, pods and updates of a job."""
 
     id: str
     attempts: list[AttemptView]
@@ -289,47 +298,49 @@ class History(ResponseModel):
 
 
 class Extension(ResponseModel):
-    """How much time the job has."""
+    """The job's time allocation after an extension."""
 
     id: str
-    added: bool = Field(description="False for a call that was made before.")
+    added: bool = Field(description="False if the idempotency key was used before.")
     time_allocation_seconds: float
     expires_at: float | None
 
 
 class UsageView(ResponseModel):
-    """What one replica has used in one attempt until a moment: absolute, in replica-seconds."""
+    """The cumulative usage of one replica in one attempt, in replica-seconds."""
 
-    id: int = Field(description="Its number: later ones are higher.")
-    job: str = Field(description="Which job.")
-    owner: dict[str, str] = Field(description="Whose job it is.")
-    attempt: int = Field(description="Of which attempt.")
-    uid: str = Field(description="The VolcanoJob's. With rank and period it names the entry.")
-    rank: int = Field(description="Of a tool, its own: 0.")
-    period: int = Field(description="Counts the entries of an attempt's rank, without a gap.")
-    until: float = Field(description="Up to when, in unix seconds.")
-    seconds: float = Field(description="All that the rank has used in the attempt until then.")
-    final: bool = Field(description="No further entry of this rank and attempt comes.")
-    product: str | None = Field(description="The job's, at acceptance.")
-    price: dict[str, Any] | None = Field(description="That of the product at acceptance.")
-    resources: dict[str, Any] = Field(description="What the replica had.")
-    at: float = Field(description="When it was entered.")
+    id: int = Field(description="The entry's number. Later entries have higher numbers.")
+    job: str = Field(description="The job's id.")
+    owner: dict[str, str] = Field(description="The job's owner.")
+    attempt: int = Field(description="The job's attempt.")
+    uid: str = Field(
+        description="The VolcanoJob's uid. With rank and period it identifies an entry."
+    )
+    rank: int = Field(description="The rank; for a tool, the rank of the tool's own run: 0.")
+    period: int = Field(description="Counts the entries of a rank and attempt without gaps.")
+    until: float = Field(description="The end of the accounted time, in unix seconds.")
+    seconds: float = Field(description="The rank's total usage in the attempt until then.")
+    final: bool = Field(description="True if no later entry of this rank and attempt follows.")
+    product: str | None = Field(description="The job's product at acceptance.")
+    price: dict[str, Any] | None = Field(description="The product's price at acceptance.")
+    resources: dict[str, Any] = Field(description="The resources of the replica.")
+    at: float = Field(description="When the entry was written.")
     tool: str | None = Field(
-        default=None, description="Which tool of the job used it; None: the job itself."
+        default=None, description="The tool that used them; None: the job itself."
     )
 
 
 class UsagePage(ResponseModel):
     """A page of the ledger."""
 
-    ledger: str = Field(description="The store's identity: another one is another ledger.")
+    ledger: str = Field(description="The store's identity. Another identity is another ledger.")
     items: list[UsageView]
-    next: int = Field(description="To be given as `after` for what follows.")
+    next: int = Field(description="`after` of the next page.")
     acknowledged: int
 
 
 class Acknowledged(ResponseModel):
-    """Up to where the ledger was taken, and the jobs that end for want of funds."""
+    """The acknowledged position in the ledger, and the jobs that end for lack of funds."""
 
     through: int
     ended: list[str]
@@ -343,7 +354,7 @@ class UpdatePage(ResponseModel):
 
 
 class Amounts(ResponseModel):
-    """Processors, bytes and devices."""
+    """CPU cores, bytes of memory, and GPUs."""
 
     cpu: float
     memory: float
@@ -351,21 +362,21 @@ class Amounts(ResponseModel):
 
 
 class Counted(Amounts):
-    """What jobs ask for."""
+    """The resources that jobs request."""
 
     jobs: int
 
 
 class Utilization(ResponseModel):
-    """What there is, what runs, and what waits."""
+    """The cluster's capacity, and the resources of running and queued jobs."""
 
-    capacity: Amounts | None = Field(description="None while the cluster does not answer.")
+    capacity: Amounts | None = Field(description="None while the Kubernetes API is unavailable.")
     used: Counted
     queued: Counted
 
 
 class MaintenanceView(ResponseModel):
-    """Whether jobs are taken and submitted, and how many there are."""
+    """Whether jobs are accepted and submitted, and how many there are."""
 
     mode: Literal["running", "paused", "draining"]
     message: str | None
@@ -375,7 +386,7 @@ class MaintenanceView(ResponseModel):
 
 
 class ProductFeatures(ResponseModel):
-    """What may be done with jobs of a product, here."""
+    """The features that jobs of a product have in this deployment."""
 
     web: bool
     vnc: bool
@@ -390,7 +401,7 @@ class ProductFeatures(ResponseModel):
 
 
 class ProductView(ResponseModel):
-    """What may be asked for."""
+    """A product of the catalogue."""
 
     name: str
     title: str | None

@@ -1,4 +1,4 @@
-"""Server-sent events (HTML standard, section 9.2): written as fast as they are read, no faster."""
+"""Server-sent events (HTML standard, section 9.2) with backpressure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from aiohttp import web
 from controller.api.error_responses import ApiError
 
 KEEP_ALIVE_SECONDS: Final = 15.0
-"""A comment is sent when nothing else was: proxies and clients see that the stream lives."""
+"""A comment is sent after so long without an event, so that proxies keep the stream open."""
 
 STALLED_SECONDS: Final = 30.0
-"""A reader that takes nothing for so long is cut off; it can go on from what it has read."""
+"""A reader that accepts nothing for so long is disconnected. It can resume where it stopped."""
 
 MOST_STREAMS: Final = 256
 
 
 class EventStreams:
-    """Counts the streams that are open, so that they stay bounded."""
+    """Counts open streams, so that their number stays bounded."""
 
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
@@ -30,16 +30,16 @@ class EventStreams:
 
     @property
     def open(self) -> int:
-        """How many there are."""
+        """The number of open streams."""
         return len(self._scopes)
 
     @property
     def full(self) -> bool:
-        """Whether there are as many as there may be."""
+        """Whether no further stream may open."""
         return self._closed or self.open >= MOST_STREAMS
 
     def close(self) -> None:
-        """Break all of them off, and begin no more: this process ends."""
+        """Abort all streams and refuse new ones, because the process ends."""
         self._closed = True
         for scope in self._scopes:
             scope.reschedule(0.0)
@@ -51,13 +51,13 @@ class EventStreams:
         send: Callable[[EventStream], Awaitable[None]],
         headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
-        """Answer *request* with what *send* writes, and with *headers*.
+        """Respond to *request* with what *send* writes, and with *headers*.
 
-        What it cannot go on with breaks off: a reader that sees the end knows that it is one.
+        A stream that fails is reset, so that the reader can tell a failure from the end.
         A response to HEAD ends after the header section (RFC 9110, section 9.3.2).
 
         Raises:
-            ApiError: 503 if there are too many.
+            ApiError: 503 if there are too many streams.
         """
         if self.full:
             raise ApiError("too_many_streams")
@@ -75,7 +75,7 @@ class EventStreams:
                     await send(stream)
                 await stream.end()
         except (OSError, TimeoutError, aiohttp.ClientError):
-            # The reader is gone or takes nothing, or what it reads from is, or we are to end.
+            # The reader disconnected or stalled, the source failed, or the process ends.
             if request.transport is not None:
                 request.transport.abort()
         finally:
@@ -84,17 +84,17 @@ class EventStreams:
 
 
 class EventStream:
-    """Writes to one reader."""
+    """Writes events to one reader."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self._response = response
 
     async def event(self, name: str, data: Any, *, number: int | None = None) -> None:
-        """Send an event; *number* is from where the reader can go on.
+        """Send an event; the reader can resume after *number*.
 
         Raises:
-            TimeoutError: If the reader takes nothing.
-            ConnectionError: If it is gone.
+            TimeoutError: If the reader accepts nothing.
+            ConnectionError: If the reader has disconnected.
         """
         await self.write(encode_event(name, data, place=None if number is None else str(number)))
 
@@ -103,24 +103,24 @@ class EventStream:
         await self.write(b": here\n\n")
 
     async def write(self, content: bytes) -> None:
-        """Send *content* once the reader has taken what came before.
+        """Send *content* once the reader has accepted the earlier content.
 
         Raises:
-            TimeoutError: If the reader takes nothing.
-            ConnectionError: If it is gone.
+            TimeoutError: If the reader accepts nothing.
+            ConnectionError: If the reader has disconnected.
         """
         async with asyncio.timeout(STALLED_SECONDS):
             await self._response.write(content)
 
     async def end(self) -> None:
-        """Say that there will be no more."""
+        """End the response."""
         async with asyncio.timeout(STALLED_SECONDS):
             await self._response.write_eof()
 
 
 def encode_event(name: str, data: Any, *, place: str | None = None) -> bytes:
-    """Return an event; *place* is its id, from where a reader can go on."""
-    # JSON has no line break that would have to be split.
+    """Return an encoded event; *place* is its id, after which the reader can resume."""
+    # JSON contains no line break, so that one data field is enough.
     lines = [] if place is None else [f"id: {place}"]
     lines += [f"event: {name}", f"data: {json.dumps(data, separators=(',', ':'))}", "", ""]
     return "\n".join(lines).encode()

@@ -373,7 +373,7 @@ class LogKeeper(LogObserver):
             except KubeError as error:
                 about = {"job": one.pod.job_id, "pod": one.pod.name, "why": str(error)}
                 if isinstance(error, Forbidden):
-                    log.warning("a log may not be read", extra=about)
+                    log.warning("no permission to read pod logs", extra=about)
                     return await self._read_last_words(one, writer)
                 log.warning("a log cannot be read now", extra=about)
                 if self._clock() >= until:

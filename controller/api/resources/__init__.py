@@ -1,1 +1,1 @@
-"""The handlers, one resource a file, named as in the path after ``/v1/``."""
+"""The handlers, one module per resource, named after the path segment that follows ``/v1/``."""

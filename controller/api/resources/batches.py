@@ -1,4 +1,4 @@
-"""``/v1/batches``: jobs of one template; submit, look, end."""
+"""``/v1/batches``: submit, show, list and end the jobs of one template."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from controller.api.requests import (
 from controller.api.resources.jobs import (
     ProblemView,
     audit_submitted,
-    draining,
     read_job,
     refuse_all,
 )
-from controller.api.response_models import ResponseModel
+from controller.api.response_models import ResponseModel, owner_view
 from controller.jobs.history.job_record import State
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
@@ -58,59 +57,59 @@ from controller.store.jobs.batches import (
 from controller.store.jobs.job_rows import FINAL_STATES
 
 MOST_BATCHES: Final = 100
-"""On a page; each has a thousand jobs, which are counted."""
+"""Per page: the jobs of each batch are counted, and there can be a thousand."""
 _LONGEST_ID: Final = 40
 
 
 class BatchesQuery(Query):
-    """Which batches, and which page of them."""
+    """Selects batches, and a page of them."""
 
     user: Word | None = None
     project: Word | None = None
-    after: PageCursor = Field(default="", description="`next` of the page before.")
+    after: PageCursor = Field(default="", description="`next` of the previous page.")
     limit: Annotated[int, Field(ge=1, le=MOST_BATCHES), WHOLE] = MOST_BATCHES
 
 
 class ItemsQuery(Query):
-    """Which page of a batch's items."""
+    """Selects a page of a batch's items."""
 
-    after: Number | None = Field(default=None, description="`next` of the page before.")
+    after: Number | None = Field(default=None, description="`next` of the previous page.")
     limit: Limit = DEFAULT_LIMIT
 
 
 class BatchView(ResponseModel):
-    """A batch, and how many of its jobs are in which state."""
+    """A batch, and its jobs counted by state."""
 
     id: str
     owner: dict[str, str]
     mode: Mode
     created_at: float
-    size: int = Field(description="How many items were asked for.")
-    jobs: int = Field(description="How many of these are jobs.")
-    rejected: int = Field(description="How many are not.")
+    size: int = Field(description="The number of items in the request.")
+    jobs: int = Field(description="The number of items that are jobs.")
+    rejected: int = Field(description="The number of items that were not accepted.")
     counts: dict[str, int] = Field(
-        description="Of the jobs, by state; of one whose record is forgotten, the last one."
+        description="The jobs by state. A job whose record is deleted counts by its last state."
     )
-    over: bool = Field(description="Whether none of its jobs goes on.")
+    over: bool = Field(description="Whether all jobs have ended.")
 
 
 class BatchItemView(ResponseModel):
-    """One item: the variables that its job was made with, and what became of it."""
+    """One item of a batch: its variables, and its job."""
 
     index: int
-    id: str | None = Field(description="The job's.")
-    parameters: dict[str, Any] = Field(description="Its variables.")
+    id: str | None = Field(description="The job's id.")
+    parameters: dict[str, Any] = Field(description="The item's variables.")
     result: Literal["created", "unchanged", "conflict", "rejected"] = Field(
-        description="Of the call; `unchanged`: the job was there already."
+        description="The result of the request. `unchanged`: the job existed already."
     )
     problems: list[ProblemView] | None = None
     state: State | None = Field(
-        default=None, description="The job's, the last one where its record is forgotten."
+        default=None, description="The job's state; the last one if its record is deleted."
     )
 
 
 class NewBatchView(BatchView):
-    """A batch, and what became of each of its items, in order."""
+    """A batch, and the result of each of its items, in order."""
 
     results: list[BatchItemView]
 
@@ -119,14 +118,14 @@ class BatchPage(ResponseModel):
     """A page of batches."""
 
     items: list[BatchView]
-    next: str | None = Field(description="To be given as `after` for what follows.")
+    next: str | None = Field(description="`after` of the next page; None on the last one.")
 
 
 class BatchItemPage(ResponseModel):
     """A page of a batch's items, in order."""
 
     items: list[BatchItemView]
-    next: int | None = Field(description="To be given as `after` for what follows.")
+    next: int | None = Field(description="`after` of the next page; None on the last one.")
 
 
 _Shown: TypeAlias = Annotated[dict[str, Any], BatchView]
@@ -136,7 +135,7 @@ _Shown: TypeAlias = Annotated[dict[str, Any], BatchView]
     "POST",
     "/v1/batches",
     "submitBatch",
-    "Submit jobs of one template",
+    "Submit a batch",
     body=BatchRequest,
     statuses=(201, 200),
     errors=("conflict", "draining", "not_found", "plugin_failed"),
@@ -144,66 +143,65 @@ _Shown: TypeAlias = Annotated[dict[str, Any], BatchView]
 async def submit(
     api: ApiParts, request: web.Request
 ) -> tuple[Annotated[dict[str, Any], NewBatchView], int]:
-    """Make the jobs of a batch; asked for again, this makes none."""
-    asked, template = await _read(request)
-    body = asked.body()
+    """Create the jobs of a batch. A repeated request creates none."""
+    body, template = await _read(request)
+    stored = body.body()
     async with api.store.read() as transaction:
-        known = await find_batch(transaction, asked.id)
+        known = await find_batch(transaction, body.id)
     if known is not None:
-        return await _replay(api, known, body)
-    items, jobs = await _make_jobs(asked, template)
+        return await _replay(api, known, stored)
+    items, jobs = await _make_jobs(body, template)
     batch = NewBatch(
-        id=asked.id,
+        id=body.id,
         owner=_owner_of(jobs),
-        body=body,
+        body=stored,
         parameters=[one.parameters for one in items],
         job_ids=[_id_of(one) for one in items],
     )
     try:
-        with draining():
-            results = await api.submissions.submit(jobs, asked.mode, batch=batch)
-    except BatchExists as there:  # another call was faster
-        return await _replay(api, there.record, body)
-    if asked.mode == "atomic" or not any(one.accepted for one in results):
+        results = await api.submissions.submit(jobs, body.mode, batch=batch)
+    except BatchExists as there:  # a concurrent request created it
+        return await _replay(api, there.record, stored)
+    if body.mode == "atomic" or not any(one.accepted for one in results):
         _refuse(results, batch)
     await audit_submitted(request, results)
-    return await _with_results(api, asked.id), 201
+    return await _with_results(api, body.id), 201
 
 
-@offered("GET", "/v1/batches", "listBatches", "Find batches")
+@offered("GET", "/v1/batches", "listBatches", "List batches")
 async def find(
-    api: ApiParts, _request: web.Request, wanted: BatchesQuery
+    api: ApiParts, _request: web.Request, query: BatchesQuery
 ) -> Annotated[dict[str, Any], BatchPage]:
-    """List batches, from the newest on, a page at a time."""
-    place = read_place(wanted.after)
-    which = BatchFilter(user=wanted.user, project=wanted.project)
+    """List batches, newest first, a page at a time."""
+    place = read_place(query.after)
+    which = BatchFilter(user=query.user, project=query.project)
     async with api.store.read() as transaction:
-        records, last = await newest_batches(transaction, which, after=place, limit=wanted.limit)
+        records, last = await newest_batches(transaction, which, after=place, limit=query.limit)
         shown = await _views(transaction, records)
     return {"items": shown, "next": None if last is None else str(last)}
 
 
-@offered("GET", "/v1/batches/{batch}", "getBatch", "Look at a batch")
+@offered("GET", "/v1/batches/{batch}", "getBatch", "Get a batch")
 async def show(api: ApiParts, request: web.Request) -> _Shown:
-    """Show one batch."""
+    """Return one batch."""
     async with api.store.read() as transaction:
         (shown,) = await _views(transaction, [await _found(transaction, request)])
     return shown
 
 
-@offered("GET", "/v1/batches/{batch}/items", "listBatchItems", "Look at a batch's items")
+@offered("GET", "/v1/batches/{batch}/items", "listBatchItems", "List a batch's items")
 async def show_items(
-    api: ApiParts, request: web.Request, wanted: ItemsQuery
+    api: ApiParts, request: web.Request, query: ItemsQuery
 ) -> Annotated[dict[str, Any], BatchItemPage]:
-    """Show the items of one batch, in order, a page at a time."""
-    after = -1 if wanted.after is None else wanted.after
+    """Return the items of one batch, in order, a page at a time."""
+    after = -1 if query.after is None else query.after
     async with api.store.read() as transaction:
         record = await _found(transaction, request)
         items = await batch_items(
-            transaction, record.id, after=min(after, MOST_ITEMS), limit=wanted.limit + 1
+            transaction, record.id, after=min(after, MOST_ITEMS), limit=query.limit + 1
         )
-    page = items[: wanted.limit]
-    following = page[-1].index if len(items) > wanted.limit else None
+    page = items[: query.limit]
+    following = page[-1].index if len(items) > query.limit else None
     return {"items": [_item_view(one) for one in page], "next": following}
 
 
@@ -211,11 +209,11 @@ async def show_items(
     "DELETE",
     "/v1/batches/{batch}",
     "endBatch",
-    "End a batch's jobs; their records stay",
+    "End the jobs of a batch and keep their records",
     statuses=(200, 202),
 )
 async def end(api: ApiParts, request: web.Request) -> tuple[_Shown, int]:
-    """End the jobs of a batch; again, and after their end, this changes nothing."""
+    """End the jobs of a batch. A repeated request changes nothing."""
     async with api.store.read() as transaction:
         record = await _found(transaction, request)
     ended = await api.commands.end_batch(record.id)
@@ -233,8 +231,8 @@ async def _found(transaction: Transaction, request: web.Request) -> BatchRecord:
 
 async def _replay(api: ApiParts, record: BatchRecord, body: str) -> tuple[dict[str, Any], int]:
     if not api.submissions.is_same(record, body):
-        details = {"problems": problems_json([Problem("id", "another batch has this id")])}
-        text = "Another batch has this id; nothing was done."
+        details = {"problems": problems_json([Problem("id", "this id belongs to another batch")])}
+        text = "This id belongs to another batch; nothing was changed."
         raise ApiError("conflict", text, details)
     return await _with_results(api, record.id, replayed=True), 200
 
@@ -250,43 +248,39 @@ async def _with_results(api: ApiParts, batch_id: str, *, replayed: bool = False)
 async def _read(request: web.Request) -> tuple[BatchRequest, Template]:
     content = await read_object(request)
     if items_in(content) > MOST_ITEMS:
-        raise ApiError("too_large", f"A batch has at most {MOST_ITEMS} items.")
+        raise ApiError("too_large", f"A batch must have at most {MOST_ITEMS} items.")
     try:
-        asked = BatchRequest.model_validate(content)
-        if problems := list(asked.data_problems()):
+        body = BatchRequest.model_validate(content)
+        if problems := list(body.data_problems()):
             raise invalid(problems)
-        return asked, Template(asked.template, asked.names())
+        return body, Template(body.template, body.names())
     except ValidationError as error:
         raise invalid(problems_of(error)) from None
-    except JobRejected as rejected:
-        raise invalid(rejected.problems) from None
 
 
 async def _make_jobs(
-    asked: BatchRequest, template: Template
+    body: BatchRequest, template: Template
 ) -> tuple[list[Item], list[Job | JobRejected]]:
     items, jobs, turn = list[Item](), list[Job | JobRejected](), LoopTurn()
     try:
-        for item in template.expand(asked.id, asked.variables()):
+        for item in template.expand(body.id, body.variables()):
             items.append(item)
-            jobs.append(read_job(asked.inherit(item.job)))
+            jobs.append(read_job(body.inherit(item.job)))
             await turn.rest()
     except TooLarge as error:
         raise ApiError("too_large", str(error)) from None
-    except JobRejected as rejected:
-        raise invalid(rejected.problems) from None
     return items, jobs
 
 
 def _owner_of(jobs: Sequence[Job | JobRejected]) -> Owner:
-    """Return whose all of *jobs* are; those that cannot be read are nobody's.
+    """Return the common owner of the valid *jobs*.
 
     Raises:
-        ApiError: 422 where there is no such one.
+        ApiError: 422 if they have several owners, or if no job is valid.
     """
     owners = list(dict.fromkeys(one.owner for one in jobs if isinstance(one, Job)))
     if len(owners) > 1:
-        raise invalid([Problem("template.owner", "a batch has one owner")])
+        raise invalid([Problem("template.owner", "all jobs of a batch must have the same owner")])
     if not owners:
         problems = [one.problems if isinstance(one, JobRejected) else () for one in jobs]
         raise invalid(_named(problems))
@@ -294,7 +288,11 @@ def _owner_of(jobs: Sequence[Job | JobRejected]) -> Owner:
 
 
 def _refuse(results: Sequence[Submitted], batch: NewBatch) -> None:
-    """Raise the error for a batch of which nothing is made, if that is so."""
+    """Raise the error for a batch of which no job was created.
+
+    Raises:
+        ApiError: 422 if a job is invalid, else 409.
+    """
     wrong = [one.problems if one.result == "rejected" else () for one in results]
     details = {
         "items": [
@@ -309,7 +307,7 @@ def _refuse(results: Sequence[Submitted], batch: NewBatch) -> None:
 
 
 def _named(problems: Sequence[Sequence[Problem]]) -> list[Problem]:
-    """Return the *problems* of all items with their paths; what is wrong with all, once."""
+    """Return the problems of all items with their paths; a problem of every item only once."""
     shared = set(problems[0]).intersection(*problems) if len(problems) > 1 else set()
     found = [one.under("template") for one in problems[0] if one in shared]
     return found + [
@@ -326,10 +324,9 @@ async def _views(transaction: Transaction, records: Sequence[BatchRecord]) -> li
 
 
 def _view_of(record: BatchRecord, counts: Mapping[str, int]) -> dict[str, Any]:
-    project = {"project": record.owner_project} if record.owner_project is not None else {}
     return {
         "id": record.id,
-        "owner": {"user": record.owner_user} | project,
+        "owner": owner_view(record.owner_user, record.owner_project),
         "mode": record.mode,
         "created_at": record.created_at,
         "size": record.items,

@@ -1,4 +1,4 @@
-"""``/v1/explain``: why a session or a job cannot be used."""
+"""``/v1/explain``: explains why a session or a job cannot be used."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ Sid = Annotated[str, Field(pattern="^[a-z2-7]{26}$")]
 
 
 class ExplainQuery(Query):
-    """The session or the job that is to be explained."""
+    """Selects the session or the job to explain."""
 
     sid: Sid | None = None
     job: Annotated[Word, Field(max_length=64)] | None = None
 
 
 class ExplainRequest(Strict):
-    """A session's token, and which session it is to open; without one, the token's own."""
+    """A session token, and the session that it should open; by default the token's own."""
 
     token: Annotated[str, Field(max_length=16384, pattern=r"^[\x00-\x7f]+$")]
     sid: Sid | None = None
 
 
-@offered("GET", "/v1/explain", "explain", "Say why a session or a job cannot be used")
-async def look(api: ApiParts, _request: web.Request, wanted: ExplainQuery) -> Explanation:
+@offered("GET", "/v1/explain", "explain", "Explain why a session or a job cannot be used")
+async def look(api: ApiParts, _request: web.Request, query: ExplainQuery) -> Explanation:
     """Explain a session or a job."""
-    if (wanted.sid is None) == (wanted.job is None):
+    if (query.sid is None) == (query.job is None):
         raise invalid([Problem("sid", "either sid or job must be given")])
-    if wanted.sid is not None:
-        return await api.explainer.session(wanted.sid)
-    return await api.explainer.job(wanted.job or "")
+    if query.sid is not None:
+        return await api.explainer.session(query.sid)
+    return await api.explainer.job(query.job or "")
 
 
-@offered("POST", "/v1/explain", "explainToken", "Say why a token does not open its session")
+@offered("POST", "/v1/explain", "explainToken", "Explain why a token does not open its session")
 async def look_with_token(
-    api: ApiParts, _request: web.Request, asked: ExplainRequest
+    api: ApiParts, _request: web.Request, body: ExplainRequest
 ) -> Explanation:
-    """Explain a session by a token for it, which is kept nowhere."""
-    return await api.explainer.session(asked.sid, token=asked.token)
+    """Explain a session by a token for it. The token is not stored."""
+    return await api.explainer.session(body.sid, token=body.token)

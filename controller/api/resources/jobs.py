@@ -1,9 +1,8 @@
-"""``/v1/jobs``: submit, look, end."""
+"""``/v1/jobs``: submit, show, list and end jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from aiohttp import web
@@ -29,6 +28,7 @@ from controller.api.response_models import (
     PolicyView,
     ResponseModel,
     Retry,
+    owner_view,
     read_details,
 )
 from controller.jobs.history.job_record import State, read_known
@@ -37,7 +37,6 @@ from controller.jobs.history.retries import explain_retry, used_retries
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.accept import Draining
 from controller.jobs.submission.checking import Submitted
 from controller.jobs.submission.commands import asked_by
 from controller.kube.loop_turn import LoopTurn
@@ -52,28 +51,28 @@ from controller.store.paging import Key
 
 
 class SubmitRequest(Strict):
-    """Jobs to be run: all or none (``atomic``), or each for itself (``best_effort``)."""
+    """Jobs to run: all or none (``atomic``), or each independently (``best_effort``)."""
 
     mode: Literal["atomic", "best_effort"] = "atomic"
-    # Each item is read by itself, so that in best effort one that is wrong keeps none out.
+    # Validated one by one, so that an invalid item of a best-effort request affects no other.
     items: Annotated[list[Any], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
 class TerminateRequest(Strict):
-    """Jobs to be ended."""
+    """Jobs to end."""
 
     items: Annotated[list[JobId], Field(min_length=1, max_length=MOST_ITEMS)]
-    by: Name | None = Field(default=None, description="Who wants that: shown, and kept.")
+    by: Name | None = Field(default=None, description="Who ends the jobs: shown and stored.")
 
 
 class EndQuery(Query, extra="ignore"):
-    """On whose behalf a job is ended; whatever else stands there has never kept one from ending."""
+    """On whose behalf a job is ended. Unknown parameters never prevent a job from ending."""
 
-    by: Name | None = Field(default=None, description="Who wants that: shown, and kept.")
+    by: Name | None = Field(default=None, description="Who ends the job: shown and stored.")
 
 
 class JobsQuery(Query):
-    """Which jobs, and which page of them."""
+    """Selects jobs, and a page of them."""
 
     user: Word | None = None
     project: Word | None = None
@@ -83,23 +82,25 @@ class JobsQuery(Query):
     )
     kind: Word | None = None
     batch: Word | None = None
-    since: Time | None = Field(default=None, description="Submitted then or later.")
-    order: Order = Field(default="id", description="`newest`: those submitted last come first.")
-    after: Word = Field(default="", description="`next` of the page before, of the same order.")
+    since: Time | None = Field(
+        default=None, description="Only jobs submitted at or after this time."
+    )
+    order: Order = Field(default="id", description="`newest`: by submission time, latest first.")
+    after: Word = Field(default="", description="`next` of the previous page in the same order.")
     limit: Limit = DEFAULT_LIMIT
 
     def place(self) -> Key | None:
-        """Return after which job the page begins.
+        """Return the job after which the page begins.
 
         Raises:
-            ApiError: 422 if it is no place of this order.
+            ApiError: 422 if ``after`` is not a position in this order.
         """
         if self.order == "newest":
             return read_place(self.after)
         return Key(0.0, self.after) if self.after else None
 
     def filter(self) -> JobFilter:
-        """Return what is asked of the store."""
+        """Return the filter for the store."""
         pairs = [label.partition("=") for label in self.label]
         return JobFilter(
             user=self.user,
@@ -113,40 +114,40 @@ class JobsQuery(Query):
 
 
 class JobView(JobState):
-    """The job as it was asked for, without secret values, and how it is."""
+    """The job as it was submitted, without secret values, and its state."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    id: str = Field(description="The orchestrator's name for it.")
-    owner: dict[str, str] = Field(description="Whose job it is.")
-    labels: dict[str, str] = Field(description="To find it by.")
+    id: str = Field(description="The job's id, chosen by the orchestrator.")
+    owner: dict[str, str] = Field(description="The job's owner.")
+    labels: dict[str, str] = Field(description="Labels that jobs can be selected by.")
 
 
 class QueueEstimate(ResponseModel):
-    """The job's place in its queue, as far as is known: by priority, and then by age."""
+    """The job's estimated position in its queue: by priority, then by age."""
 
-    ahead: int = Field(description="Jobs that are likely to begin before it.")
+    ahead: int = Field(description="Jobs that are likely to start earlier.")
     ahead_of_higher_priority: int = Field(description="Those of them with a higher priority.")
-    waiting: int = Field(description="All that wait in the queue, itself included.")
+    waiting: int = Field(description="All jobs that wait in the queue, including this one.")
 
 
 class BatchPlace(ResponseModel):
-    """Which item of its batch a job is, and the variables that it was made with."""
+    """The job's item in its batch, and the variables of that item."""
 
     index: int
     parameters: dict[str, Any]
 
 
 class JobDetails(JobView):
-    """A job, why it waits, and what decides whether it is started again."""
+    """A job with its queue position, its retry policies and its failed hooks."""
 
-    queue_position: int | None = Field(description="1 is next; None where that is not known.")
-    queue_estimate: QueueEstimate | None = Field(default=None, description="What is ahead of it.")
-    exits: list[Exit] = Field(description="How its ranks ended, once it is over.")
+    queue_position: int | None = Field(description="1 is next; None if it is not known.")
+    queue_estimate: QueueEstimate | None = Field(default=None, description="The jobs ahead.")
+    exits: list[Exit] = Field(description="How each rank ended, once the job is final.")
     retry: Retry
-    batch_item: BatchPlace | None = Field(default=None, description="None outside of a batch.")
+    batch_item: BatchPlace | None = Field(default=None, description="None if the job has no batch.")
     plugin_failures: list[PluginFailure] = Field(
-        default_factory=list, description="Hooks of plugins that failed, and have not run since."
+        default_factory=list, description="Plugin hooks that failed and have not succeeded since."
     )
 
 
@@ -155,19 +156,19 @@ class JobPage(ResponseModel):
 
     items: list[JobView]
     next: str | None = Field(
-        description="To be given as `after` for what follows, also where a page is not full."
+        description="`after` of the next page; None on the last one. A page need not be full."
     )
 
 
 class ProblemView(ResponseModel):
-    """One thing that is wrong, and where."""
+    """One problem, and its path."""
 
     path: str
     message: str
 
 
 class SubmitResult(ResponseModel):
-    """What became of one job of a call."""
+    """The result of one job of the request."""
 
     id: str | None
     result: Literal["created", "unchanged", "conflict", "rejected"]
@@ -175,7 +176,7 @@ class SubmitResult(ResponseModel):
 
 
 class TerminateResult(ResponseModel):
-    """How one job of a call is now."""
+    """The state of one job of the request."""
 
     id: str
     result: Literal["not_found"] | State
@@ -192,23 +193,22 @@ _Shown: TypeAlias = Annotated[dict[str, Any], JobView]
     errors=("conflict", "draining", "plugin_failed"),
 )
 async def submit(
-    api: ApiParts, request: web.Request, asked: SubmitRequest
+    api: ApiParts, request: web.Request, body: SubmitRequest
 ) -> list[Annotated[dict[str, Any], SubmitResult]]:
-    """Take jobs; one result for each, in order."""
+    """Accept jobs; one result for each, in order."""
     jobs, turn = list[Job | JobRejected](), LoopTurn()
-    for item in asked.items:
+    for item in body.items:
         jobs.append(read_job(item))
         await turn.rest()
-    with draining():
-        results = await api.submissions.submit(jobs, asked.mode)
-    if asked.mode == "atomic":
+    results = await api.submissions.submit(jobs, body.mode)
+    if body.mode == "atomic":
         refuse_all(results)
     await audit_submitted(request, results)
-    return [_result(item, one) for item, one in zip(asked.items, results, strict=True)]
+    return [_result(item, one) for item, one in zip(body.items, results, strict=True)]
 
 
 async def audit_submitted(request: web.Request, results: Sequence[Submitted]) -> None:
-    """Write which jobs are new, and which were refused."""
+    """Write audit records of the created and the refused jobs."""
     turn = LoopTurn()
     for one in results:
         if one.result == "created":
@@ -218,37 +218,37 @@ async def audit_submitted(request: web.Request, results: Sequence[Submitted]) ->
         await turn.rest()
 
 
-@offered("GET", "/v1/jobs", "listJobs", "Find jobs")
+@offered("GET", "/v1/jobs", "listJobs", "List jobs")
 async def find(
-    api: ApiParts, _request: web.Request, wanted: JobsQuery
+    api: ApiParts, _request: web.Request, query: JobsQuery
 ) -> Annotated[dict[str, Any], JobPage]:
-    """List jobs, in the order of their ids or from the newest on, a page at a time."""
-    order, place = wanted.order, wanted.place()
+    """List jobs by id or newest first, a page at a time."""
+    order, place = query.order, query.place()
     async with api.store.read() as transaction:
         records, last = await list_jobs(
-            transaction, wanted.filter(), after=place, limit=wanted.limit, order=order
+            transaction, query.filter(), after=place, limit=query.limit, order=order
         )
     following = None if last is None else str(last) if order == "newest" else last.id
     return {"items": [view(one) for one in records], "next": following}
 
 
-@offered("POST", "/v1/jobs/terminate", "terminateJobs", "End many jobs")
+@offered("POST", "/v1/jobs/terminate", "terminateJobs", "End several jobs")
 async def terminate(
-    api: ApiParts, request: web.Request, asked: TerminateRequest
+    api: ApiParts, request: web.Request, body: TerminateRequest
 ) -> list[Annotated[dict[str, Any], TerminateResult]]:
-    """End many jobs; one result for each, in order."""
-    ended = await api.commands.end_all(asked.items, asked_by(asked.by))
+    """End several jobs; one result for each, in order."""
+    ended = await api.commands.end_all(body.items, asked_by(body.by))
     for job_id in ended:
         audit(request, "ended", job=job_id, reason="asked")
     return [
         {"id": job_id, "result": ended[job_id].state if job_id in ended else "not_found"}
-        for job_id in asked.items
+        for job_id in body.items
     ]
 
 
-@offered("GET", "/v1/jobs/{id}", "getJob", "Look at a job")
+@offered("GET", "/v1/jobs/{id}", "getJob", "Get a job")
 async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any], JobDetails]:
-    """Show one job, why it waits, and what decides whether it is started again."""
+    """Return one job with its queue position, its retry policies and its failed hooks."""
     async with api.store.read() as transaction:
         record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
         place = await queue_place(transaction, record)
@@ -256,7 +256,7 @@ async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any],
         failures = await hook_failures_of(transaction, record.id)
         item = await _batch_place(transaction, record)
         volcanos = await retries_within(transaction, record.id, record.attempt)
-    # With the next attempt's beginning they are counted in the record.
+    # Once the next attempt begins, the record itself counts them.
     used = used_retries(volcanos, runs) + (record.renewal == "retried")
     shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
     return view(record) | {
@@ -273,28 +273,19 @@ async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any],
     "DELETE",
     "/v1/jobs/{id}",
     "endJob",
-    "End a job, whose record stays",
+    "End a job and keep its record",
     statuses=(200, 202),
 )
-async def end(api: ApiParts, request: web.Request, asked: EndQuery) -> tuple[_Shown, int]:
-    """End one job; again, and after its end, this changes nothing."""
-    ended = await api.commands.end(request.match_info["id"], asked_by(asked.by))
+async def end(api: ApiParts, request: web.Request, query: EndQuery) -> tuple[_Shown, int]:
+    """End one job. A repeated request, or one after the end, changes nothing."""
+    ended = await api.commands.end(request.match_info["id"], asked_by(query.by))
     record = or_not_found(ended, "job")
     audit(request, "ended", job=record.id, reason="asked")
     return view(record), 200 if record.is_final else 202
 
 
-@contextmanager
-def draining() -> Iterator[None]:
-    """Answer 503 where no new jobs are taken."""
-    try:
-        yield
-    except Draining as error:
-        raise ApiError("draining", str(error)) from None
-
-
 def read_job(item: Any) -> Job | JobRejected:
-    """Return the job, or what is wrong with it."""
+    """Return the job, or its problems."""
     try:
         return Job.model_validate(item)
     except ValidationError as error:
@@ -302,10 +293,10 @@ def read_job(item: Any) -> Job | JobRejected:
 
 
 def refuse_all(results: Sequence[Submitted]) -> None:
-    """Do nothing where all jobs of a call were accepted.
+    """Raise the error for an atomic request, unless all of its jobs were accepted.
 
     Raises:
-        ApiError: 422 where one cannot be run, else 409.
+        ApiError: 422 if a job is invalid, else 409.
     """
     if any(one.result == "rejected" for one in results):
         raise invalid(_problems_of(results, "rejected"))
@@ -317,7 +308,7 @@ def refuse_all(results: Sequence[Submitted]) -> None:
 def _problems_of(results: Sequence[Submitted], result: str) -> Iterator[Problem]:
     for index, one in enumerate(results):
         if one.result == result:
-            for problem in one.problems or (Problem("id", "another job has this id"),):
+            for problem in one.problems or (Problem("id", "this id belongs to another job"),):
                 yield problem.under(f"items[{index}]")
 
 
@@ -331,8 +322,8 @@ def _result(item: Any, submitted: Submitted) -> dict[str, Any]:
 
 
 def view(record: JobRecord) -> dict[str, Any]:
-    """Return a job as the orchestrator sees it: what it asked for, and how it is."""
-    # One that a newer version has accepted is shown as far as it is known.
+    """Return a job as the API shows it: its spec and its state."""
+    # The spec of a job that a newer version accepted is shown as it is stored.
     spec = record.spec if isinstance(record.spec, Mapping) else {}
     state = JobState(
         state=_known_state(record),
@@ -351,10 +342,9 @@ def view(record: JobRecord) -> dict[str, Any]:
         parked=record.parked,
         batch=record.batch,
     )
-    project = {"project": record.owner_project} if record.owner_project is not None else {}
     return {
         "id": record.id,
-        "owner": {"user": record.owner_user} | project,
+        "owner": owner_view(record.owner_user, record.owner_project),
         **spec,
         "labels": spec.get("labels", {}),
         **state.model_dump(mode="json"),
@@ -386,7 +376,7 @@ def _retry(record: JobRecord, defaults: JobDefaults, used: int) -> Retry:
     explained = explain_retry(read_known(record))
     return Retry(
         max_retry=explained.max_retry,
-        # Volcano counts the one that it refuses, too.
+        # Volcano also counts the restart that it refuses.
         retries_used=min(explained.max_retry, record.retries_used + used),
         policies=[PolicyView.model_validate(one) for one in explained.policies],
         evictions=record.evictions,

@@ -17,18 +17,16 @@ class KindView(ResponseModel):
 
     name: str
     title: str | None
-    framework: FrameworkName | None = Field(description="Of a job that names none.")
-    frameworks: list[FrameworkName] | None = Field(
-        description="Those that a job may name; None: any."
-    )
+    framework: FrameworkName | None = Field(description="The default framework.")
+    frameworks: list[FrameworkName] | None = Field(description="The allowed frameworks; None: any.")
     parameters: dict[str, KindParameter]
-    closed: bool = Field(description="Whether its jobs have no other parameters.")
-    artefacts: bool = Field(description="Whether its jobs need an output.")
+    closed: bool = Field(description="Whether other parameters are refused.")
+    artefacts: bool = Field(description="Whether jobs must have an output.")
 
 
-@offered("GET", "/v1/kinds", "listKinds", "See which kinds of jobs there are")
+@offered("GET", "/v1/kinds", "listKinds", "List the kinds of jobs")
 async def show(api: ApiParts, _request: web.Request) -> list[KindView]:
-    """Show each kind, in the order of their names."""
+    """Return each kind, ordered by name."""
     return [_view(name, kind) for name, kind in sorted(api.defaults.kinds.kinds.items())]
 
 

@@ -1,4 +1,4 @@
-"""Logs as server-sent events: of one rank or of several, each event with the place behind it."""
+"""Logs as server-sent events, of one rank or of several; each event's id names its position."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from controller.logs.storage import StorageUnavailable
 from controller.store.errors import StoreUnavailable
 
 MOST_BLOCKS: Final = 4
-"""That wait for the reader, of all ranks together."""
+"""The most blocks that wait for the reader, over all ranks."""
 WRITE: Final = 64 << 10
 PLACE: Final = r"[0-9a-f]{1,8}\.[0-9a-f]{1,8}\.[0-9a-f]{1,16}\.[0-9a-f]{1,8}"
-"""The pattern of a place that an event's id names."""
+"""The pattern of one position in an event's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCursor:
-    """A place in the log of a rank's pod, which is that of its *ordinal* in the rank's history."""
+    """A position in the log of one pod: the *ordinal*-th pod in the history of its rank."""
 
     rank: int
     ordinal: int
     mark: LogMark | None
 
     def text(self) -> str:
-        """Return it as part of an event's id."""
+        """Return the position as part of an event's id."""
         return f"{self.rank:x}.{self.ordinal:x}.{self.mark.text() if self.mark else ''}"
 
 
 def read_places(raw: str, *, most: int) -> list[LogCursor]:
-    """Return the places that an event's id names, none of an empty one.
+    """Return the positions that an event's id names; none for an empty id.
 
     Raises:
-        ValueError: If it is no id of an event of ours.
+        ValueError: If *raw* is not the id of one of this module's events.
     """
     places = []
     for part in raw.split("_") if raw else []:
         rank, ordinal, mark = part.split(".", 2)
         places.append(LogCursor(_number(rank), _number(ordinal), read_mark(mark)))
     if len(places) > most:
-        raise ValueError("more places than there can be")
+        raise ValueError("too many positions")
     return places
 
 
@@ -59,8 +59,8 @@ def _number(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A pod whose log is sent, from a place on."""
+class SelectedLog:
+    """A pod whose log is sent, and the position to start from."""
 
     pod: PodName
     place: LogCursor
@@ -70,20 +70,19 @@ _Block: TypeAlias = bytes | frozenset[str] | Exception | None
 
 
 class LogStream:
-    """Sends the logs of pods, as they are written.
+    """Sends the logs of pods while they are written.
 
-    What the reader does not take is not read: a few blocks wait for it, and the rest stays where
-    it is.
+    Backpressure: at most :data:`MOST_BLOCKS` blocks wait for the reader, and no more is read.
 
     Args:
         reader: Reads logs.
-        chosen: Whose.
-        tail: With how many of its last lines each begins that has no place; None: with the first.
-        named: Whether each event says of which rank it is.
+        chosen: The pods, each with its position.
+        tail: Where a log has no position: begin with this many last lines; None: with the first.
+        named: Whether each event names its rank.
     """
 
     def __init__(
-        self, reader: LogReader, chosen: Sequence[Chosen], *, tail: int | None, named: bool
+        self, reader: LogReader, chosen: Sequence[SelectedLog], *, tail: int | None, named: bool
     ) -> None:
         self._reader = reader
         self._chosen = {one.place.rank: one for one in chosen}
@@ -96,7 +95,7 @@ class LogStream:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Read for as long as the block lasts."""
+        """Run the readers as long as the context lasts."""
         tasks = [asyncio.create_task(self._read(one)) for one in self._chosen.values()]
         try:
             yield
@@ -106,18 +105,18 @@ class LogStream:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refused(self) -> Exception | None:
-        """Return why the only log cannot be read, if that is known at once."""
+        """Return the error of the only log if it fails at once, else None."""
         if len(self._chosen) > 1:
             return None
         try:
             async with asyncio.timeout(KEEP_ALIVE_SECONDS / 3):
                 self._first = await self._blocks.get()
         except TimeoutError:
-            return None  # its program is silent
+            return None  # the program writes nothing yet
         error = self._first[1]
         return error if isinstance(error, Exception) else None
 
-    async def _read(self, one: Chosen) -> None:
+    async def _read(self, one: SelectedLog) -> None:
         rank = one.place.rank
         tail = self._tail if one.place.mark is None else None
         try:
@@ -131,7 +130,7 @@ class LogStream:
             await self._blocks.put((rank, None))
 
     async def send(self, stream: EventStream) -> None:
-        """Send until all logs have ended."""
+        """Send events until all logs have ended."""
         left = len(self._chosen)
         while left:
             rank, block = await self._next(stream)
@@ -144,7 +143,7 @@ class LogStream:
                 case None:
                     left -= 1
                 case _:
-                    text = {"message": "the cluster sends no more"}
+                    text = {"message": "the log cannot be read to its end"}
                     await stream.event("broken", self._of(rank, text))
                     left -= 1
                     if not left:
@@ -169,7 +168,7 @@ class LogStream:
             shown += self._event(rank, record)
             if len(shown) >= WRITE:
                 await stream.write(bytes(shown))
-                await turn.rest()  # a fast reader makes no write wait
+                await turn.rest()  # writes to a fast reader never yield
                 shown.clear()
         await stream.write(bytes(shown))
 
@@ -183,9 +182,9 @@ class LogStream:
         )
 
     def _place_behind(self, rank: int, record: Record) -> str | None:
-        """Return the id of the event of *record*; None where it would not be exact.
+        """Return the event id of *record*; None if it would not be exact.
 
-        Of the last lines of a log the first may be preceded by others of the same time.
+        In the tail of a log, earlier lines with the first line's time may be missing.
         """
         counter = self._counters[rank]
         if record.at is not None:

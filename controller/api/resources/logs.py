@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/logs``: what programs of ranks and of tools have written, and what they write."""
+"""``/v1/jobs/{id}/logs``: the logs of a job's ranks and tools, complete or as a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from controller.api.error_responses import ApiError, invalid, or_not_found
 from controller.api.operations import EVENTS, TEXT, offered
 from controller.api.parts import ApiParts
 from controller.api.requests import WHOLE, Query
-from controller.api.resources.log_streams import PLACE, Chosen, LogCursor, LogStream, read_places
+from controller.api.resources.log_streams import (
+    PLACE,
+    LogCursor,
+    LogStream,
+    SelectedLog,
+    read_places,
+)
 from controller.api.server_sent_events import EventStream
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.model import ToolName
@@ -30,7 +36,7 @@ from controller.store.jobs.tools import find_tool, runs_of
 from shared.numbers import whole_number
 
 MOST_FOLLOWED: Final = 64
-"""Ranks of one stream."""
+"""The most ranks in one stream."""
 
 TRUNCATED: Final = "Fumarole-Log-Truncated"
 
@@ -40,7 +46,7 @@ log = logging.getLogger(__name__)
 def _rank(raw: object) -> object:
     number = whole_number(raw) if isinstance(raw, str) else None
     if number is None and raw != "all":
-        raise ValueError("should be a rank, in decimal digits, or all")
+        raise ValueError("should be a rank in decimal digits, or `all`")
     return raw if number is None else number
 
 
@@ -57,11 +63,11 @@ Rank = Annotated[
 
 
 class LogsQuery(Query):
-    """Whose, from where, and whether what follows is waited for."""
+    """Selects logs, their beginning, and whether to follow them."""
 
     rank: Rank = 0
     tool: ToolName | None = Field(
-        default=None, description="The last run of this tool beside the rank, not the rank itself."
+        default=None, description="Read this tool's last run at the rank instead of the rank."
     )
     attempt: Annotated[int, Field(ge=1, le=2**31), WHOLE] | None = None
     pod: Annotated[str, Field(pattern=r"^[-0-9a-zA-Z]{1,64}$")] | None = None
@@ -73,7 +79,7 @@ class LogsQuery(Query):
     "GET",
     "/v1/jobs/{id}/logs",
     "readLogs",
-    "Read what the program of a rank, or of a tool, writes",
+    "Read the log of a rank or of a tool",
     headers={"Last-Event-ID": f"^({PLACE}(_{PLACE}){{0,{MOST_FOLLOWED - 1}}})?$"},
     media=(TEXT, EVENTS),
     errors=(
@@ -85,17 +91,17 @@ class LogsQuery(Query):
         "too_many_streams",
     ),
 )
-async def show(api: ApiParts, request: web.Request, wanted: LogsQuery) -> web.StreamResponse:
-    """Send logs: as text, or as events while they are written."""
+async def show(api: ApiParts, request: web.Request, query: LogsQuery) -> web.StreamResponse:
+    """Send logs as text, or as events while they are written."""
     places = _places(request)
-    chosen = await _find(api, request.match_info["id"], wanted, places)
+    chosen = await _find(api, request.match_info["id"], query, places)
     try:
-        if wanted.follow:
-            return await _follow(api, request, wanted, chosen)
-        if wanted.rank == "all":
-            send = partial(_send_all, api, chosen=chosen, tail=wanted.tail)
+        if query.follow:
+            return await _follow(api, request, query, chosen)
+        if query.rank == "all":
+            send = partial(_send_all, api, chosen=chosen, tail=query.tail)
             return await api.streams.run(request, TEXT, send)
-        async with api.logs.text(chosen[0].pod, tail=wanted.tail) as log:
+        async with api.logs.text(chosen[0].pod, tail=query.tail) as log:
             lost = {TRUNCATED: ",".join(sorted(log.lost))} if log.lost else None
             send = partial(_send_text, log=log)
             return await api.streams.run(request, TEXT, send, lost)
@@ -104,41 +110,41 @@ async def show(api: ApiParts, request: web.Request, wanted: LogsQuery) -> web.St
 
 
 async def _follow(
-    api: ApiParts, request: web.Request, wanted: LogsQuery, chosen: Sequence[Chosen]
+    api: ApiParts, request: web.Request, query: LogsQuery, chosen: Sequence[SelectedLog]
 ) -> web.StreamResponse:
     if len(chosen) > MOST_FOLLOWED:
-        text = f"at most {MOST_FOLLOWED} ranks can be followed at once, by one stream"
+        text = f"one stream can follow at most {MOST_FOLLOWED} ranks"
         raise invalid([Problem("rank", text)])
-    every = wanted.rank == "all"
-    stream = LogStream(api.logs, chosen, tail=wanted.tail, named=every)
+    every = query.rank == "all"
+    stream = LogStream(api.logs, chosen, tail=query.tail, named=every)
     async with stream.opened():
-        # Before the answer begins: what is wrong with it has a status of its own.
+        # Checked before the response begins, while an error can still have its own status.
         if (error := await stream.refused()) is not None:
             raise error
         return await api.streams.run(request, EVENTS, stream.send)
 
 
 async def _find(
-    api: ApiParts, job_id: str, wanted: LogsQuery, places: Sequence[LogCursor]
-) -> list[Chosen]:
+    api: ApiParts, job_id: str, query: LogsQuery, places: Sequence[LogCursor]
+) -> list[SelectedLog]:
     async with api.store.read() as transaction:
         record = or_not_found(await find_job(transaction, job_id), "job")
-        if wanted.rank != "all" and read_known(record).task_of(wanted.rank) is None:
+        if query.rank != "all" and read_known(record).task_of(query.rank) is None:
             raise invalid([Problem("rank", "the job has no such rank")])
-        if wanted.tool is not None:
-            record = await _run_of_tool(transaction, job_id, wanted)
-            wanted = wanted.model_copy(update={"rank": 0})
+        if query.tool is not None:
+            record = await _run_of_tool(transaction, job_id, query)
+            query = query.model_copy(update={"rank": 0})
         runs = await pod_records_of(transaction, record.id)
     if not api.defaults.pods.catalogue.offers(record.product, "logs"):
-        raise ApiError("not_offered", "The product offers no logs.")
-    chosen = _chosen(record, runs, wanted, {place.rank: place for place in places})
+        raise ApiError("not_offered", "The job's product does not offer logs.")
+    chosen = _chosen(record, runs, query, {place.rank: place for place in places})
     if not chosen:
         raise ApiError("not_started")
     return chosen
 
 
 async def _send_all(
-    api: ApiParts, stream: EventStream, *, chosen: Sequence[Chosen], tail: int | None
+    api: ApiParts, stream: EventStream, *, chosen: Sequence[SelectedLog], tail: int | None
 ) -> None:
     for one in chosen:
         prefix = f"[{one.place.rank}] ".encode()
@@ -158,66 +164,68 @@ def _places(request: web.Request) -> Sequence[LogCursor]:
         raise invalid([Problem("Last-Event-ID", "should be the id of an event")]) from None
 
 
-async def _run_of_tool(transaction: Transaction, job_id: str, wanted: LogsQuery) -> JobRecord:
-    """Return the last run of the tool, which has one rank."""
+async def _run_of_tool(transaction: Transaction, job_id: str, query: LogsQuery) -> JobRecord:
+    """Return the tool's last run. It has one rank."""
     problems = []
-    if wanted.attempt is not None:
-        problems.append(Problem("attempt", "a tool has no attempts: its last run is read"))
-    if wanted.rank == "all":
-        problems.append(Problem("rank", "the logs of tools are read one at a time"))
-    if problems or wanted.rank == "all" or wanted.tool is None:
+    if query.attempt is not None:
+        problems.append(
+            Problem("attempt", "a tool has no attempts; the log of its last run is read")
+        )
+    if query.rank == "all":
+        problems.append(Problem("rank", "the log of a tool is read for one rank at a time"))
+    if problems or query.rank == "all" or query.tool is None:
         raise invalid(problems)
-    tool = or_not_found(await find_tool(transaction, (job_id, wanted.tool, wanted.rank)), "tool")
+    tool = or_not_found(await find_tool(transaction, (job_id, query.tool, query.rank)), "tool")
     run = (await runs_of(transaction, [tool])).get(tool.run or "")
     if run is None:
-        raise ApiError("not_started", "The tool has not run yet.")
+        raise ApiError("not_started", "The tool has not started yet.")
     return run
 
 
 def _chosen(
-    record: JobRecord, runs: Sequence[PodRecord], wanted: LogsQuery, places: dict[int, LogCursor]
-) -> list[Chosen]:
-    """Return the pod of each rank whose log is read: the last one that fits."""
-    if wanted.pod is not None and all(run.pod_uid != wanted.pod for run in runs):
-        raise invalid([Problem("pod", "the job has had no such pod")])
-    if wanted.attempt is not None and wanted.attempt > record.attempt:
-        raise invalid([Problem("attempt", "there is no such attempt")])
+    record: JobRecord, runs: Sequence[PodRecord], query: LogsQuery, places: dict[int, LogCursor]
+) -> list[SelectedLog]:
+    """Return the pod to read for each rank: the last one that matches the query."""
+    if query.pod is not None and all(run.pod_uid != query.pod for run in runs):
+        raise invalid([Problem("pod", "the job has no pod with this uid")])
+    if query.attempt is not None and query.attempt > record.attempt:
+        raise invalid([Problem("attempt", "the job has no such attempt")])
     of_rank: dict[int, list[PodRecord]] = {}
     for run in runs:
         of_rank.setdefault(run.rank, []).append(run)
     found = []
     for rank, every in sorted(of_rank.items()):
-        if wanted.pod is None and wanted.rank not in ("all", rank):
+        if query.pod is None and query.rank not in ("all", rank):
             continue
         place = places.get(rank)
         if place is not None and place.ordinal < len(every):
             found.append(_choose(record, every[place.ordinal], place))
             continue
-        fitting = [run for run in every if run.started_at is not None and _fits(run, wanted)]
+        fitting = [run for run in every if run.started_at is not None and _fits(run, query)]
         if fitting:
             last = max(fitting, key=lambda run: (run.attempt, run.seen_at, run.started_at or 0.0))
             found.append(_choose(record, last, LogCursor(rank, every.index(last), None)))
     return found
 
 
-def _fits(run: PodRecord, wanted: LogsQuery) -> bool:
-    return wanted.attempt in (None, run.attempt) and wanted.pod in (None, run.pod_uid)
+def _fits(run: PodRecord, query: LogsQuery) -> bool:
+    return query.attempt in (None, run.attempt) and query.pod in (None, run.pod_uid)
 
 
-def _choose(record: JobRecord, run: PodRecord, place: LogCursor) -> Chosen:
-    return Chosen(PodName(record.namespace, run.pod, run.pod_uid, record.id), place)
+def _choose(record: JobRecord, run: PodRecord, place: LogCursor) -> SelectedLog:
+    return SelectedLog(PodName(record.namespace, run.pod, run.pod_uid, record.id), place)
 
 
 def _refused(error: KubeError | StorageUnavailable) -> ApiError:
     if isinstance(error, NotFound):
         return ApiError("gone")
     if isinstance(error, Invalid):
-        return ApiError("not_started", "This rank's container does not run yet.")
+        return ApiError("not_started", "This rank's container has not started yet.")
     if isinstance(error, StorageUnavailable):
         return ApiError("logs_unavailable")
     if isinstance(error, Forbidden):
-        log.warning("a log may not be read", extra={"why": str(error)})
-        return ApiError("cluster_unavailable", "The cluster does not let the controller read logs.")
+        log.warning("no permission to read pod logs", extra={"why": str(error)})
+        return ApiError("cluster_unavailable", "The controller has no permission to read pod logs.")
     return ApiError("cluster_unavailable")
 
 
@@ -226,12 +234,12 @@ async def _send_text(stream: EventStream, *, log: LogText) -> None:
         async for piece in log.pieces:
             await stream.write(piece)
     except (KubeError, StorageUnavailable) as error:
-        # The response has begun: that it breaks off is all that can be said.
+        # The response has begun, so the error can only be shown by a reset.
         raise ConnectionError("the log cannot be read to its end") from error
 
 
 async def _send_prefixed(stream: EventStream, log: LogText, prefix: bytes) -> None:
-    """Send a log, each of its lines behind *prefix*."""
+    """Send a log with *prefix* before each line."""
     at_start = True
     try:
         async for piece in log.pieces:
@@ -242,7 +250,7 @@ async def _send_prefixed(stream: EventStream, log: LogText, prefix: bytes) -> No
             await stream.write(prefix * at_start + shown + b"\n" * ends)
             at_start = ends
     except (KubeError, StorageUnavailable):
-        # It broke off within a line, perhaps: what is said of that is a line of its own.
+        # The log may end within a line; the error message is a line of its own.
         await stream.write(b"\n" * (not at_start))
         raise
     if not at_start:

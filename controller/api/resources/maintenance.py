@@ -1,4 +1,4 @@
-"""``/v1/maintenance``: pause, resume and drain submission."""
+"""``/v1/maintenance``: pause, resume and drain the submission of jobs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ _MODES: Final[dict[str, Mode]] = {"pause": "paused", "resume": "running", "drain
 
 
 class MaintenanceRequest(Strict):
-    """What is to be done.
+    """A change of the maintenance mode.
 
-    ``pause`` keeps accepted jobs in the queue; ``drain`` takes none either, and lets what runs end
-    by itself; ``resume`` ends both. ``message`` is told to whoever waits.
+    - ``pause`` keeps accepted jobs in the queue.
+    - ``drain`` also refuses new jobs. Running jobs end by themselves.
+    - ``resume`` ends both.
+
+    ``message`` is shown to the owners of waiting jobs.
     """
 
     action: Literal["pause", "resume", "drain"]
-    # PostgreSQL takes NUL in no text.
+    # PostgreSQL stores NUL in no text.
     message: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] | None = None
 
 
-@offered("GET", "/v1/maintenance", "getMaintenance", "See whether jobs are taken and submitted")
+@offered("GET", "/v1/maintenance", "getMaintenance", "Get the maintenance mode")
 async def show(api: ApiParts, _request: web.Request) -> MaintenanceView:
-    """Show how it stands, and how many jobs there still are."""
+    """Return the maintenance mode and the number of jobs."""
     async with api.store.read() as transaction:
         now = await read_maintenance(transaction)
         demand = await demand_by_state(transaction)
@@ -48,12 +51,12 @@ async def show(api: ApiParts, _request: web.Request) -> MaintenanceView:
 
 
 @offered("POST", "/v1/maintenance", "setMaintenance", "Pause, drain or resume submission")
-async def change(api: ApiParts, request: web.Request, asked: MaintenanceRequest) -> MaintenanceView:
-    """Change it; the same again changes nothing."""
-    mode = _MODES[asked.action]
+async def change(api: ApiParts, request: web.Request, body: MaintenanceRequest) -> MaintenanceView:
+    """Set the maintenance mode. A repeated request changes nothing."""
+    mode = _MODES[body.action]
     async with api.store.write() as transaction:
-        # The leader, wherever it is, looks at those that wait once more.
+        # Makes the leader, in whichever process, check the waiting jobs again.
         await touch_unsubmitted(transaction)
-        await set_maintenance(transaction, mode, asked.message, now=api.clock())
+        await set_maintenance(transaction, mode, body.message, now=api.clock())
     audit(request, "changed", reason=mode)
     return await show(api, request)

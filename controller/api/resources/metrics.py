@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/metrics``: what a job's ranks and tools use, now and in the last minutes."""
+"""``/v1/jobs/{id}/metrics``: the resource usage of a job's ranks and tools, with a short series."""
 
 from __future__ import annotations
 
@@ -31,36 +31,41 @@ from controller.store.jobs.progress import pod_records_of
 from controller.store.jobs.tools import AttachedTool, runs_of, tools_of
 
 MOST_SAMPLES: Final = 6000
-"""Samples that one answer is made of: a job of a hundred ranks or fewer is shown whole."""
+"""The most samples in one response: enough for all samples of a hundred ranks."""
 
 
 class MetricsQuery(Query):
-    """Of which rank, and how much of the past."""
+    """Selects a rank, and the length of the series."""
 
     rank: Number | None = Field(
-        default=None, description="Only this one's, and its tools'; all without it."
+        default=None, description="Only this rank and its tools; by default all ranks."
     )
     points: Annotated[int, Field(ge=0, le=POINTS), WHOLE] = Field(
-        default=POINTS, description="How many of the last samples, at most."
+        default=POINTS, description="The most samples in each series."
     )
 
 
-@offered("GET", "/v1/jobs/{id}/metrics", "getMetrics", "See what a job's ranks and tools use")
+@offered(
+    "GET",
+    "/v1/jobs/{id}/metrics",
+    "getMetrics",
+    "Get the resource usage of a job's ranks and tools",
+)
 async def show(
-    api: ApiParts, request: web.Request, wanted: MetricsQuery
+    api: ApiParts, request: web.Request, query: MetricsQuery
 ) -> Annotated[web.Response, JobMetrics]:
-    """Show what runs; of what is not measured, why."""
+    """Return the usage of each running rank and tool, and the reasons for missing values."""
     async with api.store.read() as transaction:
         record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
         runs = await pod_records_of(transaction, record.id, record.attempt)
         tools = await _tools(transaction, record) if record.tools else []
     tasks = task_views(record, read_known(record), runs)
-    if wanted.rank is not None:
-        tasks = [one for one in tasks if one.rank == wanted.rank]
+    if query.rank is not None:
+        tasks = [one for one in tasks if one.rank == query.rank]
         if not tasks:
             raise not_found("rank")
-        tools = [(tool, task) for tool, task in tools if tool.rank == wanted.rank]
-    points = min(wanted.points, MOST_SAMPLES // (len(tasks) + len(tools)))
+        tools = [(tool, task) for tool, task in tools if tool.rank == query.rank]
+    points = min(query.points, MOST_SAMPLES // (len(tasks) + len(tools)))
     items, samples, turn = list[RankMetrics](), list[Sample](), LoopTurn()
     for task in tasks:
         found = _samples(api, record.namespace, task, most=max(1, points))
@@ -89,13 +94,13 @@ async def show(
 def _samples(api: ApiParts, namespace: str, task: TaskView, *, most: int) -> list[Sample]:
     if task.pod is None or task.started_at is None:
         return []
-    # A pod that Volcano made anew has the name of the one before.
+    # A pod that Volcano recreated has the name of the previous one; its start tells them apart.
     key = PodKey(namespace, task.pod)
     return api.metrics.history.of(key, since=task.started_at, most=most)
 
 
 def _now(api: ApiParts, samples: Sequence[Sample]) -> Mapping[Metric, float]:
-    """Return what the last sample says, if it is that of the last time that was asked."""
+    """Return the last sample's values, unless the last round of sampling lacks this pod."""
     is_now = bool(samples) and samples[-1].at == api.metrics.sampled_at
     return samples[-1].values if is_now else {}
 
@@ -135,7 +140,7 @@ def _shown(
 async def _tools(
     transaction: Transaction, record: JobRecord
 ) -> list[tuple[AttachedTool, TaskView | None]]:
-    """Return the job's tools, each with the one rank of its last run, if it has run."""
+    """Return the job's tools, each with the one rank of its last run if there is one."""
     tools = await tools_of(transaction, record.id)
     runs = await runs_of(transaction, tools)
     found = list[tuple[AttachedTool, TaskView | None]]()

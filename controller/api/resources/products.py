@@ -1,4 +1,4 @@
-"""``/v1/products`` and ``/v1/utilization``: what may be asked for, and how full it is."""
+"""``/v1/products`` and ``/v1/utilization``: the product catalogue, and the cluster's load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controller.kube.capacity import Counts
 from controller.site.product_list import Product
 from controller.store.jobs.totals import Demand, demand_by_state
 
-# Which fields of a job must be carried out for a feature to be there at all.
+# The job field that an enabled plugin must implement for each feature.
 _NEEDS: Final[Mapping[str, str]] = {
     "web": "interactive",
     "vnc": "interactive",
@@ -32,14 +32,14 @@ _NEEDS: Final[Mapping[str, str]] = {
 
 
 class UtilizationQuery(Query):
-    """Of which product's nodes and jobs; without one, of all."""
+    """Selects the nodes and jobs of one product; by default all."""
 
     product: Word | None = None
 
 
-@offered("GET", "/v1/products", "listProducts", "See what may be asked for")
+@offered("GET", "/v1/products", "listProducts", "List the products")
 async def show(api: ApiParts, _request: web.Request) -> list[ProductView]:
-    """Show each product of the catalogue, in its order."""
+    """Return each product of the catalogue, in its order."""
     catalogue = api.defaults.pods.catalogue
     return [
         ProductView(
@@ -60,16 +60,14 @@ async def show(api: ApiParts, _request: web.Request) -> list[ProductView]:
     "GET",
     "/v1/utilization",
     "getUtilization",
-    "See how full the cluster is",
+    "Get the utilization of the cluster",
     errors=("not_found", "not_offered"),
 )
-async def utilization(
-    api: ApiParts, _request: web.Request, wanted: UtilizationQuery
-) -> Utilization:
-    """Show what there is, what runs and what waits; of one product, where it offers that."""
-    counts = _any_node if wanted.product is None else _nodes_of(api, wanted.product)
+async def utilization(api: ApiParts, _request: web.Request, query: UtilizationQuery) -> Utilization:
+    """Return the capacity and the demand, of the cluster or of a product that offers this."""
+    counts = _any_node if query.product is None else _nodes_of(api, query.product)
     async with api.store.read() as transaction:
-        demand = await demand_by_state(transaction, product=wanted.product)
+        demand = await demand_by_state(transaction, product=query.product)
     known = await api.capacity(counts)
     return Utilization(
         capacity=Amounts.model_validate(known) if known is not None else None,
@@ -82,7 +80,7 @@ def _nodes_of(api: ApiParts, name: str) -> Counts:
     catalogue = api.defaults.pods.catalogue
     product = or_not_found(catalogue.products.get(name), "product")
     if not catalogue.offers(name, "utilization"):
-        raise ApiError("not_offered", "The product does not tell how full it is.")
+        raise ApiError("not_offered", "The product does not offer its utilization.")
     return product.accepts
 
 
@@ -100,7 +98,7 @@ def _any_node(_labels: Mapping[str, str]) -> bool:
 def _sum(demand: Mapping[str, Demand], states: Collection[str]) -> Counted:
     found = [demand[state] for state in states if state in demand]
     return Counted(
-        # Thousandths are what a job can ask for: 0.1 and 0.2 are 0.3.
+        # Jobs request at most three decimals; rounding hides the error of adding 0.1 and 0.2.
         cpu=round(sum(one.cpu for one in found), 3),
         memory=sum(one.memory for one in found),
         gpu=sum(one.gpu for one in found),

@@ -1,4 +1,4 @@
-"""``/v1/sessions``: open, look, end, revoke."""
+"""``/v1/sessions``: open, show, list, end and revoke sessions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from controller.store.sessions.session_rows import SessionFilter
 from shared.routes.route import Clipboard
 
 MOST_KID: Final = 255
-"""The longest name of a key that the store holds."""
+"""The longest ``kid`` that the store holds."""
 
 EndpointOrTool = Annotated[str, Field(pattern=f"^(tool:)?{ENDPOINT_PATTERN[1:]}")]
-"""An endpoint that the job declares, or what leads to a tool that is attached to the rank."""
+"""An endpoint of the job, or ``tool:<name>`` for a tool that is attached to the rank."""
 
 
 class SessionItem(Strict):
-    """A declared endpoint of a rank, or a kind: with a port, but for a terminal.
+    """An endpoint of a rank, by its name or by its kind; a web or VNC kind needs a port.
 
     The endpoint ``tool:<name>`` leads to a tool that is attached to the rank.
     """
@@ -57,20 +57,20 @@ class SessionItem(Strict):
             raise ValueError("either an endpoint or a kind must be given")
         has_port = self.kind in ("web", "vnc")
         if has_port != (self.port is not None):
-            raise ValueError("a port goes with the kinds web and vnc, and only with them")
+            raise ValueError("a port is required for the kinds web and vnc, and refused otherwise")
         if self.kind == "web" and self.clipboard not in (None, "both"):
-            raise ValueError("an app's clipboard cannot be restricted")
+            raise ValueError("the clipboard of a web session cannot be restricted")
         return self
 
 
 class OpenRequest(Strict):
-    """Sessions to be opened: all or none."""
+    """Sessions to open: all or none."""
 
     items: Annotated[list[SessionItem], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
 class RevokeRequest(Strict):
-    """Whose grants end: one token's, one user's, or, with neither, everybody's."""
+    """Revokes the grants of one token, of one user, or, with neither, of everybody."""
 
     model_config = ConfigDict(
         json_schema_extra={"not": {"allOf": [is_given("jti"), is_given("sub")]}}
@@ -87,16 +87,16 @@ class RevokeRequest(Strict):
 
 
 class SessionsQuery(Query):
-    """Which sessions, and which page of them."""
+    """Selects sessions, and a page of them."""
 
     job: Word | None = None
     user: Word | None = Field(default=None, description="The owner of the job.")
     state: list[Literal["starting", "ready", "ended"]] = Field(default_factory=list)
-    after: PageCursor = Field(default="", description="`next` of the page before.")
+    after: PageCursor = Field(default="", description="`next` of the previous page.")
     limit: Limit = DEFAULT_LIMIT
 
     def filter(self) -> SessionFilter:
-        """Return what is asked of the store, which does not know what is ready."""
+        """Return the filter for the store, which does not know which sessions are ready."""
         ended = None if not self.state else "ended" in self.state
         mixed = ended and len(set(self.state)) > 1
         return SessionFilter(job=self.job, user=self.user, ended=None if mixed else ended)
@@ -107,12 +107,12 @@ class SessionPage(ResponseModel):
 
     items: list[SessionAnswer]
     next: str | None = Field(
-        description="To be given as `after` for what follows, also where a page is not full."
+        description="`after` of the next page; None on the last one. A page need not be full."
     )
 
 
 class KeyAnswer(ResponseModel):
-    """A key whose grants have ended."""
+    """A key whose grants were revoked."""
 
     kid: str
 
@@ -127,12 +127,12 @@ class KeyAnswer(ResponseModel):
     errors=("key_reused",),
 )
 async def open_all(
-    api: ApiParts, request: web.Request, asked: OpenRequest
+    api: ApiParts, request: web.Request, body: OpenRequest
 ) -> tuple[list[SessionAnswer], int]:
-    """Open sessions, one for each item, in order; a call with a known key opens none."""
-    wanted = [Wanted(**item.model_dump()) for item in asked.items]
+    """Open one session per item, in order. A request with a known key opens none."""
+    sessions = [Wanted(**item.model_dump()) for item in body.items]
     try:
-        opened = await api.sessions.open_once(wanted, key=read_key(request))
+        opened = await api.sessions.open_once(sessions, key=read_key(request))
     except SessionsRefused as refused:
         raise invalid(refused.problems) from None
     except KeyReused:
@@ -142,38 +142,38 @@ async def open_all(
     return opened.views, 201 if opened.are_new else 200
 
 
-@offered("GET", "/v1/sessions", "listSessions", "Find sessions")
-async def find(api: ApiParts, _request: web.Request, wanted: SessionsQuery) -> SessionPage:
-    """List sessions from the newest on, a page at a time, with who is connected."""
+@offered("GET", "/v1/sessions", "listSessions", "List sessions")
+async def find(api: ApiParts, _request: web.Request, query: SessionsQuery) -> SessionPage:
+    """List sessions, newest first, a page at a time, with their connected users."""
     found, last = await api.sessions.find(
-        wanted.filter(),
-        states=wanted.state,
-        after=read_place(wanted.after),
-        limit=wanted.limit,
+        query.filter(),
+        states=query.state,
+        after=read_place(query.after),
+        limit=query.limit,
     )
     return SessionPage(items=found, next=None if last is None else str(last))
 
 
-@offered("GET", "/v1/sessions/{sid}", "getSession", "Look at a session")
+@offered("GET", "/v1/sessions/{sid}", "getSession", "Get a session")
 async def show(api: ApiParts, request: web.Request) -> SessionAnswer:
-    """Show one session, also one that has ended."""
+    """Return one session, even if it has ended."""
     return or_not_found(await api.sessions.get(request.match_info["sid"]), "session")
 
 
-@offered("DELETE", "/v1/sessions/{sid}", "endSession", "End a session, whose record stays")
+@offered("DELETE", "/v1/sessions/{sid}", "endSession", "End a session and keep its record")
 async def end(api: ApiParts, request: web.Request) -> SessionAnswer:
-    """End one session; again changes nothing."""
+    """End one session. A repeated request changes nothing."""
     ended = or_not_found(await api.sessions.end(request.match_info["sid"]), "session")
     audit(request, "ended", sid=ended.sid, job=ended.job, reason="ended")
     return ended
 
 
-@offered("POST", "/v1/sessions/{sid}/revoke", "revokeGrants", "End grants to a session")
-async def revoke(api: ApiParts, request: web.Request, asked: RevokeRequest) -> SessionAnswer:
-    """End grants to a session; the session itself goes on."""
+@offered("POST", "/v1/sessions/{sid}/revoke", "revokeGrants", "Revoke grants to a session")
+async def revoke(api: ApiParts, request: web.Request, body: RevokeRequest) -> SessionAnswer:
+    """Revoke grants to a session. The session itself continues."""
     sid = request.match_info["sid"]
-    revoked = or_not_found(await api.sessions.revoke(sid, jti=asked.jti, sub=asked.sub), "session")
-    of_whom = {"jti": asked.jti, "revoked_subject": asked.sub}
+    revoked = or_not_found(await api.sessions.revoke(sid, jti=body.jti, sub=body.sub), "session")
+    of_whom = {"jti": body.jti, "revoked_subject": body.sub}
     audit(request, "revoked", sid=sid, job=revoked.job, **of_whom)
     return revoked
 
@@ -182,10 +182,10 @@ async def revoke(api: ApiParts, request: web.Request, asked: RevokeRequest) -> S
     "POST",
     "/v1/keys/{kid}/revoke",
     "revokeKey",
-    "End all grants of tokens that a key has signed",
+    "Revoke all grants of tokens that a key has signed",
 )
 async def revoke_key(api: ApiParts, request: web.Request) -> KeyAnswer:
-    """End the grants of all tokens that were signed with one key."""
+    """Revoke the grants of all tokens that were signed with one key."""
     kid = request.match_info["kid"]
     if not 1 <= len(kid) <= MOST_KID or not kid.isprintable():
         raise not_found("key")

@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/tasks`` and ``/history``: every rank now, and everything that ever was."""
+"""``/v1/jobs/{id}/tasks`` and ``/history``: the current ranks, and all attempts and pods."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from controller.store.outbox.update_rows import updates_of
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
 
 
-@offered("GET", "/v1/jobs/{id}/tasks", "listTasks", "Look at every rank of a job")
+@offered("GET", "/v1/jobs/{id}/tasks", "listTasks", "List the ranks of a job")
 async def show(api: ApiParts, request: web.Request) -> list[TaskView]:
-    """Show each rank in the current attempt, in their order."""
+    """Return each rank of the current attempt, in order."""
     async with api.store.read() as transaction:
         record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
         runs = await pod_records_of(transaction, record.id, record.attempt)
@@ -42,11 +42,11 @@ async def show(api: ApiParts, request: web.Request) -> list[TaskView]:
 @offered(
     "GET",
     "/v1/jobs/{id}/history",
-    "getHistory",
+    "Get the attempts, pods and updates of a job",
     "Look at every attempt, pod and update of a job",
 )
 async def history(api: ApiParts, request: web.Request) -> History:
-    """Show what was written down; it outlives pods, VolcanoJob and attempts."""
+    """Return the recorded history, which outlives pods, VolcanoJobs and attempts."""
     async with api.store.read() as transaction:
         record = or_not_found(await find_job(transaction, request.match_info["id"]), "job")
         attempts = await attempts_of(transaction, record.id)
@@ -61,7 +61,7 @@ async def history(api: ApiParts, request: web.Request) -> History:
 
 
 def task_views(record: JobRecord, job: Job, runs: Sequence[PodRecord]) -> list[TaskView]:
-    """Return every rank as it is: its last pod decides."""
+    """Return each rank with the state of its last pod."""
     last: dict[int, PodRecord] = {}
     for run in sorted(runs, key=lambda run: (run.seen_at, run.started_at or 0.0)):
         last[run.rank] = run
@@ -93,7 +93,7 @@ def _task(
 
 
 def task_state(record: JobRecord, run: PodRecord | None) -> TaskState:
-    """Return how a rank is, by its last pod."""
+    """Return the state of a rank from its last pod."""
     if run is None:
         return "GONE" if record.is_final else "WAITING"
     if run.exit_code is not None:
@@ -112,10 +112,10 @@ def _attempt(
 ) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
     if attempt.restarts is not None:
-        # Volcano counts the restart that it refuses, too.
+        # Volcano also counts the restart that it refuses.
         values["retries"] = attempt.restarts
     own = [run for run in runs if run.attempt == attempt.attempt]
-    # From the pods: Volcano's own counts are gone once the VolcanoJob has ended.
+    # Counted from the pods: Volcano's own counts are lost when the VolcanoJob ends.
     last = [run for run in last_runs(own) if run.rank >= 0]
     values["succeeded"] = sum(run.phase == "Succeeded" for run in last)
     values["failed"] = sum(has_failed(run) for run in last)

@@ -1,4 +1,4 @@
-"""``/v1/updates``: everything that becomes of any job, in order, to be read from any point on."""
+"""``/v1/updates``: the updates of all jobs in order, readable from any position."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ from controller.store.errors import StoreUnavailable
 from controller.store.outbox import update_rows as updates
 from controller.store.outbox.update_rows import Forgotten, last_update, updates_after
 
-LOOK_SECONDS: Final = 1.0
-"""Without news: they may be lost, and other processes on one SQLite file tell none."""
-TOGETHER_SECONDS: Final = 0.05
-"""So that a burst is read in pages, and not one by one by every follower."""
+POLL_SECONDS: Final = 1.0
+"""Poll interval: notifications may be lost, and SQLite has none between processes."""
+COALESCE_SECONDS: Final = 0.05
+"""Followers wait so long after an update, so that a burst is read in pages."""
 PAGE: Final = 500
 
 
 class UpdatesQuery(Query):
-    """From where on; without it, what happens from now on. ``limit`` is of pages alone.
+    """The position to begin after; by default the present. ``limit`` applies to pages only.
 
-    A page is for clients that cannot choose by ``Accept``: OpenAPI has generated ones not set it.
+    ``follow`` is for clients that cannot set ``Accept``, as those generated from OpenAPI.
     """
 
     after: Number | None = None
     limit: Limit = DEFAULT_LIMIT
-    follow: bool = Field(True, description="`false`: one page, whatever `Accept` says.")
+    follow: bool = Field(True, description="`false`: return one page, whatever `Accept` says.")
 
 
 @offered(
     "GET",
     "/v1/updates",
     "followUpdates",
-    "Follow what becomes of jobs",
+    "Follow the updates of all jobs",
     headers={"Last-Event-ID": EVENT_NUMBER},
     media=(EVENTS, JSON),
     errors=("forgotten", "too_many_streams"),
 )
 async def follow(
-    api: ApiParts, request: web.Request, wanted: UpdatesQuery
+    api: ApiParts, request: web.Request, query: UpdatesQuery
 ) -> Annotated[web.StreamResponse | UpdatePage, UpdatePage]:
-    """Send each update once, in order; a client that asks for JSON gets one page."""
-    after = last_event_id(request, wanted.after)
-    if not wanted.follow or _wants_page(request.headers.get("Accept", "")):
-        return await _page(api, after or 0, wanted.limit)
-    # Looked for before the answer begins: what is wrong with it has a status of its own.
+    """Send each update once, in order; a client that prefers JSON gets one page."""
+    after = last_event_id(request, query.after)
+    if not query.follow or _wants_page(request.headers.get("Accept", "")):
+        return await _page(api, after or 0, query.limit)
+    # Checked before the response begins, while an error can still have its own status.
     after = await _where(api, after)
     return await api.streams.run(request, EVENTS, partial(_send, api, after=after))
 
@@ -93,10 +93,10 @@ async def _after(api: ApiParts, number: int, limit: int) -> list[updates.UpdateR
 
 
 async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
-    """Send what comes after *after* until the reader is gone.
+    """Send the updates after *after* until the reader disconnects.
 
-    A page is read only when the one before was taken: a reader that is slow keeps no more
-    than that in memory, and one that takes nothing is cut off.
+    The next page is read only when the reader has accepted the previous one. A slow reader
+    therefore costs one page of memory, and a stalled one is disconnected.
     """
     quiet_since = time.monotonic()
     while True:
@@ -104,7 +104,7 @@ async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
         try:
             found = await _after(api, after, PAGE)
         except StoreUnavailable:
-            return  # it connects again, and goes on where it was
+            return  # the client reconnects and resumes
         except ApiError as error:
             await stream.event("forgotten", error.details)
             return
@@ -116,15 +116,15 @@ async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
                 await stream.keep_alive()
                 quiet_since = time.monotonic()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(LOOK_SECONDS, KEEP_ALIVE_SECONDS)):
+                async with asyncio.timeout(min(POLL_SECONDS, KEEP_ALIVE_SECONDS)):
                     await news.wait()
-        await asyncio.sleep(TOGETHER_SECONDS if len(found) < PAGE else 0)
+        await asyncio.sleep(COALESCE_SECONDS if len(found) < PAGE else 0)
 
 
 def _wants_page(accept: str) -> bool:
-    """Say whether JSON is preferred to events, which whoever takes anything gets.
+    """Return whether the client prefers JSON to events; ``*/*`` gets events.
 
-    Of two media types with the same weight it is the first one (RFC 9110, section 12.5.1).
+    Of two media types with equal weight the first one is preferred (RFC 9110, section 12.5.1).
     """
     preferred = dict[str, tuple[float, int]]()
     for place, part in enumerate(accept.lower().split(",")):
@@ -146,12 +146,12 @@ def shown(found: Sequence[updates.UpdateRow]) -> list[Update]:
 
 
 def render_update(one: updates.UpdateRow) -> bytes:
-    """Return an update as an item of a page is: JSON."""
+    """Return an update as JSON, in the form of an item of a page."""
     return json.dumps(
         Update.model_validate(one).model_dump(mode="json"), separators=(",", ":")
     ).encode()
 
 
 def _forgotten(gone: Forgotten) -> ApiError:
-    message = "Some of these updates are not known: look at the jobs, and follow from there."
+    message = "Some of these updates have been deleted; list the jobs, and follow from there."
     return ApiError("forgotten", message, {"through": gone.through})

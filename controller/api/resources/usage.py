@@ -1,4 +1,4 @@
-"""``/v1/usage``: what jobs have used, and that it was taken note of."""
+"""``/v1/usage``: the ledger of resource usage, and its acknowledgement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controller.api.requests import (
     Query,
     is_given,
 )
-from controller.api.response_models import Acknowledged, UsagePage, UsageView
+from controller.api.response_models import Acknowledged, UsagePage, UsageView, owner_view
 from controller.jobs.spec.model import JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.submission.commands import OwnerFilter
@@ -30,14 +30,14 @@ from controller.store.outbox.usage_entries import UsageEntry, usage_after
 
 
 class UsageQuery(Query):
-    """Which part of the ledger."""
+    """Selects a page of the ledger."""
 
     after: Number = 0
     limit: Limit = DEFAULT_LIMIT
 
 
 class ExhaustedOwner(Strict):
-    """Whose jobs end: a project's; or without one, a user's that are in no project."""
+    """Whose jobs end: a project's, or without a project those of a user outside projects."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [is_given("user"), is_given("project")]})
 
@@ -52,7 +52,7 @@ class ExhaustedOwner(Strict):
 
 
 class Exhausted(Strict):
-    """What is out of funds."""
+    """An owner or a job that is out of funds."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [is_given("owner"), is_given("job")]})
 
@@ -67,7 +67,7 @@ class Exhausted(Strict):
 
 
 class AckRequest(Strict):
-    """Up to where the ledger was taken, and what is out of funds."""
+    """The last entry that was processed, and the owners and jobs that are out of funds."""
 
     through: Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE_NUMBER]
     exhausted: Annotated[list[Exhausted], Field(max_length=MOST_ITEMS)] = Field(
@@ -75,19 +75,19 @@ class AckRequest(Strict):
     )
 
 
-@offered("GET", "/v1/usage", "readUsage", "Read the ledger", errors=("forgotten",))
-async def read(api: ApiParts, _request: web.Request, wanted: UsageQuery) -> UsagePage:
-    """Return entries in order; whoever has read up to a number has read all before it."""
+@offered("GET", "/v1/usage", "readUsage", "Read the usage ledger", errors=("forgotten",))
+async def read(api: ApiParts, _request: web.Request, query: UsageQuery) -> UsagePage:
+    """Return entries in order. No earlier entry appears after a later one was returned."""
     async with api.store.read() as transaction:
         try:
-            entries = await usage_after(transaction, wanted.after, limit=wanted.limit)
+            entries = await usage_after(transaction, query.after, limit=query.limit)
         except Forgotten as gone:
-            text = "Some of these entries are not known."
+            text = "Some of these entries have been deleted."
             raise ApiError("forgotten", text, {"through": gone.through}) from None
         return UsagePage(
             ledger=(await read_store_metadata(transaction)).identity,
             items=[_view(one) for one in entries],
-            next=entries[-1].id if entries else wanted.after,
+            next=entries[-1].id if entries else query.after,
             acknowledged=await read_counter(transaction, "usage_acknowledged"),
         )
 
@@ -96,28 +96,24 @@ async def read(api: ApiParts, _request: web.Request, wanted: UsageQuery) -> Usag
     "POST",
     "/v1/usage/ack",
     "acknowledgeUsage",
-    "Say up to where the ledger was taken, and what is out of funds",
+    "Acknowledge usage entries, and name owners and jobs that are out of funds",
     errors=("beyond_the_end",),
 )
-async def acknowledge(api: ApiParts, request: web.Request, asked: AckRequest) -> Acknowledged:
-    """Note it, and end the jobs that are out of funds; again changes nothing."""
-    owners = [
-        OwnerFilter(one.owner.user, one.owner.project) for one in asked.exhausted if one.owner
-    ]
-    jobs = [one.job for one in asked.exhausted if one.job]
-    done = await api.commands.acknowledge(asked.through, owners=owners, job_ids=jobs)
+async def acknowledge(api: ApiParts, request: web.Request, body: AckRequest) -> Acknowledged:
+    """Store the acknowledgement and end jobs out of funds. A repeated request changes nothing."""
+    owners = [OwnerFilter(one.owner.user, one.owner.project) for one in body.exhausted if one.owner]
+    jobs = [one.job for one in body.exhausted if one.job]
+    done = await api.commands.acknowledge(body.through, owners=owners, job_ids=jobs)
     if done is None:
         raise ApiError("beyond_the_end")
-    if asked.exhausted:
-        # Each job is recorded when it has ended.
-        audit(request, "changed", reason="exhausted", count=len(asked.exhausted))
+    if body.exhausted:
+        # Each job gets its own audit record when it ends.
+        audit(request, "changed", reason="exhausted", count=len(body.exhausted))
     return Acknowledged(through=done[0], ended=done[1])
 
 
 def _view(entry: UsageEntry) -> UsageView:
-    owner = {"user": entry.owner_user}
-    if entry.owner_project is not None:
-        owner["project"] = entry.owner_project
+    owner = owner_view(entry.owner_user, entry.owner_project)
     same = UsageView.model_fields.keys() - {"job", "owner"}
     values = {name: getattr(entry, name) for name in same}
     return UsageView(job=entry.job_id, owner=owner, **values)

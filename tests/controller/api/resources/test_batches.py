@@ -129,7 +129,7 @@ async def test_another_body_of_a_known_id_is_a_conflict(api: Api) -> None:
         status, said = await post(api, other)
         assert (status, said["code"]) == (409, "conflict")
         assert said["details"]["problems"] == [
-            {"path": "id", "message": "another batch has this id"}
+            {"path": "id", "message": "this id belongs to another batch"}
         ]
     assert await ids(api) == ["b1-0", "b1-1", "b1-2"]
 

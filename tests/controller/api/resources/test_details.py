@@ -176,7 +176,7 @@ async def test_a_log_that_may_not_be_read_is_no_silent_cluster(
     answer = await api.client.get(f"/v1/jobs/j1/logs{query}")
     said = await answer.json()
     assert (answer.status, said["code"]) == (503, "cluster_unavailable")
-    assert said["message"] == "The cluster does not let the controller read logs."
+    assert said["message"] == "The controller has no permission to read pod logs."
     assert any("cannot get resource" in str(vars(record).get("why")) for record in caplog.records)
 
 

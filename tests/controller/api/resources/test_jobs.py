@@ -59,7 +59,7 @@ async def test_the_same_job_again_is_a_no_op_and_another_of_its_id_a_conflict(ap
     status, other = await submit(api, make_job(replicas=2))
     assert status == 409
     assert other["details"]["problems"] == [
-        {"path": "items[0].id", "message": "another job has this id"}
+        {"path": "items[0].id", "message": "this id belongs to another job"}
     ]
     assert (await (await api.client.get("/v1/jobs/j1")).json()).get("replicas", 1) == 1
 
@@ -97,7 +97,7 @@ async def test_of_very_many_problems_the_first_are_named(api: Api) -> None:
     answer = await api.client.post("/v1/jobs", json={"items": [wrong] * 11})
     assert answer.status == 422
     told = await answer.json()
-    assert told["message"] == "1000 problems and more; nothing was done"
+    assert told["message"] == "1000 problems and more; nothing was changed"
     assert len(told["details"]["problems"]) == MOST_NAMED
     assert told["details"]["problems"][0]["path"].startswith("items[0]")
 

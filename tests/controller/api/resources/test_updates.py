@@ -215,7 +215,7 @@ async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(ap
 async def test_a_follower_is_told_and_need_not_look(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(updates, "POLL_SECONDS", 3600.0)
     async with following(api) as reader:
         for states in (("IN_QUEUE",), ("RUNNING", "SUCCESS")):
             await happen(api, *states)
