@@ -237,7 +237,7 @@ async def _ends_soon(world: World, person: Person) -> AsyncIterator[None]:
         yield
 
 
-@state("nothing-here", "an address that is none")
+@state("nothing-here", "an unknown address")
 async def _nothing(world: World, person: Person) -> AsyncIterator[None]:
     await person.page.goto(person.url("a" * 26))
     await heading(person.page, "There is nothing here")
@@ -336,7 +336,7 @@ async def _shown(world: World, person: Person) -> AsyncIterator[None]:
         yield
 
 
-@state("desktop-view", "a desktop to look at, with a long name")
+@state("desktop-view", "a view-only desktop, with a long name")
 async def _view(world: World, person: Person) -> AsyncIterator[None]:
     async with _desktop(world, person, mode="view", name=LONG):
         yield
