@@ -235,7 +235,7 @@ class Leader:
         )
         adoption = _make_adoption(leader)
         reconciler = _make_reconciler(
-            leader, adoption, queue, self._metrics, told=self._job_changed
+            leader, adoption, queue, self._metrics, job_changed=self._job_changed
         )
         positions = _make_positions(leader, self._redis)
         publisher = _make_publisher(leader, self._redis, positions)
@@ -325,7 +325,7 @@ def _make_reconciler(
     queue: WorkQueue,
     metrics: ControllerMetrics,
     *,
-    told: Callable[[str], None],
+    job_changed: Callable[[str], None],
 ) -> Reconciler:
     store, term, core = leader.store, leader.term, leader.core
     jobs = leader.settings.jobs
@@ -412,11 +412,11 @@ def _make_reconciler(
         actions=actions,
         adoption=adoption,
         queue=queue,
-        told=told,
+        job_changed=job_changed,
         metrics=metrics,
         resync_per_second=jobs.resync_per_second,
         logs=keeper,
-        beside=(
+        background=(
             *((keeper.run,) if keeper is not None else ()),
             *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
             mount_points.run,

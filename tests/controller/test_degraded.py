@@ -47,7 +47,7 @@ def make_reconciler(queue: WorkQueue) -> Reconciler:
     nothing = cast(Any, SimpleNamespace())
     return Reconciler(
         store=nothing, informer=nothing, observer=nothing, actions=nothing, adoption=nothing,
-        queue=queue, told=lambda _job: None, metrics=ControllerMetrics(CollectorRegistry()),
+        queue=queue, job_changed=lambda _job: None, metrics=ControllerMetrics(CollectorRegistry()),
     )  # fmt: skip
 
 
@@ -60,12 +60,12 @@ def test_liveness_fails_only_where_jobs_wait_and_nothing_moves(
     one = make_reconciler(queue)
     now[0] += 10_000
     assert one.faults() == ()  # it has not begun: store or cluster are not there yet
-    one._moves()
+    one._note_progress()
     now[0] += 10_000
     assert one.faults() == ()  # there is nothing to do
     queue.enqueue("j1", "asked")
     assert one.faults() == ()
-    now[0] += module.STILL_SECONDS
+    now[0] += module.STALL_SECONDS
     assert len(one.faults()) == 1
-    one._moves()
+    one._note_progress()
     assert one.faults() == ()

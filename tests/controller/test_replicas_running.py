@@ -28,7 +28,7 @@ async def test_a_leader_that_never_looks_by_itself_hears_what_a_replica_was_aske
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for where in ("jobs.reconcile.reconciler.POLL_SECONDS", "sessions.publisher.LOOK_SECONDS",
+    for where in ("jobs.reconcile.sources.POLL_SECONDS", "sessions.publisher.LOOK_SECONDS",
                   "sessions.publisher.HEARTBEAT_SECONDS"):  # fmt: skip
         monkeypatch.setattr(f"controller.{where}", NEVER)
     url, stopping = postgres.new_database(), asyncio.Event()

@@ -22,7 +22,7 @@ import asyncio
 from controller.jobs.reconcile import reconciler
 from controller.plugin_api import JobPlugin
 
-reconciler.STILL_SECONDS = 2.0
+reconciler.STALL_SECONDS = 2.0
 real = reconciler.Reconciler.reconcile
 
 

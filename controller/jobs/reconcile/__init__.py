@@ -1,9 +1,10 @@
-"""Brings each job from what is to what should be: observe, decide, act, requeue.
+"""Reconciles jobs: observe, decide, act, requeue.
 
-- ``workqueue``, ``reconciler``: which job is looked at when, by which worker.
-- ``observe``: reads a job from store and cache. ``lifecycle``: the next step (no I/O).
-- ``actions``: does a step; those that make or end an attempt by ``submitting`` and ``ending``.
-- ``plugin_calls``: hooks of plugins are called beside the worker, which looks again later.
+- ``workqueue``: the jobs to reconcile. ``sources``: the store's changes and the resync fill it.
+- ``reconciler``: the workers, and the loop of steps for one job.
+- ``observe``: reads a job from store and cache. ``lifecycle``: decides the next step (no I/O).
+- ``actions``: does a step; ``submitting`` and ``ending`` do those that begin or end an attempt.
+- ``plugin_calls``: runs plugin hooks in tasks of their own, so that no worker waits for them.
 - ``adoption``: VolcanoJobs that the store does not know. ``monitoring``: due hooks of plugins.
 
 Sources: controller-runtime's Reconciler; docs/controller.md.

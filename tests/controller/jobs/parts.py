@@ -243,7 +243,7 @@ def make_parts(
         actions=actions,
         adoption=adoption,
         queue=queue,
-        told=lambda _job: None,
+        job_changed=lambda _job: None,
         metrics=ControllerMetrics(CollectorRegistry()),
     )
     submissions = Submissions(

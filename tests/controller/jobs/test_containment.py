@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from controller.jobs import containment
 from controller.jobs.containment import Containment
 from controller.jobs.history.retention import KeptFor, Retention
-from controller.jobs.reconcile import reconciler as module
+from controller.jobs.reconcile import sources as module
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.metrics import ControllerMetrics
@@ -144,7 +144,7 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     monkeypatch.setattr(module, "RESYNC_SECONDS", 0.05)
     monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
 
-    def told(job_id: str) -> None:
+    def job_changed(job_id: str) -> None:
         if job_id == "bad":
             raise ZeroDivisionError
 
@@ -152,7 +152,7 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     reconciler = Reconciler(
         store=store, informer=faked, observer=faked, actions=faked, adoption=faked, queue=queue,
-        told=told, metrics=ControllerMetrics(CollectorRegistry()),
+        job_changed=job_changed, metrics=ControllerMetrics(CollectorRegistry()),
     )  # fmt: skip
     running = asyncio.create_task(reconciler.run())
     yield faked

@@ -266,9 +266,9 @@ async def test_a_busy_watch_does_not_starve_monitoring(
         actions=nothing,
         adoption=nothing,
         queue=queue,
-        told=lambda _: None,
+        job_changed=lambda _: None,
         metrics=ControllerMetrics(CollectorRegistry()),
-        beside=(monitoring.run,),
+        background=(monitoring.run,),
     )
     tasks = [asyncio.create_task(one.run()) for one in (informer, reconciler)]
     try:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from controller.jobs.reconcile.owner_slots import Owner, OwnerSlots
+from controller.jobs.reconcile.reconciler import Owner, OwnerSlots
 from controller.jobs.reconcile.workqueue import RequeueAfter
 
 ADA, BOB = ("user", "ada"), ("user", "bob")
@@ -68,5 +68,5 @@ def test_what_failed_gives_its_slot_back_and_nothing_is_kept_of_anybody() -> Non
     assert world.woken == ["a3", "a3"]
     with world.slots.take(ADA, "a3"):
         assert len(world.slots) == 0
-    assert not world.slots._held
+    assert not world.slots._used
     assert not world.slots._waiting

@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.reconcile import reconciler as module
-from controller.jobs.reconcile.reconciler import Reconciler, rest_after
+from controller.jobs.reconcile import sources as module
+from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.sources import rest_after
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.metrics import ControllerMetrics
 from controller.store.database import Store, Transaction
@@ -49,7 +50,7 @@ async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for_and_told_on
     async def at_once() -> None:
         return
 
-    async def beside() -> None:
+    async def background() -> None:
         began.set()
 
     nothing = cast(Any, SimpleNamespace())
@@ -60,9 +61,9 @@ async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for_and_told_on
         actions=nothing,
         adoption=cast(Any, SimpleNamespace(settle=at_once)),
         queue=WorkQueue(clock=lambda: 0.0, random=lambda: 0.5),
-        told=lambda _job: None,
+        job_changed=lambda _job: None,
         metrics=ControllerMetrics(CollectorRegistry()),
-        beside=[beside],
+        background=[background],
     )
     running = asyncio.create_task(reconciler.run())
     beginning = asyncio.create_task(began.wait())
