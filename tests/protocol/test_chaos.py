@@ -357,21 +357,33 @@ FAULTS: dict[str, Callable[[Scene], Awaitable[float]]] = {
 
 INTRODUCTION = """# Under faults
 
-Written by `pytest tests/protocol/test_chaos.py -m long`. Two gateways of two workers each run with
-one controller, a real Redis behind a proxy that can lose messages, and three jobs on the embedded
-cluster whose programs say who they are. Where a leader is stopped there are two controllers on
-PostgreSQL, and what the first had sent until then arrives when the other one leads. For the
-failovers there are a master, a replica and a Sentinel.
-All the while every session is asked for at both gateways, some ten times a second, and
-sessions are opened, ended and revoked.
+This page shows how the whole system behaves under faults: real processes, a real Redis, real
+failovers. `pytest tests/protocol/test_chaos.py -m long` writes it.
 
-*Equal after* is the time from the end of the fault until the controller, both gateways and all
-workers tell the same epoch, seq and hash, and Redis holds it. The column *machine busy* says how
-much of that
-the test's own timers were late, because others used the processor. *Wrong target*: answers by a
-program other than the session's. *Refused*: answers other than the program's for a session
-that was good, but for those of a gateway while it was stopped. *Twice*: tokens that were opened
-twice; one is tried again at both gateways after each fault.
+The setup of a run:
+
+- two gateways of two workers each, and one controller;
+- a real Redis behind a proxy that can lose messages;
+- three jobs on the embedded cluster, whose programs name themselves in every answer;
+- for a stopped leader: two controllers on PostgreSQL. The messages that the first leader had sent
+  arrive only when the other one leads;
+- for the failovers: a master, a replica and a Sentinel.
+
+During a run every session is requested at both gateways, about ten times a second. Sessions are
+opened, ended and revoked.
+
+The columns:
+
+- *equal after*: the time from the end of the fault until the controller, both gateways and all
+  workers report the same epoch, seq and hash, and Redis holds it. It is that of the slowest run.
+- *machine busy*: how much of that time the test's own timers were late, because other programs
+  used the processor.
+- *answers*: how many answers were checked, over all runs.
+- *wrong target*: answers by a program other than the session's.
+- *refused*: answers other than the program's for a session that was good, except those of a
+  gateway while it was stopped.
+- *twice*: tokens that were opened twice. After each fault one token is tried again at both
+  gateways.
 
 | fault | runs | equal after (s) | machine busy (s) | answers | wrong target | refused | twice |
 |---|---|---|---|---|---|---|---|
