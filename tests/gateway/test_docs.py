@@ -1,4 +1,4 @@
-"""What docs/limits.md says of limits is what holds."""
+"""The limits in docs/limits.md are those of the code; docs/security.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_fixed_sizes_are_as_they_stand_there() -> None:
 
 NAMED = re.compile(r"`([a-z_/.]+\.py)::(test_\w+)`")
 ACTORS = {
-    "somebody on the network", "holder of a token", "user of a session, with control",
-    "user of a session, looking on", "another user of the same session", "a page elsewhere",
+    "a client on the network", "holder of a token", "user of a session, with control",
+    "user of a session, view only", "another user of the same session", "a page of another site",
     "the app in the job", "the job's code in the cluster", "an owner", "holder of a public link",
     "Redis", "the orchestrator", "a gateway", "the hub", "the controller", "any other pod",
-    "who reads", "the operator", "somebody without a token",
+    "a reader", "the operator", "a client without a token",
 }  # fmt: skip
 
 
@@ -70,8 +70,8 @@ def test_every_row_of_the_threat_model_names_its_tests() -> None:
     rows = rows_of("Who can do what")
     actors = [re.findall(r"^\| \*\*([^*]+)\*\*", row) for row in rows]
     assert {name for (name,) in actors} == ACTORS
-    lessons = rows_of("What gateways like this one got wrong before")
-    found = rows_of("Found in this one")
+    lessons = rows_of("Lessons from similar gateways")
+    found = rows_of("Findings in this gateway")
     assert (len(lessons), len(found) >= 10) == (18, True)
     for row in (*rows, *lessons, *found):
         cells = row.strip("|").split(" | ")
