@@ -44,6 +44,7 @@ from controller.kube.library import (
     ApiClient,
     Configuration,
     RESTClientObject,
+    accept_plain_authorities,
     read_environment_once,
     tls_of,
 )
@@ -108,6 +109,7 @@ class Kube:
             streams = RESTClientObject(configuration, maxsize=0)
             for rest in (api.rest_client, streams):
                 read_environment_once(rest, configuration.host or "")
+                accept_plain_authorities(tls_of(rest))
                 credentials.follow(tls_of(rest))
             try:
                 yield cls(api, credentials, streams)

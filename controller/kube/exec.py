@@ -22,7 +22,13 @@ import aiohttp
 import msgspec
 
 from controller.kube.errors import Unavailable
-from controller.kube.library import Configuration, RESTClientObject, read_environment_once, tls_of
+from controller.kube.library import (
+    Configuration,
+    RESTClientObject,
+    accept_plain_authorities,
+    read_environment_once,
+    tls_of,
+)
 from shared.errors import FumaroleError
 from shared.numbers import whole_number
 
@@ -129,6 +135,7 @@ class PodExec:
         # calls a hundred shells would leave no connection for those.
         rest = RESTClientObject(configuration, maxsize=0)
         read_environment_once(rest, configuration.host or "")
+        accept_plain_authorities(tls_of(rest))
         follow(tls_of(rest))
         try:
             yield cls(configuration, rest, renew)

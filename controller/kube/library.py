@@ -82,6 +82,7 @@ __all__ = [
     "ConfigException",
     "Configuration",
     "RESTClientObject",
+    "accept_plain_authorities",
     "load_incluster_config",
     "load_kube_config",
     "proxy_for",
@@ -109,6 +110,17 @@ def tls_of(rest: Any) -> ssl.SSLContext:
     """Return the context by which *rest*, the library's client, opens connections."""
     context: ssl.SSLContext = rest.pool_manager.connector._ssl
     return context
+
+
+def accept_plain_authorities(context: ssl.SSLContext) -> None:
+    """Have *context* accept certificates of clusters that lack what RFC 5280 asks for.
+
+    Python 3.13 sets ``VERIFY_X509_STRICT`` by default. The authorities of EKS, of microk8s and of
+    old clusters have no key identifiers or no key usage, so each connection would fail with
+    ``Missing Authority Key Identifier``. Go's clients demand neither. Signature, host name and
+    validity are verified all the same.
+    """
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
 def proxy_for(url: str) -> str | None:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -129,6 +130,32 @@ async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(
         await kube.list(PODS)  # by another connection
 
 
+@pytest.fixture
+def strict_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have clients verify certificates as Python 3.13 does, whichever Python this is."""
+    make = ssl.create_default_context
+
+    def strict(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **rest: Any) -> ssl.SSLContext:
+        context = make(purpose, **rest)
+        if purpose is ssl.Purpose.SERVER_AUTH:  # an API server is no Python
+            context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+@pytest.mark.usefixtures("strict_by_default")
+async def test_an_authority_without_key_identifiers_is_trusted(
+    tmp_path: Path, server: Server
+) -> None:
+    async with connected(tmp_path, server) as (kube, _site):
+        await kube.list(PODS)  # by another connection
+        async with PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor:
+            with pytest.raises(ExecFailed, match="refused with 200"):
+                await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+
+
+@pytest.mark.usefixtures("strict_by_default")
 async def test_a_server_that_nobody_vouches_for_is_not_trusted(
     tmp_path: Path, server: Server
 ) -> None:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +16,7 @@ from kubernetes_asyncio import client
 from controller.jobs.pipeline.builder import NAMESPACED_VERBS
 from controller.settings import read_settings
 from controller.volcano.names import INSTANCE_LABEL
-from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of
+from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of, tls
 from gateway.settings import read_settings as read_gateway_settings
 from shared.settings import Environment
 from tests.deploy.kubernetes.manifests import (
@@ -27,6 +29,7 @@ from tests.deploy.kubernetes.manifests import (
     read,
     settings_of,
 )
+from tests.gateway.relay.authorities import Authority
 
 pytestmark = pytest.mark.needs("kubectl")
 
@@ -477,6 +480,23 @@ def test_the_samples_of_upstream_networks_hold_neither_services_nor_nodes(tmp_pa
 def test_the_trial_has_the_users_that_everybody_has() -> None:
     users = (FOLDER.parent / "redis" / "users.acl").read_text()
     assert users == USERS
+
+
+def test_the_trial_trusts_an_authority_without_key_identifiers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = ssl.create_default_context
+
+    def as_of_python_3_13(**rest: Any) -> ssl.SSLContext:
+        context = make(**rest)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", as_of_python_3_13)
+    context = tls(Authority(tmp_path, "plain").path)
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
 
 
 def test_nothing_that_docs_advise_makes_apply_warn() -> None:
