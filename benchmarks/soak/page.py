@@ -1,6 +1,6 @@
 """``python -m benchmarks.soak.page FOLDER``: docs/soak.md, its plot and its figures from a soak.
 
-Everything on the page but the prose around it comes from FOLDER/results.json.
+All measured parts of the page come from FOLDER/results.json; the prose is ``prose.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEVEL: Final = "worker 0 level"
 _SERIES: Final = (
     ("gateway PSS MiB", "memory of all processes, shared pages once (PSS)", "MiB"),
     ("worker 0 RSS MiB", "memory of worker 0, which is never killed (RSS)", "MiB"),
-    (_LEVEL, "the same, less what its number of descriptors explains", "MiB"),
+    (_LEVEL, "the same, without what its number of descriptors explains", "MiB"),
     ("supervisor RSS MiB", "memory of the supervisor (RSS)", "MiB"),
     ("fork server RSS MiB", "memory of the fork server (RSS)", "MiB"),
     ("gateway descriptors", "descriptors of all processes", ""),
@@ -41,7 +41,7 @@ _SERIES: Final = (
 
 
 def make_page(found: dict[str, Any], prose: str) -> str:
-    """Return the page: *prose* with the measured parts where it names them."""
+    """Return the page: *prose* with the measured parts in place of its markers."""
     parts = {
         "run": _run(found),
         "verdict": _verdict(found),
@@ -119,18 +119,19 @@ def _slopes(columns: dict[str, list[float | None]]) -> str:
         return "Too few samples."
     header = ("", "early", "late", "an hour", "95 %", "")
     note = (
-        f"\n\nBy least squares; the first {WARM_UP:.0%} of the samples are left out, and the line "
-        f"is laid through the means of {BLOCKS} blocks of the others, since samples that follow "
-        "each other are alike. *Early* and *late* are the first and the last of those means. "
-        "Worker 0 takes over connections of workers that are killed: its second line is what is "
-        "left of the slope once both memory and time are regressed on its descriptors."
+        "\n\n- The slopes are fitted by least squares. The first "
+        f"{WARM_UP:.0%} of the samples are left out. The line goes through the means of {BLOCKS} "
+        "blocks of the others, because neighbouring samples are alike.\n"
+        "- *Early* and *late* are the first and the last of those means.\n"
+        "- Worker 0 takes over connections of killed workers. Its second line is the slope that "
+        "remains once both memory and time are regressed on its descriptors."
     )
     return _table(header, rows) + note
 
 
 def _counts(found: dict[str, Any]) -> str:
     rows = [(name, f"{count:,}") for name, count in sorted(found["counts"].items())]
-    return _table(("as it must be", "times"), rows)
+    return _table(("correct", "times"), rows)
 
 
 def _closing(found: dict[str, dict[str, float]]) -> str:
@@ -146,15 +147,15 @@ def _closing(found: dict[str, dict[str, float]]) -> str:
 
 def _killed(found: list[dict[str, Any]]) -> str:
     if not found:
-        return "None was killed in this run."
+        return "No worker was killed in this run."
     back = sorted(one["back_seconds"] for one in found if one["back_seconds"] is not None)
     return (
-        f"{len(found)} workers were killed; another accepted in the place of {len(back)}, after "
-        f"{back[len(back) // 2]:.2f} s (median) and {back[-1]:.2f} s at most. "
-        f"{sum(one['lost'] for one in found):,} sockets went with them, which had told of "
-        f"{sum(one['sockets'] for one in found):,} connections."
+        f"{len(found)} workers were killed. {len(back)} of them were replaced; the replacement "
+        f"accepted after {back[len(back) // 2]:.2f} s (median) and {back[-1]:.2f} s at most. "
+        f"{sum(one['lost'] for one in found):,} sockets were lost with the killed workers, which "
+        f"had reported {sum(one['sockets'] for one in found):,} connections."
         if back
-        else f"{len(found)} workers were killed, and none came back."
+        else f"{len(found)} workers were killed, and none was replaced."
     )
 
 
@@ -171,7 +172,7 @@ def _cost(columns: dict[str, list[float | None]]) -> str:
     late = max(_number(value) for value in columns["load late ms"])
     return (
         f"Of one core: {', '.join(parts)}. The load's own timers were {late:,.0f} ms late at most: "
-        "that much of any time above may be the machine's."
+        "up to that much of any time above may be due to the machine."
     )
 
 
