@@ -247,6 +247,17 @@ def test_gateways_reach_jobs_also_where_no_namespace_is_made(tmp_path: Path) -> 
     assert more["podSelector"] == policies_of(objects)["fumarole-gateway"]["podSelector"]
 
 
+def test_in_one_namespace_the_controller_makes_less_and_sees_as_much(tmp_path: Path) -> None:
+    granted = [
+        grants(one)
+        for name in ("base", "overlays/one-namespace")
+        for one in of_kind(build(name, tmp_path), "ClusterRole")
+        if one["metadata"]["name"] == "fumarole-controller"
+    ]
+    assert {verb for verb, _, _ in granted[0] - granted[1]} == {"create", "bind"}
+    assert granted[1] <= granted[0]
+
+
 def test_containment_is_in_all_that_is_not_for_older_clusters(tmp_path: Path) -> None:
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     wanted = {(one["kind"], one["metadata"]["name"]) for one in read("base/containment.yaml")}
