@@ -23,20 +23,24 @@ Found = dict[str, Any]
 _HEAD: Final = """\
 # Mutation score
 
-A mutant is a module with one small mistake in it: a comparison turned around, a condition
-negated, a statement left out. The tests near the module have to notice it. The score is the share
-of mutants that they notice. `make mutants` measures it and writes this page.
+This page shows how many deliberate mistakes in the most important modules the tests notice.
 
-- `ONLY=gateway/live` measures one module; those that are not measured again keep their figures.
+A mutant is a module with one small mistake in it: a reversed comparison, a negated condition, a
+removed statement. The tests near the module have to fail. The score is the share of mutants for
+which they do. `make mutants` measures it and writes this page.
+
+- `ONLY=gateway/live` measures one module. The other modules keep their figures.
 - `SAMPLE=100` tries a hundred mutants of each module. The choice is the same each time.
-- Near are the tests that `tests/mutants/targets.py` names, and of these only the ones that execute
-  the mutated line. Tests that start whole systems are left out, so the full suite notices more.
-- A test that takes longer than 8 seconds is left out too.
-- *Timed out* counts as noticed: the tests took more than three times as long, and 15 seconds.
-- Not mutated are docstrings, log lines, annotations, decorators, imports, and sentences in errors.
-- A survivor stays in the score, also where its reason says that nobody can see the difference.
+- The tests near a module are those that `tests/mutants/targets.py` names, and of these only the
+  ones that execute the mutated line. Tests that start whole systems are left out, so the full
+  suite notices more. A test that takes longer than 8 seconds is left out too.
+- *Timed out* counts as noticed: the tests took longer than three times their usual time and
+  15 seconds.
+- Docstrings, log lines, annotations, decorators, imports, and sentences in errors are not mutated.
+- A survivor stays in the score even when its reason says that the mutant makes no visible
+  difference.
 - *167 (190 now)*: the module has changed since it was measured, or was joined from several. Its
-  other figures are those of then.
+  other figures are those of the measurement.
 
 """
 
