@@ -9,13 +9,14 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from benchmarks.large_site.shapes import as_stored
+from controller.kube.client import path_of
 from controller.kube.kinds import PODS, VCJOBS
 from controller.store import tables
 from controller.store.database import Store
 
 MODEL: Final = "model-00000"
 _VERSION: Final = "version-of-copies"
-_PATHS: Final = frozenset({PODS.path(), VCJOBS.path()})
+_PATHS: Final = frozenset({path_of(PODS), path_of(VCJOBS)})
 _TABLES: Final = (
     tables.jobs,
     tables.job_labels,

@@ -1,9 +1,9 @@
 """Kubernetes, as far as the controller calls it; objects are dicts as their JSON is.
 
-- ``kinds``: which resources are called, and where they are.
+- ``kinds``: the resources that are called.
 - ``client``: get, list, create, PUT with resourceVersion, merge and JSON patch, delete with
   preconditions; nothing else is called.
-- ``credentials``: read again before they expire, and when they were refused.
+- ``transport``: requests, with credentials that are read again before they expire.
 - ``library``: what is used of ``kubernetes_asyncio``, without its models; a proxy, read once.
 - ``errors``: what every call may raise; nothing of the client library gets past this package.
 - ``decoding``: objects, of each what is declared; lists in parts.

@@ -1,25 +1,17 @@
-"""The one client of Kubernetes: few verbs, plain objects, errors of our own."""
+"""The Kubernetes client: few verbs, plain objects, our own errors."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    aclosing,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
+from urllib.parse import quote
 
 import aiohttp
 
-from controller.kube.credentials import Credentials
 from controller.kube.decoding import (
     METADATA,
     WHOLE,
@@ -27,70 +19,43 @@ from controller.kube.decoding import (
     Object,
     Objects,
     Part,
-    decode_object,
     read_list,
 )
-from controller.kube.errors import (
-    Expired,
-    KubeError,
-    NotFound,
-    NotServed,
-    Throttled,
-    Unavailable,
-    error_from,
-)
+from controller.kube.errors import Expired, NotFound, NotServed
 from controller.kube.kinds import Kind
-from controller.kube.library import (
-    ApiClient,
-    Configuration,
-    RESTClientObject,
-    accept_plain_authorities,
-    read_environment_once,
-    tls_of,
-)
+from controller.kube.library import Configuration
+from controller.kube.transport import CALL_SECONDS, JSON, Request, Transport
 
-__all__ = ["Kube", "Object", "Objects", "Propagation"]
+__all__ = ["Kube", "Object", "Objects", "Propagation", "path_of"]
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
-CALL_SECONDS: Final = 30.0
 LIST_SECONDS: Final = 300.0
-"""For one page, which may be the whole list where the server knows no pages."""
+"""Timeout of one page, which is the whole list if the server ignores ``limit``."""
 PAGED_LISTS: Final = 2
-"""How often a list is begun that becomes too old between its pages; then it is asked for whole."""
+"""How often a list is begun again that expires between its pages; then it is requested unpaged."""
 
-PAUSES_SECONDS: Final = (0.2, 0.8)
-"""Before a change is sent again that the server could not make: a step of a job's life takes
-several, and would begin anew."""
-LONGEST_PAUSE_SECONDS: Final = 2.0
-"""Who is asked to wait for longer than this does so elsewhere."""
-
-SENT_AGAIN: Final = frozenset({"POST", "PATCH", "DELETE"})
-"""What callers may find done already: by its name, its UID, or because it was the same before.
-Lists and watches wait by themselves, and whoever replaces an object has to read it first."""
-
-OLD_CONNECTIONS: Final = 8
-"""Connections that were opened with a certificate which has ended: so many are tried at most."""
-
-ABOUT_OBJECTS: Final = frozenset({400, 403, 404, 409, 422})
-"""Statuses that decide about objects: only an API server's own are believed, never a page of a
-proxy's that is before it."""
-NOT_SERVED: Final = b"404 page not found"
-"""What an API server says of a group that it does not serve."""
-
-JSON: Final = "application/json"
 METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
+def path_of(kind: Kind, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+    """Return the URL path of the collection, an object, or a subresource.
+
+    Without *namespace* the collection is that of all namespaces.
+    """
+    root = f"/api/{kind.api}" if "/" not in kind.api else f"/apis/{kind.api}"
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    parts = [quote(part, safe="") for part in (name, subresource) if part]
+    return "/".join([f"{root}{inside}/{kind.plural}", *parts])
+
+
 class Kube:
     """Calls the API server; every method raises a KubeError when the call fails."""
 
-    def __init__(self, api: ApiClient, credentials: Credentials, streams: RESTClientObject) -> None:
-        self._api = api
-        self._credentials = credentials
-        self._streams = streams
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     @classmethod
     @asynccontextmanager
@@ -100,30 +65,17 @@ class Kube:
         Raises:
             Unavailable: If there is no usable configuration.
         """
-        credentials = Credentials(kubeconfig)
-        await credentials.load()
-        configuration = credentials.configuration
-        async with ApiClient(configuration) as api:
-            # Connections of their own, as many as there are: hundreds of logs that are followed
-            # would leave none of the pool's hundred for calls.
-            streams = RESTClientObject(configuration, maxsize=0)
-            for rest in (api.rest_client, streams):
-                read_environment_once(rest, configuration.host or "")
-                accept_plain_authorities(tls_of(rest))
-                credentials.follow(tls_of(rest))
-            try:
-                yield cls(api, credentials, streams)
-            finally:
-                await streams.close()
+        async with Transport.connect(kubeconfig) as transport:
+            yield cls(transport)
 
     @property
     def configuration(self) -> Configuration:
         """The client library's configuration, for what does not speak HTTP."""
-        return self._credentials.configuration
+        return self._transport.credentials.configuration
 
     def follow_certificates(self, context: ssl.SSLContext) -> None:
-        """Have connections that *context* opens trust and show what is read from now on."""
-        self._credentials.follow(context)
+        """Have connections of *context* use the certificates that are read from now on."""
+        self._transport.credentials.follow(context)
 
     async def renew_credentials(self) -> None:
         """Read the credentials again: the server refused them.
@@ -131,7 +83,8 @@ class Kube:
         Raises:
             Unavailable: If they cannot be read.
         """
-        await self._credentials.renew(self._credentials.generation)
+        credentials = self._transport.credentials
+        await credentials.renew(credentials.generation)
 
     # Verbs
 
@@ -141,7 +94,7 @@ class Kube:
         Raises:
             NotFound: If it is not there.
         """
-        return await self._call("GET", kind.path(namespace, name))
+        return await self._transport.call("GET", path_of(kind, namespace, name))
 
     async def openapi(self, path: str) -> Object:
         """Return the OpenAPI 3 document of a group and version, such as ``apis/apps/v1``.
@@ -149,7 +102,7 @@ class Kube:
         Raises:
             NotFound: If the server has no such group.
         """
-        return await self._call("GET", f"/openapi/v3/{path}")
+        return await self._transport.call("GET", f"/openapi/v3/{path}")
 
     async def resources(self, api: str) -> dict[str, Object]:
         """Return what the server has in a group and version, such as ``policy/v1``, by plural.
@@ -158,7 +111,7 @@ class Kube:
             NotFound: If it does not serve them.
         """
         root = "/apis" if "/" in api else "/api"
-        answer = await self._call("GET", f"{root}/{api}")
+        answer = await self._transport.call("GET", f"{root}/{api}")
         return {one["name"]: one for one in answer.get("resources") or ()}
 
     async def list(
@@ -199,7 +152,7 @@ class Kube:
         Raises:
             Expired: If the list became too old between two pages.
         """
-        path = kind.path(namespace)
+        path = path_of(kind, namespace)
 
         def open_page(
             query: Mapping[str, str],
@@ -236,7 +189,7 @@ class Kube:
             AlreadyExists: If one of its name is there.
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
-        return await self._call("POST", kind.path(namespace), body=typed)
+        return await self._transport.call("POST", path_of(kind, namespace), body=typed)
 
     async def try_create(self, kind: Kind, body: Object, namespace: str | None = None) -> None:
         """Have the server say whether it would create the object; nothing is stored.
@@ -250,7 +203,7 @@ class Kube:
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
         query = {"dryRun": "All", "fieldValidation": "Strict"}
-        await self._once(_Call("POST", kind.path(namespace), query, typed))
+        await self._transport.once(Request("POST", path_of(kind, namespace), query, typed))
 
     async def replace(
         self, kind: Kind, name: str, body: Object, namespace: str | None = None
@@ -261,7 +214,7 @@ class Kube:
             Conflict: If it is not.
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
-        return await self._call("PUT", kind.path(namespace, name), body=typed)
+        return await self._transport.call("PUT", path_of(kind, namespace, name), body=typed)
 
     async def merge(
         self,
@@ -273,8 +226,8 @@ class Kube:
         subresource: str = "",
     ) -> Object:
         """Apply a merge patch (RFC 7386)."""
-        path = kind.path(namespace, name, subresource)
-        return await self._call("PATCH", path, body=patch, content_type=MERGE)
+        path = path_of(kind, namespace, name, subresource)
+        return await self._transport.call("PATCH", path, body=patch, content_type=MERGE)
 
     async def json_patch(
         self,
@@ -284,8 +237,10 @@ class Kube:
         namespace: str | None = None,
     ) -> Object:
         """Apply a JSON patch (RFC 6902); it is Invalid when one of its tests fails."""
-        path = kind.path(namespace, name)
-        return await self._call("PATCH", path, body=list(operations), content_type=JSON_PATCH)
+        path = path_of(kind, namespace, name)
+        return await self._transport.call(
+            "PATCH", path, body=list(operations), content_type=JSON_PATCH
+        )
 
     async def delete(
         self,
@@ -316,14 +271,13 @@ class Kube:
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         try:
-            await self._call("DELETE", kind.path(namespace, name), body=options)
+            await self._transport.call("DELETE", path_of(kind, namespace, name), body=options)
         except NotServed:
             raise
         except NotFound:
             return
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         path: str,
         query: Mapping[str, str],
@@ -331,109 +285,15 @@ class Kube:
         quiet_seconds: float,
         whole_seconds: float | None = None,
         accept: str = JSON,
-    ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Give the body of an answer that goes on, failing after *quiet_seconds* of silence."""
-        timeout = aiohttp.ClientTimeout(
-            total=whole_seconds, sock_connect=CALL_SECONDS, sock_read=quiet_seconds
+    ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
+        """Give the body of a streamed response; it fails after *quiet_seconds* without data."""
+        return self._transport.stream(
+            path,
+            query,
+            quiet_seconds=quiet_seconds,
+            whole_seconds=whole_seconds,
+            accept=accept,
         )
-        call = _Call("GET", path, query, accept=accept)
-        answer = await self._answer(self._streams, call, timeout)
-        try:
-            if answer.status != 200:
-                raise await _refusal(answer)
-            with _translated():
-                yield answer.content
-        finally:
-            answer.close()
-
-    # The border
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        content_type: str = JSON,
-    ) -> Object:
-        call = _Call(method, path, query or {}, body, content_type)
-        for pause in PAUSES_SECONDS if method in SENT_AGAIN else ():
-            try:
-                return await self._once(call)
-            except (Throttled, Unavailable) as error:
-                asked = error.retry_after_seconds or 0.0
-                if not error.status or asked > LONGEST_PAUSE_SECONDS:
-                    raise
-                await asyncio.sleep(max(asked, pause))
-        return await self._once(call)
-
-    async def _once(self, call: _Call) -> Object:
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        answer = await self._answer(self._api.rest_client, call, timeout)
-        async with answer:
-            if not 200 <= answer.status < 300:
-                raise await _refusal(answer)
-            with _translated():
-                text = await answer.read()
-        return decode_object(text)
-
-    async def _answer(
-        self, rest: RESTClientObject, call: _Call, timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        """Return the answer; to credentials that are refused, that to those read again."""
-        generation = self._credentials.generation
-        answer = await self._send(rest, call, timeout)
-        renewals = 0
-        while answer.status == 401 and renewals < self._most_renewals:
-            answer.close()
-            await self._credentials.renew(generation)
-            answer = await self._send(rest, call, timeout, last=True)
-            renewals += 1
-        return answer
-
-    @property
-    def _most_renewals(self) -> int:
-        return OLD_CONNECTIONS if self._credentials.has_certificate else 1
-
-    async def _send(
-        self,
-        rest: RESTClientObject,
-        call: _Call,
-        timeout: aiohttp.ClientTimeout,
-        *,
-        last: bool = False,
-    ) -> aiohttp.ClientResponse:
-        """Return the answer; with *last*, nothing is sent over the same connection after it."""
-        own = {"Accept": call.accept, "Content-Type": call.content_type}
-        headers = {**self._api.default_headers, **own} | ({"Connection": "close"} if last else {})
-        if not self.configuration.api_key:  # else the library has them refreshed below
-            await self._credentials.refresh()
-        with _translated():
-            # Not call_api: it copies what is sent three times, looking for models of its own.
-            await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-            answer: aiohttp.ClientResponse = await rest.request(
-                call.method,
-                f"{self._api.configuration.host}{call.path}",
-                query_params=dict(call.query),
-                headers=headers,
-                body=call.body,
-                _preload_content=False,
-                _request_timeout=timeout,
-            )
-        return answer
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What is sent."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    body: object = None
-    content_type: str = JSON
-    accept: str = JSON
 
 
 async def _gathered(parts: AsyncGenerator[Part, None]) -> Objects:
@@ -444,32 +304,3 @@ async def _gathered(parts: AsyncGenerator[Part, None]) -> Objects:
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     selectors = {"labelSelector": labels, "fieldSelector": fields}
     return {name: value for name, value in selectors.items() if value}
-
-
-async def _refusal(answer: aiohttp.ClientResponse) -> KubeError:
-    with _translated():
-        text = await answer.read()
-    body: Object = {}
-    try:
-        body = decode_object(text)
-    except Unavailable:
-        if text.strip() == NOT_SERVED:
-            body = {"message": NOT_SERVED.decode()}
-        elif answer.status in ABOUT_OBJECTS:
-            said = f"something before the API server answered {answer.status}"
-            return Unavailable(said, status=answer.status)
-    return error_from(answer.status, body, answer.headers.get("Retry-After"))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn what the HTTP client raises into Unavailable."""
-    try:
-        yield
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        # ValueError: a body that is no JSON, or breaks off. A TimeoutError is an OSError.
-        # Of a connection that was not had the library says which, and why.
-        why = (
-            str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
-        )
-        raise Unavailable(f"the API server did not answer: {why}") from error

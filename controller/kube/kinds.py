@@ -1,9 +1,8 @@
-"""The resources that the controller calls."""
+"""The resources that the controller calls; ``client.path_of`` says where each is."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import quote
 
 
 class Kind(NamedTuple):
@@ -13,16 +12,6 @@ class Kind(NamedTuple):
     plural: str
     kind: str
     namespaced: bool = True
-
-    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """Return the path of the collection, an object, or a subresource.
-
-        Without *namespace* the collection is that of all namespaces.
-        """
-        root = f"/api/{self.api}" if "/" not in self.api else f"/apis/{self.api}"
-        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        parts = [quote(part, safe="") for part in (name, subresource) if part]
-        return "/".join([f"{root}{inside}/{self.plural}", *parts])
 
 
 NAMESPACES = Kind("v1", "namespaces", "Namespace", namespaced=False)

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 
 import aiohttp
 
-from controller.kube.client import PAGED_LISTS, Kube
+from controller.kube.client import PAGED_LISTS, Kube, path_of
 from controller.kube.decoding import WHOLE, FieldTransform, Object, decode_line, decode_object
 from controller.kube.errors import Expired, KubeError, Unavailable, error_from
 from controller.kube.kinds import Kind
@@ -192,7 +192,7 @@ class _Stream:
     ) -> None:
         self._kube = kube
         self._connection = connection
-        self._path = kind.path()
+        self._path = path_of(kind)
         self._labels = labels
         self._told = told
         self._transform = transform

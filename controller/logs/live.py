@@ -11,7 +11,7 @@ from typing import Final
 
 import aiohttp
 
-from controller.kube.client import Kube
+from controller.kube.client import Kube, path_of
 from controller.kube.errors import KubeError, NotFound, Unavailable
 from controller.kube.kinds import PODS
 from controller.logs.records import (
@@ -99,7 +99,7 @@ class PodLogs:
         query |= {"timestamps": "true"} if timestamps else {}
         query |= {} if tail is None else {"tailLines": str(tail)}
         query |= {} if since is None else {"sinceTime": _seconds(since)}
-        path = PODS.path(pod.namespace, pod.name, "log")
+        path = path_of(PODS, pod.namespace, pod.name, "log")
         quiet = QUIET_SECONDS if follow else CALL_SECONDS
         async with self._kube.stream(path, query, quiet_seconds=quiet) as content:
             await self.find(pod)

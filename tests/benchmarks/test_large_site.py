@@ -10,6 +10,7 @@ from benchmarks.large_site import report
 from benchmarks.large_site.copies import MODEL, Copies
 from benchmarks.large_site.measured import part_of
 from benchmarks.large_site.run import Reading
+from controller.kube.client import path_of
 from controller.kube.decoding import FieldTransform
 from controller.kube.kinds import PODS, VCJOBS
 from controller.volcano import fields
@@ -44,7 +45,7 @@ def model() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def test_copies_are_whole_jobs_of_their_own() -> None:
     copies = Copies(*model(), 3)
     assert (copies.count(VCJOBS.plural), copies.count(PODS.plural)) == (3, 6)
-    assert copies.shows(PODS.path())
+    assert copies.shows(path_of(PODS))
     transform = FieldTransform(fields.POD)
     pods = [read_pod(transform.decode(copies.text(PODS.plural, number))) for number in range(6)]
     jobs = [json.loads(copies.text(VCJOBS.plural, number)) for number in range(3)]

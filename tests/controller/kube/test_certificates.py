@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.kube import credentials
+from controller.kube import transport
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, Unavailable
 from controller.kube.exec import ExecFailed, ExecTarget, PodExec
@@ -72,7 +72,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 @pytest.fixture(autouse=True)
 def read_with_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 0.0)
 
 
 class Site:

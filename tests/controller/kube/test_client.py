@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.kube import client as module
-from controller.kube.client import Kube
+from controller.kube import transport as module
+from controller.kube.client import Kube, path_of
 from controller.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -51,7 +51,7 @@ FORBIDDEN = says({"reason": "Unauthorized", "message": "Unauthorized"}, 401)
 def test_paths_are_built_so_that_no_name_leaves_its_place(
     kind: Any, arguments: Any, path: str
 ) -> None:
-    assert kind.path(*arguments) == path
+    assert path_of(kind, *arguments) == path
 
 
 async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.kube import client
+from controller.kube import client, transport
 from controller.kube import watch as module
 from controller.kube.errors import Expired
 from controller.kube.kinds import PODS
@@ -57,7 +57,8 @@ TROUBLES: dict[str, list[Answer]] = {
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", PAUSE)
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.2)
-    monkeypatch.setattr(client, "CALL_SECONDS", 0.2)
+    for reads_it in (client, transport):
+        monkeypatch.setattr(reads_it, "CALL_SECONDS", 0.2)
 
 
 async def test_no_trouble_becomes_a_hot_loop_or_hides_what_comes_after(tmp_path: Path) -> None:

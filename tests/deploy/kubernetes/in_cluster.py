@@ -83,7 +83,7 @@ async def request_token(admin: Kube, account: str) -> str:
     """Return a new token of a ServiceAccount (TokenRequest)."""
     path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    made = await admin._call("POST", path, body=body)
+    made = await admin._transport.call("POST", path, body=body)
     token: str = made["status"]["token"]
     return token
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
-from controller.kube.client import Objects
+from controller.kube.client import Objects, path_of
 from controller.kube.errors import Forbidden, error_from
 from controller.kube.kinds import COMMANDS, NETWORK_POLICIES, PODS, VCJOBS, Kind
 from controller.store.database import Store
@@ -179,9 +179,9 @@ async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
 async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World) -> None:
     await world.submit("drained")
     record = await world.until("drained", "RUNNING")
-    path = PODS.path("jobs", "j-drained-job-0", "eviction")
+    path = path_of(PODS, "jobs", "j-drained-job-0", "eviction")
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "j-drained-job-0"}}
-    await world.admin._call("POST", path, body=body)
+    await world.admin._transport.call("POST", path, body=body)
 
     async def told() -> bool:
         await world.parts.reconciler.reconcile("drained")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from controller.jobs.reconcile.actions import Actions
-from controller.kube import client, watch
+from controller.kube import transport, watch
 from controller.kube.client import Kube
 from controller.kube.errors import Expired, KubeError, Throttled, Unavailable, error_from
 from controller.store.jobs.job_rows import JobRecord
@@ -61,7 +61,7 @@ class Faults:
 
     def install(self, kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have the calls and streams of *kube* go wrong."""
-        once, stream = kube._once, kube.stream
+        once, stream = kube._transport.once, kube.stream
 
         async def faulty_once(call: Any) -> Any:
             if self._happens(0.15):
@@ -80,9 +80,9 @@ class Faults:
             async with stream(*args, **options) as content:
                 yield content
 
-        monkeypatch.setattr(client, "PAUSES_SECONDS", (0.01, 0.02))
+        monkeypatch.setattr(transport, "PAUSES_SECONDS", (0.01, 0.02))
         monkeypatch.setattr(watch, "LONGEST_PAUSE_SECONDS", 1.0)
-        monkeypatch.setattr(kube, "_once", faulty_once)
+        monkeypatch.setattr(kube._transport, "once", faulty_once)
         monkeypatch.setattr(kube, "stream", faulty_stream)
 
 

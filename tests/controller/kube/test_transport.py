@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from controller.kube import credentials
+from controller.kube import transport
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, Unavailable
 from controller.kube.kinds import PODS
@@ -146,11 +146,11 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
     plugin, server = Plugin(tmp_path), Server(says(thing("a", "1")))
     async with asked_for(plugin, server, tmp_path) as kube:
         plugin.hang()
-        monkeypatch.setattr(credentials, "CREDENTIALS_WAIT_SECONDS", 0.3)
+        monkeypatch.setattr(transport, "CREDENTIALS_WAIT_SECONDS", 0.3)
         # While the token that is there is good, it is used.
-        monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 0.0)
+        monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 0.0)
         await kube.get(PODS, "a", "ns")
-        monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 60.0)
+        monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 60.0)
         server.good = "token-9"
         with pytest.raises(Unavailable, match="no usable Kubernetes configuration"):
             await kube.get(PODS, "a", "ns")
@@ -204,7 +204,7 @@ async def test_a_kubeconfig_that_is_half_written_is_no_more_than_not_usable(
     for text in (*(WHOLE[:end] for end in ends), "- a", "7", "clusters: 7", "users: [7]"):
         path.write_text(text)
         with pytest.raises(Unavailable):
-            await credentials.Credentials(path).load()
+            await transport.Credentials(path).load()
 
 
 @pytest.mark.parametrize("said", ANSWERS)
@@ -215,7 +215,7 @@ async def test_a_program_that_says_anything_gives_no_more_than_no_credentials(
     path = tmp_path / "kubeconfig"
     path.write_text(WHOLE.replace("answer", str(tmp_path / "answer")))
     with pytest.raises(Unavailable):
-        await credentials.Credentials(path).load()
+        await transport.Credentials(path).load()
 
 
 async def test_an_authority_that_is_none_is_no_usable_configuration(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_a_file_with_a_token_may_end_with_a_line_break(tmp_path: Path) -> 
 async def test_a_program_that_gives_nothing_any_more_takes_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "CREDENTIALS_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 0.0)
     server, answer = Server(says(thing("a", "1"))), tmp_path / "answer"
     said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
     answer.write_text(json.dumps(said | {"status": {"token": "token-1"}}))
@@ -264,7 +264,7 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str |
     if content is not None:
         file.write_text(content)
     with pytest.raises(Unavailable, match=rf"configuration: {file}: "):
-        await credentials.Credentials(file).load()
+        await transport.Credentials(file).load()
 
 
 async def test_without_any_configuration_the_places_are_told(
@@ -273,4 +273,4 @@ async def test_without_any_configuration_the_places_are_told(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(Unavailable, match="KUBECONFIG is not set, this is no pod, and there is no"):
-        await credentials.Credentials(None).load()
+        await transport.Credentials(None).load()

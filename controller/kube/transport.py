@@ -1,0 +1,386 @@
+"""Requests to the API server: credentials, retries, and the HTTP client's errors translated.
+
+Credentials are read again before they expire, and once the server has refused them (401).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self, TypeAlias
+
+import aiohttp
+import yaml
+
+from controller.kube.decoding import Object, decode_object
+from controller.kube.errors import KubeError, Throttled, Unavailable, error_from
+from controller.kube.library import (
+    ApiClient,
+    ConfigException,
+    Configuration,
+    RESTClientObject,
+    accept_plain_authorities,
+    load_incluster_config,
+    load_kube_config,
+    read_environment_once,
+    tls_of,
+)
+
+CALL_SECONDS: Final = 30.0
+PAUSES_SECONDS: Final = (0.2, 0.8)
+"""Pauses before a write is sent again that the server could not do. A step of a job makes several
+writes, and would otherwise begin anew."""
+LONGEST_PAUSE_SECONDS: Final = 2.0
+"""A longer ``Retry-After`` is left to the caller."""
+RETRIED: Final = frozenset({"POST", "PATCH", "DELETE"})
+"""Methods that are safe to repeat here: callers recognise a write that was done already by the
+object's name, its UID, or the object's unchanged content. Lists and watches back off by themselves,
+and a PUT has to read the object first."""
+OLD_CONNECTIONS: Final = 8
+"""How many connections that present an expired certificate are tried at most."""
+CREDENTIALS_SECONDS: Final = 60.0
+"""How long credentials are used before they are read again: bound ServiceAccount tokens and exec
+credentials expire, and nothing says when."""
+CREDENTIALS_WAIT_SECONDS: Final = 10.0
+"""How long the exec credential plugin may take."""
+
+ABOUT_OBJECTS: Final = frozenset({400, 403, 404, 409, 422})
+"""Statuses that decide about objects. They are believed only from an API server, and never from an
+error page of a proxy in front of it."""
+NOT_SERVED: Final = b"404 page not found"
+"""An API server's response for a group that it does not serve."""
+
+JSON: Final = "application/json"
+
+Certificates: TypeAlias = tuple[bytes, ...]
+"""The contents of the files of authorities, client certificate and client key."""
+
+# The library does not validate a kubeconfig, which may be half written.
+_MALFORMED: Final = (
+    *(ConfigException, yaml.YAMLError, OSError, ValueError, TypeError),
+    *(AssertionError, AttributeError, LookupError),
+)
+
+log = logging.getLogger(__name__)
+
+
+class Credentials:
+    """The client's configuration: in-cluster where there is one, else a kubeconfig.
+
+    ``generation`` counts how often they were read again. Authorities and client certificates are
+    read with tokens: clusters rotate them, and programs give certificates for an hour.
+
+    Args:
+        kubeconfig: A kubeconfig's path; without it the in-cluster configuration if this is a pod,
+            else ``~/.kube/config``.
+    """
+
+    def __init__(self, kubeconfig: Path | None) -> None:
+        self._kubeconfig = kubeconfig
+        self._lock = asyncio.Lock()
+        self._read_at = 0.0
+        self._certificates: Certificates = ()
+        self._contexts: list[ssl.SSLContext] = []
+        self.generation = 0
+        self.configuration = Configuration()
+
+    async def load(self) -> None:
+        """Read the configuration for the first time.
+
+        Raises:
+            Unavailable: If there is none, or it is malformed.
+        """
+        await self._load_into(self.configuration)
+        self._take_certificates(self.configuration)
+        self._read_at = time.monotonic()
+        self.configuration.refresh_api_key_hook = self._refresh_hook
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the client shows a certificate: connections keep that of when they opened."""
+        return bool(self.configuration.cert_file)
+
+    def follow(self, context: ssl.SSLContext) -> None:
+        """Have connections that *context* opens trust and show what is read from now on.
+
+        An authority that is taken away stays trusted until the process ends.
+        """
+        self._contexts.append(context)
+
+    async def renew(self, generation: int) -> None:
+        """Read the credentials again: the server refused those of *generation*.
+
+        Of many calls that were refused together the first reads them: it may start a program.
+
+        Raises:
+            Unavailable: If they cannot be read.
+        """
+        async with self._lock:
+            if self.generation == generation:
+                await self._renew()
+
+    async def _renew(self) -> None:
+        fresh = Configuration()
+        await self._load_into(fresh)
+        if self.configuration.api_key and not (fresh.api_key or fresh.cert_file):
+            raise Unavailable("no credentials were given any more")
+        self.configuration.api_key = fresh.api_key
+        self.generation += 1
+        self._read_at = time.monotonic()
+        self._take_certificates(fresh)
+
+    def _take_certificates(self, fresh: Configuration) -> None:
+        try:
+            found = _read_certificates(fresh)
+            if found == self._certificates:
+                return
+            # First into a context that nobody uses: a key may be written later than its
+            # certificate. (An SSLError is an OSError.)
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), *self._contexts):
+                _load_certificates(context, fresh)
+        except OSError as error:
+            raise Unavailable(f"certificates cannot be used: {error}") from error
+        if self._contexts:
+            log.info("certificates for the API server were read again")
+        self._certificates = found
+        self.configuration.cert_file = fresh.cert_file
+
+    async def _refresh_hook(self, _configuration: Configuration) -> None:
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the credentials again if that was long ago; where they cannot be, keep them."""
+        if self._is_fresh():
+            return
+        async with self._lock:
+            if self._is_fresh():
+                return  # another call waited for the lock before this one
+            try:
+                await self._renew()
+            except Unavailable as error:
+                # The old ones may still be good; if they are not, the server says so.
+                log.warning("credentials could not be read again: %s", error)
+                self._read_at = time.monotonic()
+
+    def _is_fresh(self) -> bool:
+        return time.monotonic() - self._read_at < CREDENTIALS_SECONDS
+
+    async def _load_into(self, configuration: Configuration) -> None:
+        try:
+            if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+                load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library's
+            else:
+                file = str(self._kubeconfig) if self._kubeconfig else None
+                # It may name a program to be asked, which may hang. A TimeoutError is an OSError.
+                async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
+                    await load_kube_config(file, client_configuration=configuration)
+        except _MALFORMED as error:
+            raise Unavailable(f"no usable Kubernetes configuration: {self._why(error)}") from error
+        # A file that a token is read from may end with a line break; client-go trims it, too.
+        keys = configuration.api_key.items()
+        configuration.api_key = {name: key.strip() for name, key in keys}
+
+    def _why(self, error: Exception) -> str:
+        """Say which file is meant; the library's own words often name none."""
+        if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            return str(error)
+        file = self._kubeconfig or Path("~/.kube/config")
+        if self._kubeconfig is None and not file.expanduser().exists():
+            return f"KUBECONFIG is not set, this is no pod, and there is no {file}"
+        if isinstance(error, (TypeError, AttributeError)):  # it is YAML of another shape, or empty
+            return f"{file}: it is empty, or no kubeconfig"
+        return f"{file}: {type(error).__name__}: {error}"
+
+
+def _read_certificates(configuration: Configuration) -> Certificates:
+    files = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
+    return tuple(Path(file).read_bytes() if file else b"" for file in files)
+
+
+def _load_certificates(context: ssl.SSLContext, configuration: Configuration) -> None:
+    if configuration.ssl_ca_cert:
+        context.load_verify_locations(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to the API server."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: object = None
+    content_type: str = JSON
+    accept: str = JSON
+
+
+class Transport:
+    """Sends requests with the client's credentials; every method raises KubeError on failure."""
+
+    def __init__(self, api: ApiClient, credentials: Credentials, streams: RESTClientObject) -> None:
+        self._api = api
+        self._streams = streams
+        self.credentials = credentials
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: Path | None) -> AsyncIterator[Self]:
+        """Give a transport; nothing is sent yet.
+
+        Raises:
+            Unavailable: If there is no usable configuration.
+        """
+        credentials = Credentials(kubeconfig)
+        await credentials.load()
+        configuration = credentials.configuration
+        async with ApiClient(configuration) as api:
+            # Streams have an unbounded pool of their own: hundreds of followed logs would leave
+            # none of the shared pool's hundred connections for calls.
+            streams = RESTClientObject(configuration, maxsize=0)
+            for rest in (api.rest_client, streams):
+                read_environment_once(rest, configuration.host or "")
+                accept_plain_authorities(tls_of(rest))
+                credentials.follow(tls_of(rest))
+            try:
+                yield cls(api, credentials, streams)
+            finally:
+                await streams.close()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = JSON,
+    ) -> Object:
+        """Return the response's object; a write that the server could not do is sent again."""
+        request = Request(method, path, query or {}, body, content_type)
+        for pause in PAUSES_SECONDS if method in RETRIED else ():
+            try:
+                return await self.once(request)
+            except (Throttled, Unavailable) as error:
+                retry_after = error.retry_after_seconds or 0.0
+                if not error.status or retry_after > LONGEST_PAUSE_SECONDS:
+                    raise
+                await asyncio.sleep(max(retry_after, pause))
+        return await self.once(request)
+
+    async def once(self, request: Request) -> Object:
+        """Return the response's object, without a retry."""
+        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+        response = await self._respond(self._api.rest_client, request, timeout)
+        async with response:
+            if not 200 <= response.status < 300:
+                raise await _refusal(response)
+            with _translated():
+                text = await response.read()
+        return decode_object(text)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        quiet_seconds: float,
+        whole_seconds: float | None = None,
+        accept: str = JSON,
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Give the body of a streamed response; it fails after *quiet_seconds* without data."""
+        timeout = aiohttp.ClientTimeout(
+            total=whole_seconds, sock_connect=CALL_SECONDS, sock_read=quiet_seconds
+        )
+        request = Request("GET", path, query, accept=accept)
+        response = await self._respond(self._streams, request, timeout)
+        try:
+            if response.status != 200:
+                raise await _refusal(response)
+            with _translated():
+                yield response.content
+        finally:
+            response.close()
+
+    async def _respond(
+        self, rest: RESTClientObject, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """Return the response; after a 401, the one to the same request with new credentials."""
+        generation = self.credentials.generation
+        response = await self._send(rest, request, timeout)
+        renewals = 0
+        while response.status == 401 and renewals < self._most_renewals:
+            response.close()
+            await self.credentials.renew(generation)
+            response = await self._send(rest, request, timeout, last=True)
+            renewals += 1
+        return response
+
+    @property
+    def _most_renewals(self) -> int:
+        return OLD_CONNECTIONS if self.credentials.has_certificate else 1
+
+    async def _send(
+        self,
+        rest: RESTClientObject,
+        request: Request,
+        timeout: aiohttp.ClientTimeout,
+        *,
+        last: bool = False,
+    ) -> aiohttp.ClientResponse:
+        """Return the response; with *last*, the connection is not used again."""
+        own = {"Accept": request.accept, "Content-Type": request.content_type}
+        headers = {**self._api.default_headers, **own} | ({"Connection": "close"} if last else {})
+        if not self.credentials.configuration.api_key:  # else the library refreshes them below
+            await self.credentials.refresh()
+        with _translated():
+            # Not call_api: it copies the body three times, looking for the library's models.
+            await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+            response: aiohttp.ClientResponse = await rest.request(
+                request.method,
+                f"{self._api.configuration.host}{request.path}",
+                query_params=dict(request.query),
+                headers=headers,
+                body=request.body,
+                _preload_content=False,
+                _request_timeout=timeout,
+            )
+        return response
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> KubeError:
+    with _translated():
+        text = await response.read()
+    body: Object = {}
+    try:
+        body = decode_object(text)
+    except Unavailable:
+        if text.strip() == NOT_SERVED:
+            body = {"message": NOT_SERVED.decode()}
+        elif response.status in ABOUT_OBJECTS:
+            said = f"something before the API server answered {response.status}"
+            return Unavailable(said, status=response.status)
+    return error_from(response.status, body, response.headers.get("Retry-After"))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Translate errors of the HTTP client to Unavailable."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # ValueError: the body is no JSON, or is cut off. A TimeoutError is an OSError.
+        # Only an error of the connection attempt names the connection and the cause.
+        why = (
+            str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
+        )
+        raise Unavailable(f"the API server did not answer: {why}") from error
