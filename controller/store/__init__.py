@@ -1,16 +1,16 @@
-"""What must outlive a process, in SQL: SQLite for one machine, PostgreSQL for several.
+"""What must outlive a process, in SQL: SQLite on one machine, PostgreSQL for several replicas.
 
-- ``tables``: the tables. ``migrations``: how a database becomes that.
-- ``database``: connections and transactions: reading, writing, writing as the leader.
-  ``sqlite``: how that is done without keeping the event loop waiting.
-- ``jobs``, ``sessions``, ``outbox``, ``instance``: queries, each taking a transaction, so that a
-  caller decides what belongs together.
-- ``paging``: pages of rows that cost the same however many rows there are.
-- ``news``: hears at once of other processes' writes. ``probing``: whether writes are taken.
+- ``tables``: the tables. ``migrations``: how a database reaches this version's schema.
+- ``database``: connections; transactions that read, write, or write as the leader.
+  ``sqlite``: SQLite without blocking the event loop.
+- ``jobs``, ``sessions``, ``outbox``, ``instance``: queries. Each takes a transaction, so that the
+  caller decides what is atomic.
+- ``paging``: pages whose cost does not depend on the number of rows.
+- ``news``: notifications of other processes' writes. ``probing``: whether the store is writable.
 
-Several processes share one SQLite file (controller and hub): every writing transaction takes the
-write lock when it begins, so that none fails half-way because another one wrote meanwhile. In
-PostgreSQL rows are locked in one order: jobs, then the position, then counters. Statements that
-are made for every job are made once, when their module is loaded: to put one together, and to find
-it among those that are compiled, costs more than it takes SQLite to carry it out.
+Several processes share one SQLite file (controller and hub). A writing transaction takes the write
+lock when it begins, so that it cannot fail half-way because of another writer. In PostgreSQL, rows
+are locked in one order: jobs, then ``position``, then counters. Statements that run for every job
+are built when their module is loaded: building a statement and finding its compiled form costs
+more than SQLite takes to execute it.
 """

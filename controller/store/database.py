@@ -1,4 +1,4 @@
-"""Connections and transactions."""
+"""Connections to the database, and transactions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from controller.store import tables
 from controller.store.errors import LeadershipLost, StoreFull, StoreUnavailable, TableIsBusy
 from controller.store.migrations import migrate
 
-# SQLSTATE: connections, a password that is being changed, resources, an operator's intervention, a
-# system error, an internal error (PostgreSQL's documentation, appendix "Error Codes") ...
+# Transient SQLSTATE classes: connection, a password that is being changed, resources, operator
+# intervention, system error, internal error (PostgreSQL's documentation, appendix "Error Codes").
 _RESOURCES: Final = "53"
 _PASSING_CLASSES: Final = ("08", "28", _RESOURCES, "57", "58", "XX")
-# ... and serialization failure, deadlock, lock not available, a database that is being restored, a
-# transaction that the server's limits have ended, read-only (a standby).
+# Transient SQLSTATEs: serialization failure, deadlock, lock not available, a database that is being
+# restored, a transaction that the server's limits have ended, read-only (a standby).
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _READ_ONLY: Final = "25006"
 _PASSING_STATES: Final = frozenset(
@@ -43,27 +43,27 @@ _PASSING_STATES: Final = frozenset(
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
 
-# A peer that is gone without a word holds its locks for hours by the kernel's own defaults.
+# By the kernel's defaults, a peer that disappeared keeps its locks for hours.
 _NOTICE_DEAD_PEERS: Final[Json] = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
 }
-# A process that is stopped in the midst of a transaction holds its locks; the one on who leads
-# must not keep another from leading. Nothing but queries is done within a transaction.
+# A process that is suspended within a transaction keeps its locks. The lock on leadership must not
+# block another leader. A transaction contains nothing but queries, so these limits are ample.
 _POSTGRESQL: Final[Json] = {
     "timeout": 10,
     "command_timeout": 30,
     "server_settings": {
         "idle_in_transaction_session_timeout": "5000",
         "lock_timeout": "10000",
-        # Whatever is the server's own: what takes longer is given up after 30 s.
+        # Instead of the server's default.
         "statement_timeout": "30000",
         "application_name": "fumarole",
         **_NOTICE_DEAD_PEERS,
     },
 }
-# Between two transactions a pooler gives the session to others, and it takes no settings for one.
+# A pooler gives the session to others between two transactions, and accepts no session settings.
 _FOR_POOLERS: Final[Json] = {
     "statement_cache_size": 0,
     "server_settings": {"application_name": "fumarole"},
@@ -76,52 +76,52 @@ _LIMITS: Final[Json] = {
 }
 
 _TERM: Final = sa.select(tables.leadership.c.term)
-# Each of a leader's transactions holds this lock shared, and who raises the term holds it alone: so
-# no write of an earlier leader comes after it. It is no lock of a row: those who hold it shared do
-# not wait for each other, nor for whoever notes that the leader lives. And it is only tried: once
-# somebody waits to raise the term, it is not given any more, so that a busy leader cannot keep its
-# successor waiting.
-_FENCE: Final = (0x66756D61, 1)  # any two numbers that nobody else uses in this database
+# Every transaction of a leader holds this advisory lock shared; raising the term takes it
+# exclusively, so that no write of an earlier leader can follow it. It is not a row lock: shared
+# holders do not wait for each other, nor for the leader's heartbeat. A leader only tries to take
+# it: the lock is refused as soon as somebody waits to raise the term, so that a busy leader cannot
+# delay its successor.
+_FENCE: Final = (0x66756D61, 1)  # any two numbers that nothing else uses in this database
 _HOLD_FENCE: Final = sa.select(sa.func.pg_try_advisory_xact_lock_shared(*_FENCE))
 _CLOSE_FENCE: Final = sa.select(sa.func.pg_advisory_xact_lock(*_FENCE))
-# A leader that is cut off between parsing a statement and running it is not idle in the server's
-# eyes: no timeout ends its transaction. Longer than the one for what is idle.
+# A leader that loses its connection between parsing and executing a statement does not count as
+# idle, so that no timeout ends its transaction. This is longer than the limit for idle ones.
 _WAIT_FOR_FENCE: Final = sa.text("SET LOCAL lock_timeout = '7s'")
 # ``objsubid`` is 2 for locks of two numbers (PostgreSQL's documentation, "pg_locks").
 _END_HOLDERS: Final = sa.text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks"
     " WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
-    # Of another role it would be refused, and so would this transaction.
+    # Terminating another role's backend would fail, and this transaction with it.
     " AND pid IN (SELECT pid FROM pg_stat_activity WHERE usename = current_user)"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND classid = :one AND objid = :other AND objsubid = 2"
 ).bindparams(one=_FENCE[0], other=_FENCE[1])
-# A lock that only a server gives that can be written to, and for which nobody waits. SQLite's write
-# lock is given for a full disk too.
+# A lock that only a writable server grants, and that nobody waits for. SQLite grants its write lock
+# even if the disk is full, so there a row is written.
 _TOUCH: Final = sa.update(tables.leadership).values(term=tables.leadership.c.term)
 _PROBE: Final = sa.select(tables.leadership.c.term).with_for_update(read=True, key_share=True)
-# By itself PostgreSQL shows each statement of a transaction another state of the store: a revision
-# that is read after the rows may be of a change that is not among them.
+# By default each statement of a PostgreSQL transaction sees a newer state: a revision that is read
+# after the rows could belong to a change that the rows lack.
 _ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 _CLOCK: Final = sa.select(sa.func.date_part("epoch", sa.func.clock_timestamp()))
 
 
 async def database_clock(transaction: Transaction) -> float | None:
-    """Return the database's own time in unix seconds; None where it has this machine's."""
+    """Return the database's clock in unix seconds; None for SQLite, which uses this machine's."""
     if transaction.dialect.name == "sqlite":
         return None
     return float(await transaction.scalar(_CLOCK) or 0.0)
 
 
 CHANGED: Final = "fumarole_changed"
-"""On which channel PostgreSQL tells that a revision was raised, and by whom."""
+"""PostgreSQL's channel for raised revisions; the payload names the writer."""
 UPDATED: Final = "fumarole_updated"
-"""On which it tells that there are updates for orchestrators, and by whom."""
+"""PostgreSQL's channel for new updates; the payload names the writer."""
 _TELL: Final = sa.select(sa.func.pg_notify(UPDATED, sa.bindparam("writer", type_=sa.String)))
 
-_MIGRATION_LOCK: Final = 0x66756D61  # any number that nobody else uses in this database
-# To change a table of millions may take minutes, and other processes wait for the one that does.
+_MIGRATION_LOCK: Final = 0x66756D61  # any number that nothing else uses in this database
+# Changing a table of millions of rows may take minutes, while other processes wait.
 _FOR_MIGRATIONS: Final[Json] = {
     "timeout": 10,
     "command_timeout": None,
@@ -132,7 +132,7 @@ _WITHOUT_LIMITS: Final[Json] = {
     "lock_timeout": "0",
     "statement_timeout": "0",
 }
-# Whoever waits for a table has everybody wait who comes after: not for long, but again and again.
+# Whoever waits for a table lock blocks everybody behind it: wait briefly, and try several times.
 _WAIT_SHORTLY: Final = sa.text("SET LOCAL lock_timeout = '5s'")
 MIGRATION_TRIES: Final = 20
 MIGRATION_PAUSE_SECONDS: Final = 3.0
@@ -141,10 +141,10 @@ log = logging.getLogger(__name__)
 
 
 class Store:
-    """The database, from :meth:`open` until :meth:`close`.
+    """The database. Call :meth:`open` before use and :meth:`close` at the end.
 
     Args:
-        url: A SQLAlchemy URL for SQLite or PostgreSQL; the driver is chosen here.
+        url: A SQLAlchemy URL for SQLite or PostgreSQL, without a driver.
     """
 
     def __init__(self, url: str) -> None:
@@ -153,33 +153,33 @@ class Store:
         self._sqlite = self._engine.dialect.name == "sqlite"
         self._pooled = not self._sqlite and postgresql_url.is_pooled(sa.make_url(url))
         self.name = secrets.token_hex(8)
-        """Tells what this process writes from what others do."""
+        """Distinguishes this process' writes from those of others."""
         self._wrote_at: float | None = None
         self._full: tuple[float, str] | None = None
         self.followers: list[Callable[[], None]] = []
-        """Called when a transaction of this process has committed updates for orchestrators."""
+        """Called after a transaction of this process has committed updates for orchestrators."""
         self._turn = LoopTurn()
-        # SQLite has one writer; waiting here is cheaper than on its file lock.
+        # SQLite has one writer; waiting on this lock is cheaper than on the file lock.
         self._writing = asyncio.Lock()
 
     @property
     def is_for_one(self) -> bool:
-        """Whether all of its processes are on one machine, so that one controller is enough."""
+        """Whether all processes share one machine (SQLite), so that one controller suffices."""
         return self._sqlite
 
     @property
     def tells(self) -> bool:
-        """Whether other processes can be heard to write: not with SQLite, nor behind a pooler."""
+        """Whether other processes' writes are notified: not with SQLite, nor behind a pooler."""
         return not self._sqlite and not self._pooled
 
     async def open(self) -> None:
-        """Make the tables what this version needs; one process at a time does it.
+        """Migrate the schema to this version's; one process at a time does so.
 
-        Nothing is served meanwhile, and it may take as long as it does.
+        Without a deadline: changing large tables takes long, and nothing can be served meanwhile.
 
         Raises:
             StoreUnavailable: If the database cannot be reached.
-            ValueError: If a version has used it that this one cannot follow.
+            ValueError: If the schema is of a version that this one cannot use.
         """
         if self._sqlite:
             async with self.write() as transaction:
@@ -209,7 +209,7 @@ class Store:
                 except DBAPIError as error:
                     if not _waited_in_vain(error):
                         raise
-                    raise TableIsBusy("a table is in use that is to be changed") from None
+                    raise TableIsBusy("a table that the migration changes is in use") from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -222,16 +222,16 @@ class Store:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
-        """Give a transaction that sees one state of the store and must not write.
+        """Open a transaction that sees one state of the store and must not write.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the database does not respond.
         """
         with _translated():
             if self._sqlite:
                 async with sqlite_driver.reading(self._engine) as transaction:
                     yield transaction
-                # Nothing else of it waits: whoever reads again and again would keep all others.
+                # SQLite's reads never yield: a loop of reads would starve all other tasks.
                 await self._turn.rest()
                 return
             async with self._engine.connect() as connection:
@@ -241,10 +241,10 @@ class Store:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Transaction]:
-        """Give a transaction that is committed when the block ends without an error.
+        """Open a transaction that is committed when the block ends without an error.
 
         Raises:
-            StoreUnavailable: If the database does not answer; nothing was written.
+            StoreUnavailable: If the database does not respond; nothing was written.
         """
         updates: list[bool] = []
         with self._noting_what_lacks(), _translated():
@@ -263,11 +263,11 @@ class Store:
 
     @property
     def silent_seconds(self) -> float:
-        """For how long no writing transaction has succeeded; for ever, before the first one."""
+        """Seconds since the last successful writing transaction; infinite before the first one."""
         return inf if self._wrote_at is None else time.monotonic() - self._wrote_at
 
     def refusals(self, seconds: float) -> tuple[str, ...]:
-        """Return what the store has said that it lacked, in the last *seconds*."""
+        """Return the resource that the store lacked during the last *seconds*, if any."""
         if self._full is None or time.monotonic() - self._full[0] >= seconds:
             return ()
         return (self._full[1],)
@@ -281,10 +281,10 @@ class Store:
             raise
 
     async def read_clock(self) -> float | None:
-        """Return the database's own time in unix seconds; None where it has this machine's.
+        """Return the database's clock in unix seconds; None for SQLite.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the database does not respond.
         """
         if self._sqlite:
             return None
@@ -292,25 +292,25 @@ class Store:
             return await database_clock(transaction)
 
     async def probe(self) -> None:
-        """Find out whether the store can be written to; nothing is changed.
+        """Check that the store is writable, without a change.
 
         Raises:
-            StoreUnavailable: If it cannot.
+            StoreUnavailable: If it is not.
         """
         async with self.write() as transaction:
             await transaction.execute(_TOUCH if self._sqlite else _PROBE)
 
     @asynccontextmanager
     async def lead(self, term: int) -> AsyncIterator[Transaction]:
-        """Give a writing transaction of the leader of *term*.
+        """Open a writing transaction that is fenced by the leader's *term*.
 
         Raises:
-            LeadershipLost: If another one leads; nothing was written.
-            StoreUnavailable: If the database does not answer; nothing was written.
+            LeadershipLost: If another controller leads; nothing was written.
+            StoreUnavailable: If the database does not respond; nothing was written.
         """
         async with self.write() as transaction:
             if not self._sqlite and not await transaction.scalar(_HOLD_FENCE):
-                raise StoreUnavailable("another controller is about to lead")
+                raise StoreUnavailable("another controller is becoming the leader")
             current = await transaction.scalar(_TERM)
             if current != term:
                 raise LeadershipLost(f"the term is {current}, not {term}")
@@ -320,12 +320,12 @@ class Store:
     async def listening(
         self, heard: Callable[[Any, int, str, str], None], *, channel: str = CHANGED
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Have *heard* called with the name of whoever told of something; PostgreSQL's only.
+        """Call *heard* with the payload of each notification on *channel*; PostgreSQL only.
 
-        Gives what finds out whether the connection is still there.
+        Yields a function that checks whether the connection is still alive.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the database does not respond.
         """
         with _translated():
             async with self._engine.connect() as connection:
@@ -334,9 +334,9 @@ class Store:
                     await driver.add_listener(channel, heard)
                     yield lambda: driver.execute("SELECT 1")
                 except (asyncpg.InterfaceError, asyncpg.PostgresError) as error:
-                    raise StoreUnavailable(f"the database does not answer: {error}") from error
+                    raise StoreUnavailable(f"the database does not respond: {error}") from error
                 finally:
-                    # Nobody else is to be given a connection that listens.
+                    # A connection that listens must not return to the pool.
                     await connection.invalidate()
 
     @asynccontextmanager
@@ -349,9 +349,9 @@ class Store:
 
 
 async def close_fence(transaction: Transaction) -> None:
-    """Wait until no transaction of a leader is under way; until this one ends, none begins.
+    """Wait for the leader's open transactions, and let none begin until this one ends.
 
-    A transaction that stays under way is ended: nothing of it is committed.
+    Transactions that do not end in time are terminated; nothing of them is committed.
     """
     if transaction.dialect.name != "postgresql":
         return
@@ -362,13 +362,13 @@ async def close_fence(transaction: Transaction) -> None:
     except DBAPIError as error:
         if not _waited_in_vain(error):
             raise
-        log.warning("transactions of the leader before are ended: they take too long")
+        log.warning("terminating the previous leader's transactions: they did not end in time")
         await transaction.execute(_END_HOLDERS)
         await transaction.execute(_CLOSE_FENCE)
 
 
 def _local(settings: Json) -> sa.Select[Any]:
-    """Return the statement by which *settings* hold until the transaction ends."""
+    """Return the statement that applies *settings* until the transaction ends."""
     return sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items()))
 
 
@@ -377,14 +377,14 @@ def _waited_in_vain(error: DBAPIError) -> bool:
 
 
 def writer_of(transaction: Transaction) -> str:
-    """Return the name of the store that gave this writing transaction."""
+    """Return the name of the store that opened this writing transaction."""
     sync = transaction.sync_connection
     name: str = sync.get_execution_options()["fumarole_writer"] if sync is not None else ""
     return name
 
 
 async def tell_of_updates(transaction: Transaction) -> None:
-    """Have followers told, in this process and others, once *transaction* is committed."""
+    """Notify followers in this process and in others, once *transaction* is committed."""
     sync = transaction.sync_connection
     noted: list[bool] = sync.get_execution_options()["fumarole_updates"] if sync is not None else []
     if noted:
@@ -401,11 +401,11 @@ def _translated() -> Iterator[None]:
     except (DBAPIError, sa.exc.TimeoutError, OSError) as error:
         if isinstance(error, DBAPIError) and not _is_worth_another_try(error):
             raise
-        # The cause alone: the statement's parameters hold what is not for logs.
+        # Only the cause: the statement's parameters hold secrets.
         cause = error.orig if isinstance(error, DBAPIError) else error
         if _is_full(cause):
             raise StoreFull(f"the database is out of resources: {cause}") from None
-        raise StoreUnavailable(f"the database does not answer: {cause}") from None
+        raise StoreUnavailable(f"the database does not respond: {cause}") from None
 
 
 def _is_full(cause: object) -> bool:
@@ -417,10 +417,10 @@ def _is_full(cause: object) -> bool:
 def _is_worth_another_try(error: DBAPIError) -> bool:
     if isinstance(error, OperationalError) or error.connection_invalidated:
         return True
-    # A certificate that the URL names or implies, and that is not there (yet).
+    # A certificate file that the URL names or implies does not exist (yet).
     if error.orig and isinstance(error.orig.__cause__, asyncpg.ClientConfigurationError):
         return True
-    # asyncpg's errors are not sorted into DBAPI's classes, but have their SQLSTATE.
+    # asyncpg's errors are not mapped to DBAPI classes, but they have a SQLSTATE.
     state = getattr(error.orig, "sqlstate", None) or ""
     return state.startswith(_PASSING_CLASSES) or state in _PASSING_STATES
 
@@ -435,9 +435,9 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
         pooled = postgresql_url.is_pooled(parsed)
         parsed, arguments = postgresql_url.for_driver(parsed)
         arguments |= {**limits, **_FOR_POOLERS} if pooled else limits
-        # Whatever the server's default is: what is written is guarded by locks.
+        # Instead of the server's default: writes are protected by locks.
         options["isolation_level"] = "READ COMMITTED"
-    # Parameters hold specs and sealed secrets: they are in no log and no error.
+    # Parameters hold specs and sealed secrets: they must not appear in logs or errors.
     engine = create_async_engine(
         parsed,
         hide_parameters=True,
@@ -453,25 +453,25 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
 
 
 def _leave_standby(context: sa.ExceptionContext) -> None:
-    """Give up all connections where one leads to a standby: new ones may lead to the primary."""
+    """Drop all connections if one leads to a standby: new ones may reach the primary."""
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
 
 
 def _read_json(text: str) -> Any:
-    """Return the value; null for what is no JSON: one such row must not hide all others."""
+    """Return the value, or None for invalid JSON: one bad row must not hide all others."""
     try:
         return msgspec.json.decode(text)
     except (ValueError, RecursionError):
         pass
     try:
-        return json.loads(text)  # it takes more, and takes its time: NaN, half of a surrogate pair
+        return json.loads(text)  # slower, but accepts NaN and lone surrogates
     except (ValueError, RecursionError):
         return None
 
 
 async def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequence[Json]) -> None:
-    """Insert *rows*, leaving alone what has the same primary key."""
+    """Insert *rows*; rows whose primary key exists are left alone."""
     await transaction.execute(_insert_if_absent(transaction.dialect.name, table), rows)
 
 
@@ -482,14 +482,14 @@ async def insert_or_change(
     *,
     keep: tuple[str, ...] = (),
 ) -> None:
-    """Insert *rows*; of what has the same primary key, set their values but those to *keep*."""
+    """Insert *rows*; of rows whose primary key exists, set all values except those in *keep*."""
     if rows:
         changed = tuple(name for name in rows[0] if name not in keep)
         statement = _insert_or_change(transaction.dialect.name, table, changed)
         await transaction.execute(statement, rows)
 
 
-# To put a statement together takes longer than to carry it out.
+# Building a statement takes longer than executing it.
 
 
 @cache

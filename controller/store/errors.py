@@ -2,10 +2,10 @@
 
 FumaroleError
 └── StoreError
-    ├── StoreUnavailable   the database could not be asked, or did not answer in time
-    │   ├── StoreFull      it has run out of space, memory or connections
-    │   └── TableIsBusy    a table that is to be changed is in use
-    ├── AlreadyThere       another call has added a job of this id meanwhile
+    ├── StoreUnavailable   the database cannot be reached, or did not respond in time
+    │   ├── StoreFull      it is out of space, memory or connections
+    │   └── TableIsBusy    a table that a migration changes is in use
+    ├── AlreadyThere       another request has added a job with this id
     └── LeadershipLost     another controller leads: nothing was written
 """
 
@@ -15,24 +15,24 @@ from shared.errors import FumaroleError
 
 
 class StoreError(FumaroleError):
-    """The store did not do what was asked of it."""
+    """The store could not execute the request."""
 
 
 class StoreUnavailable(StoreError):
-    """The database could not be asked; in a writing transaction nothing was written."""
+    """The database is unavailable; a writing transaction has written nothing."""
 
 
 class StoreFull(StoreUnavailable):
-    """The database has run out of space, memory or connections; smaller writes may succeed."""
+    """The database is out of space, memory or connections; smaller writes may succeed."""
 
 
 class TableIsBusy(StoreUnavailable):
-    """A table that a migration changes is in use; it is tried again."""
+    """A table that a migration changes is in use; the migration is tried again."""
 
 
 class AlreadyThere(StoreError):
-    """A job of this id is there: it was added since this transaction looked."""
+    """A job with this id exists: it was added since this transaction looked."""
 
 
 class LeadershipLost(StoreError):
-    """Another controller leads by now; the transaction was rolled back."""
+    """Another controller leads; the transaction was rolled back."""

@@ -1,11 +1,12 @@
-"""Queries on the installation itself: of which most tables have one row.
+"""Queries on the installation itself. Most of these tables have one row.
 
-- The identity of the store, its revision, and how far Redis was told.
-- The term, which fences writes of an old leader: a counter that is raised by the transaction that
-  makes a leader, and checked in each of a leader's (see
-  :meth:`controller.store.database.Store.lead`). Since when nobody has looked at the cluster.
-- Whether jobs are taken, and submitted. Which terminal hubs are, or were lately, alive.
-- What the cluster's Volcano takes: a leader learns it, all replicas refuse by it.
+- The store: its identity, its revision, and the last event that was published to Redis.
+- Leadership: the term fences a former leader's writes. Becoming the leader raises the term, and
+  each of a leader's transactions checks it (:meth:`controller.store.database.Store.lead`). Also,
+  when a leader last saw the cluster.
+- Maintenance: whether jobs are accepted and submitted.
+- Volcano's capabilities: a leader discovers them, and all replicas validate jobs by them.
+- Terminal hubs that are alive, or were recently.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _leadership: Final = tables.leadership
 _maintenance: Final = tables.maintenance
 _volcano: Final = tables.volcano
 
-# The store, and what was told of it
+# The store, and what was published of it
 
 _READ_POSITION: Final = sa.select(_position)
 _RAISE: Final = (
@@ -40,7 +41,7 @@ _RAISE_AND_TELL: Final = _RAISE.returning(
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """The row of the store. ``epoch`` is None where nothing was ever published."""
+    """The row of the store. ``epoch`` is None until something was published."""
 
     identity: str
     revision: int
@@ -49,23 +50,23 @@ class StoreMetadata:
 
 
 async def read_store_metadata(transaction: Transaction) -> StoreMetadata:
-    """Return the row; :func:`ensure_position` has made it."""
+    """Return the row that :func:`ensure_position` has made."""
     row = (await transaction.execute(_READ_POSITION)).one()
     return StoreMetadata(row.identity, row.revision, row.epoch, row.seq)
 
 
 async def ensure_position(transaction: Transaction, *, new_identity: str) -> StoreMetadata:
-    """Return the row, made with *new_identity* where the store is new."""
-    # If absent: two processes may find a new store at the same time.
+    """Return the row; it is made with *new_identity* if the store is new."""
+    # If absent: two processes may initialise the store at the same time.
     new = {"id": _ONLY, "identity": new_identity, "revision": 0, "seq": 0}
     await insert_if_absent(transaction, _position, [new])
     return await read_store_metadata(transaction)
 
 
 async def raise_revision(transaction: Transaction, by: int = 1) -> int:
-    """Return a revision higher than every one before; the last of *by* ones.
+    """Raise the revision by *by* and return it. It is higher than every earlier one.
 
-    Those who listen (see ``controller.store.news``) are told once this is committed.
+    Listeners (see ``controller.store.news``) are notified once the transaction is committed.
     """
     if transaction.dialect.name == "postgresql":
         told = {"by": by, "writer": writer_of(transaction)}
@@ -77,29 +78,29 @@ async def raise_revision(transaction: Transaction, by: int = 1) -> int:
 
 
 async def record_published(transaction: Transaction, *, epoch: str, seq: int) -> None:
-    """Remember how far Redis was told."""
+    """Store the position of the last event that was published to Redis."""
     await transaction.execute(sa.update(_position).values(epoch=epoch, seq=seq))
 
 
 async def read_asks(transaction: Transaction) -> str | None:
-    """Return the last ask of a gateway that was taken up, None where none was."""
+    """Return the position of the last sign-out that was processed; None if there was none."""
     position: str | None = await transaction.scalar(sa.select(_position.c.asks))
     return position
 
 
 async def record_asks(transaction: Transaction, position: str) -> None:
-    """Remember that the asks of gateways up to *position* were taken up."""
+    """Store the position of the last sign-out that was processed."""
     await transaction.execute(sa.update(_position).values(asks=position))
 
 
-# Who leads
+# Leadership
 
 _READ_LEADERSHIP: Final = sa.select(_leadership)
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads, by which term, and until when it saw the cluster as far as is known."""
+    """The leader and its term. ``seen_at``: when a leader last saw the cluster."""
 
     term: int
     holder: str
@@ -107,15 +108,15 @@ class Leadership:
 
 
 async def read_leadership(transaction: Transaction) -> Leadership:
-    """Return who leads."""
+    """Return the current leadership."""
     row = (await transaction.execute(_READ_LEADERSHIP)).one()
     return Leadership(row.term, row.holder, row.seen_at)
 
 
 async def raise_term(transaction: Transaction, *, holder: str = "") -> int:
-    """Return a term higher than every one before; whoever led before has lost leadership.
+    """Raise the term and return it. The previous leader has then lost leadership.
 
-    ``seen_at`` stays that of the leader before: what happened since, nobody saw.
+    ``seen_at`` stays the previous leader's: nobody has observed the cluster since.
     """
     await close_fence(transaction)
     raised = sa.update(_leadership).values(term=_leadership.c.term + 1, holder=holder)
@@ -124,13 +125,13 @@ async def raise_term(transaction: Transaction, *, holder: str = "") -> int:
 
 
 async def raise_term_to(transaction: Transaction, term: int) -> None:
-    """Let the next leader's term be higher than *term*, too."""
+    """Ensure that the next leader's term is higher than *term*."""
     lower = sa.update(_leadership).where(_leadership.c.term < term)
     await transaction.execute(lower.values(term=term))
 
 
 async def refresh_leadership(transaction: Transaction, *, term: int, now: float) -> bool:
-    """Note that the leader of *term* saw the cluster *now*; False where another one leads."""
+    """Store that the leader of *term* saw the cluster *now*; False if another controller leads."""
     alive = sa.update(_leadership).where(_leadership.c.term == term).values(seen_at=now)
     return (await transaction.execute(alive)).rowcount > 0
 
@@ -144,7 +145,7 @@ _READ_MAINTENANCE: Final = sa.select(_maintenance)
 
 @dataclass(frozen=True, slots=True)
 class SubmissionPause:
-    """How it stands: ``paused`` submits nothing, ``draining`` takes nothing either."""
+    """The maintenance mode: ``paused`` submits no jobs, ``draining`` also accepts none."""
 
     mode: Mode
     message: str | None
@@ -152,14 +153,14 @@ class SubmissionPause:
 
     @property
     def why_held(self) -> str | None:
-        """Why nothing is submitted; None when it is."""
+        """Why no job is submitted; None if jobs are."""
         if self.mode == "running":
             return None
         return self.message or f"submission is {self.mode}"
 
 
 async def read_maintenance(transaction: Transaction) -> SubmissionPause:
-    """Return how it stands."""
+    """Return the maintenance mode."""
     row = (await transaction.execute(_READ_MAINTENANCE)).one()
     return SubmissionPause(cast(Mode, row.mode), row.message, row.since)
 
@@ -167,7 +168,7 @@ async def read_maintenance(transaction: Transaction) -> SubmissionPause:
 async def set_maintenance(
     transaction: Transaction, mode: Mode, message: str | None, *, now: float
 ) -> SubmissionPause:
-    """Change it; return how it stands then. The same again changes nothing."""
+    """Set the mode and return it. A repeated call changes nothing."""
     before = await read_maintenance(transaction)
     if (before.mode, before.message) == (mode, message):
         return before
@@ -179,21 +180,21 @@ async def set_maintenance(
 
 
 async def find_capabilities(transaction: Transaction, *, unless: str = "") -> Capabilities | None:
-    """Return what is known; None where nothing is, or nothing but what has the digest *unless*."""
+    """Return the stored capabilities; None if there are none, or if their digest is *unless*."""
     other = sa.select(_volcano).where(_volcano.c.digest != unless)
     row = (await transaction.execute(other)).one_or_none()
     return None if row is None else Capabilities(row.schema, row.digest)
 
 
 async def keep_capabilities(transaction: Transaction, capabilities: Capabilities) -> None:
-    """Remember *capabilities*, which were learned, instead of what was known before."""
+    """Replace the stored capabilities."""
     values = {"schema": capabilities.schema, "digest": capabilities.digest}
     if (await transaction.execute(sa.update(_volcano).values(values))).rowcount == 0:
         await transaction.execute(sa.insert(_volcano).values(id=_ONLY, **values))
 
 
 ALIVE_SECONDS: Final = 10.0
-"""A hub that was not heard of for so long is gone."""
+"""A hub without a heartbeat for so long is dead."""
 
 _hubs = tables.hubs
 _ALIVE_HUBS: Final = (
@@ -203,7 +204,7 @@ _ALIVE_HUBS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
-    """A hub's process: ``id`` is random for each start, host and port are what gateways dial."""
+    """A hub process: ``id`` is random for each start; gateways dial host and port."""
 
     id: str
     host: str
@@ -211,7 +212,7 @@ class Hub:
 
 
 async def refresh_hub(transaction: Transaction, hub: Hub, *, now: float) -> None:
-    """Say that *hub* is alive, and where."""
+    """Store a heartbeat of *hub* with its address."""
     where = {"host": hub.host, "port": hub.port, "seen_at": now}
     known = sa.update(_hubs).where(_hubs.c.id == hub.id).values(where)
     if (await transaction.execute(known)).rowcount == 0:
@@ -220,16 +221,16 @@ async def refresh_hub(transaction: Transaction, hub: Hub, *, now: float) -> None
 
 
 async def remove_hub(transaction: Transaction, hub_id: str) -> None:
-    """Say that this hub is gone."""
+    """Remove a hub that shuts down."""
     await transaction.execute(sa.delete(_hubs).where(_hubs.c.id == hub_id))
 
 
 async def alive_hubs(transaction: Transaction, *, now: float) -> dict[str, Hub]:
-    """Return the hubs that are alive, by id."""
+    """Return the hubs with a recent heartbeat, by id."""
     rows = await transaction.execute(_ALIVE_HUBS, {"since": now - ALIVE_SECONDS})
     return {row.id: Hub(id=row.id, host=row.host, port=row.port) for row in rows}
 
 
 async def forget_dead_hubs(transaction: Transaction, *, now: float) -> None:
-    """Drop hubs that have been gone for long."""
+    """Remove hubs that have been dead for long."""
     await transaction.execute(sa.delete(_hubs).where(_hubs.c.seen_at < now - 100 * ALIVE_SECONDS))

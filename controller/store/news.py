@@ -1,10 +1,9 @@
-"""Hears at once that another process has written what a leader looks at.
+"""Notifications of other processes' writes.
 
-PostgreSQL tells whoever listens when a transaction has been committed in which a revision was
-raised, or an update was written for orchestrators (``NOTIFY``, which is a part of that
-transaction). It is a hint and no more: what was
-written is in the store, and whoever leads looks there now and then too. So nothing is lost where a
-notice is, as with a connection that breaks, a pooler in between, or SQLite, which tells nobody.
+PostgreSQL notifies listeners when a transaction that raised a revision, or wrote an update for
+orchestrators, is committed (``NOTIFY`` is part of that transaction). A notification is only a hint:
+the data is in the store, and the leader polls it as well. So a lost notification loses nothing.
+None arrive while a connection is broken, behind a pooler, or with SQLite.
 """
 
 from __future__ import annotations
@@ -20,15 +19,16 @@ from shared.log import Outage
 
 AGAIN_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 15.0
-"""How often it is found out whether a connection that says nothing is still there."""
+"""Interval of the check whether a silent connection is still alive."""
 
 log = logging.getLogger(__name__)
 
 
 class UpdateNews:
-    """Wakes those who follow updates, as soon as one is committed by this process or another.
+    """Wakes followers of updates when this process or another commits one.
 
-    It is a hint: with SQLite other processes tell nobody, and a broken connection is silent.
+    Notifications are hints: with SQLite other processes send none, and a broken connection loses
+    them.
     """
 
     def __init__(self, store: Store) -> None:
@@ -38,7 +38,7 @@ class UpdateNews:
 
     @property
     def next(self) -> asyncio.Event:
-        """Is set by the first update after this was taken: take it, look, and then wait for it."""
+        """The event that the next update sets. Take it, read the store, then wait for it."""
         return self._next
 
     def _wake(self) -> None:
@@ -46,15 +46,17 @@ class UpdateNews:
         woken.set()
 
     async def hear(self) -> None:
-        """Hear of other processes' updates; never return."""
+        """Listen for other processes' updates. Never returns."""
         await hear_others(self._store, self._wake, channel=UPDATED)
 
 
 async def hear_others(store: Store, told: Callable[[], None], *, channel: str = CHANGED) -> None:
-    """Call *told* whenever another process may have written something; never return."""
+    """Call *told* whenever another process may have written. Never returns."""
     if not store.tells:
         await asyncio.Event().wait()
-    outage = Outage(log, begins="news are not heard", ends="news are heard again")
+    outage = Outage(
+        log, begins="no notifications from the store", ends="notifications from the store again"
+    )
     while True:
         try:
             await _hear(store, told, channel, outage)
@@ -70,7 +72,7 @@ async def _hear(store: Store, told: Callable[[], None], channel: str, outage: Ou
 
     async with store.listening(heard, channel=channel) as probe:
         outage.passed()
-        told()  # what was told before, nobody heard
+        told()  # notifications before this were missed
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             await probe()

@@ -1,8 +1,8 @@
-"""Pages of rows; what a page costs does not depend on how many rows there are.
+"""Pages of rows, at a cost that does not depend on the number of rows.
 
-A page is found in an index that begins with one of the filters and goes on in the page's order:
-candidates are read from there, some at a time, and asked for the other filters by their keys. After
-:data:`MOST_CANDIDATES` a page ends where it is, full or not, and the next one goes on from there.
+A page is read from an index that begins with one of the filters and continues in the page's order.
+Candidates are read in batches, and the other filters are checked by their keys. After
+:data:`MOST_CANDIDATES` candidates the page ends, full or not, and the next page continues there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Self
 import sqlalchemy as sa
 
 MOST_CANDIDATES: Final = 10_000
-"""That are read for one page."""
+"""The most candidates that are read for one page."""
 AT_ONCE: Final = 1000
 
 Condition = sa.ColumnElement[bool]
@@ -23,7 +23,7 @@ Keys = sa.Select[tuple[float, str]]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The place of a row in the order ``newest``: it comes after all that are newer."""
+    """The position of a row in the order ``newest``: after all newer rows."""
 
     created_at: float
     id: str
@@ -33,40 +33,40 @@ class Key:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the place that ``str`` has written.
+        """Return the key that ``str`` has written.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If *text* is not a key.
         """
         at, mark, row_id = text.partition("_")
         created_at = float(at)
         if not (mark and abs(created_at) < float("inf")):
-            raise ValueError("no place of a list")
+            raise ValueError("not a position of a list")
         return cls(created_at, row_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The keys that fit, in order, and where the next page goes on; None: there is no more."""
+    """The matching keys in order, and where the next page continues; None: it was the last."""
 
     keys: tuple[Key, ...]
     next: Key | None
 
 
 Candidates = Callable[[Key | None, int], Awaitable[Sequence[Key]]]
-"""Returns the first so many keys after one, in order."""
+"""Returns the first keys after a position, in order, as many as given."""
 Fits = Callable[[Collection[str]], Awaitable[Collection[str]]]
-"""Returns which of these rows are asked for."""
+"""Returns those of the given ids that match the filters."""
 
 
 async def scan(
     candidates: Candidates, fits: Fits | None, *, after: Key | None, limit: int
 ) -> Scanned:
-    """Return the first *limit* keys after *after* that fit, or as many as a page may look for."""
+    """Return the first *limit* matching keys after *after*, or fewer at the most candidates."""
     found: list[Key] = []
     looked = 0
     while looked < MOST_CANDIDATES:
-        # One more than asked for tells whether there is another page.
+        # One more than requested shows whether there is another page.
         size = limit + 1 if fits is None or not looked else AT_ONCE
         some = await candidates(after, size)
         fitting = {key.id for key in some} if fits is None else await fits([k.id for k in some])
@@ -89,11 +89,11 @@ def first_keys(
     place: Key | None,
     count: int,
 ) -> Keys:
-    """Return the first *count* keys of these ranges after *place*, newest first."""
+    """Return the first *count* keys of these index ranges after *place*, newest first."""
     at, row_id = order
     after: tuple[Condition, ...] = ()
     if place is not None:
-        # The first says nothing more, but is a range of the index for every database.
+        # Redundant, but every database can use it as an index range.
         after = (at <= place.created_at, sa.tuple_(at, row_id) < (place.created_at, place.id))
     parts = [
         keys.where(*one, *after).order_by(at.desc(), row_id.desc()).limit(count) for one in ranges
@@ -102,7 +102,7 @@ def first_keys(
 
 
 def merged_keys(parts: Sequence[Keys], count: int, *, newest: bool) -> Keys:
-    """Return the first *count* keys of *parts*, each of which has as many of its own, in order."""
+    """Return the first *count* keys of *parts*, each of which returns its own first ones."""
     if len(parts) == 1:
         return parts[0]
     each = sa.union_all(*(sa.select(part.subquery()) for part in parts)).subquery()

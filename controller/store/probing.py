@@ -1,7 +1,7 @@
-"""Finds out whether the store can be written to, also where nobody writes: for readiness.
+"""Probes for readiness whether the store is writable, even if nobody writes.
 
-And whether this process' clock is the database's: of two replicas whose clocks differ, one ends
-jobs too early, and what it revokes misses grants that are newer by its clock.
+It also compares this process' clock with the database's. If the clocks of two replicas differ, one
+ends jobs too early, and its revocations miss grants that look newer.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from shared.log import Outage
 ROUND_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 4.0
 SILENT_SECONDS: Final = 15.0
-"""A process is not ready once nothing could be written for so long."""
+"""A process is not ready once no write has succeeded for so long."""
 FULL_SECONDS: Final = 60.0
-"""For how long it is told that a transaction was refused for want of space, say."""
+"""How long a process stays degraded after a transaction failed for lack of space."""
 MOST_SKEW_SECONDS: Final = 5.0
-"""Half of the leeway that tokens have."""
+"""Half of the leeway of tokens."""
 
 log = logging.getLogger(__name__)
 
 
 class StoreProbe:
-    """Probes *store* whenever nothing else has been written for a while.
+    """Probes *store* when nothing else has been written for a while.
 
     Args:
         store: The store.
-        clock: This process', in unix seconds.
+        clock: This process' clock, in unix seconds.
     """
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._why = "nothing was written"
+        self._why = "nothing was written yet"
         self._ahead_seconds = 0.0
         self._outage = Outage(
-            log, begins="the store takes no writes", ends="the store takes writes again"
+            log, begins="the store is not writable", ends="the store is writable again"
         )
 
     def problems(self) -> Sequence[str]:
-        """Return why this process is not ready: nothing while the store takes writes."""
+        """Return why this process is not ready; empty while the store is writable."""
         silent = self._store.silent_seconds
-        return (f"the store takes no writes: {self._why}",) if silent >= SILENT_SECONDS else ()
+        return (f"the store is not writable: {self._why}",) if silent >= SILENT_SECONDS else ()
 
     def degraded(self) -> Sequence[str]:
-        """Return which resource the store has run out of, and that the clocks differ."""
+        """Return the resource that the store has run out of, and a difference of the clocks."""
         return (*self._store.refusals(FULL_SECONDS), *self._skew())
 
     def _skew(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class StoreProbe:
                 await self._store.probe()
             self._outage.passed()
         except (StoreUnavailable, TimeoutError) as error:
-            self._why = str(error) or "the database does not answer in time"
+            self._why = str(error) or "the database does not respond in time"
             self._outage.failed(self._why)
 
     async def _compare_clocks(self) -> None:
@@ -84,8 +84,8 @@ class StoreProbe:
             async with asyncio.timeout(PROBE_SECONDS):
                 theirs = await self._store.read_clock()
         except (StoreUnavailable, TimeoutError):
-            return  # what was known before stays
+            return  # keeps the last result
         after = self._clock()
-        # It was read somewhere in between.
+        # The database's clock was read at some moment in between.
         if theirs is not None:
             self._ahead_seconds = min(0.0, after - theirs) + max(0.0, before - theirs)

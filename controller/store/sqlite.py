@@ -1,9 +1,9 @@
 """SQLite within the event loop.
 
-SQLite is a library: a query by a key takes some microseconds, and handing it to a thread and back
-costs many times that, for each cursor, statement and fetch. So queries are done in the loop's own
-thread. Two things may wait, and are done in another thread: to become the writer while another
-process writes, and to commit, for the disk.
+SQLite is a library. A query by key takes a few microseconds; handing it to a thread and back costs
+many times that, for each cursor, statement and fetch. So queries run in the loop's own thread. Two
+operations may block and run in another thread: taking the write lock while another process writes,
+and committing, which waits for the disk.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ DRIVER: Final = "sqlite+inloop"
 _PATIENCE: Final = f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}"
 _BEGIN_AS_WRITER: Final = "BEGIN IMMEDIATE"
 _PRIMARY_CODE: Final = 0xFF
-"""Of SQLite's codes: the rest says why (https://sqlite.org/rescode.html)."""
+"""Masks SQLite's extended result codes (https://sqlite.org/rescode.html)."""
 
 
 class Connection(sqlite3.Connection):
-    """A connection of SQLAlchemy's asyncio extension; all but waiting is done at once."""
+    """A connection for SQLAlchemy's asyncio extension; only blocking calls leave the loop."""
 
     waiting: Executor | None = None
-    """Whose thread waits for locks and the disk."""
+    """Runs the calls that wait for locks and the disk."""
 
     _writes = False
 
     def begin(self, *, writes: bool) -> None:
-        """Begin a transaction, as the only writer if it *writes*."""
+        """Begin a transaction; take the write lock if it *writes*."""
         if not writes:
             self.execute("BEGIN")
             return
-        # At once: a transaction that begins as a reader and finds that another one has written
-        # meanwhile fails with SQLITE_BUSY, which no timeout helps against.
+        # IMMEDIATE: a transaction that begins as a reader and becomes a writer fails with
+        # SQLITE_BUSY if another one has written meanwhile, whatever the timeout.
         if not self._begin_at_once():
             await_only(_in_thread(self.waiting, lambda: self.execute(_BEGIN_AS_WRITER)))
         self._writes = True
 
     def _begin_at_once(self) -> bool:
-        """Become the writer if nobody else is, and say whether that is so."""
+        """Take the write lock without waiting; return whether it was free."""
         self.execute("PRAGMA busy_timeout=0")
         try:
             self.execute(_BEGIN_AS_WRITER)
@@ -64,7 +64,7 @@ class Connection(sqlite3.Connection):
         return True
 
     def commit(self) -> None:
-        """Commit; what was written is on the disk then."""
+        """Commit. The data is then on the disk."""
         if self._writes:
             self._writes = False
             await_only(_in_thread(self.waiting, super().commit))
@@ -72,13 +72,13 @@ class Connection(sqlite3.Connection):
             super().commit()
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one."""
+        """Roll back the transaction, if there is one."""
         self._writes = False
         super().rollback()
 
 
 class InLoopConnection(AsyncConnection):
-    """A connection whose statements are carried out at once: none of them waits for anything."""
+    """A connection that executes statements directly, since none of them blocks."""
 
     async def execute(
         self,
@@ -87,17 +87,17 @@ class InLoopConnection(AsyncConnection):
         *,
         execution_options: Any = None,
     ) -> CursorResult[Any]:
-        """Return what *statement* gives."""
+        """Execute *statement* and return its result."""
         return _begun(self).execute(statement, parameters, execution_options=execution_options)
 
     async def __aexit__(self, *_: object) -> None:
-        # SQLAlchemy's own does it in a task, lest it be cancelled: here nothing waits meanwhile.
+        # SQLAlchemy closes in a shielded task; that is unnecessary, since closing never waits.
         await self.close()
 
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Give a transaction that does not write."""
+    """Open a transaction that does not write."""
     async with InLoopConnection(engine) as connection:
         with _begun(connection).begin():
             yield connection
@@ -110,7 +110,7 @@ def _begun(connection: AsyncConnection) -> sa.Connection:
 
 
 def begin_where_told(engine: AsyncEngine) -> None:
-    """Have each transaction of *engine* begin as what it is: a reader's, or the only writer's."""
+    """Begin each transaction of *engine* as a reader or as a writer, by its execution options."""
     sa.event.listen(engine.sync_engine, "begin", _begin)
 
 
@@ -120,7 +120,7 @@ def _begin(connection: sa.Connection) -> None:
 
 
 class InLoopDialect(SQLiteDialect_pysqlite):
-    """SQLAlchemy's dialect for the connection above."""
+    """SQLAlchemy's dialect for :class:`Connection`."""
 
     driver = "inloop"
     is_async = True
@@ -129,16 +129,16 @@ class InLoopDialect(SQLiteDialect_pysqlite):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # One is enough: a store has one writer at a time. Not the loop's own threads, all of which
-        # a name that does not resolve can keep from whoever has to commit.
+        # One thread suffices: a store has one writer at a time. Not the loop's default executor,
+        # whose threads slow name resolution can occupy.
         self._waiting = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
 
     def connect(self, *args: Any, **options: Any) -> Any:
-        """Open the file, or make it."""
+        """Open the database file, or create it."""
         own = {
             "factory": Connection,
             "check_same_thread": False,
-            "isolation_level": None,  # transactions begin where we say so
+            "isolation_level": None,  # transactions begin explicitly
         }
         connection: Connection = sqlite3.connect(*args, **options | own)
         connection.waiting = self._waiting
@@ -147,11 +147,11 @@ class InLoopDialect(SQLiteDialect_pysqlite):
 
     @classmethod
     def get_pool_class(cls, url: URL) -> type[Pool]:
-        """Return a pool that makes tasks wait, and not the loop."""
+        """Return a pool for which tasks wait, rather than the loop."""
         return AsyncAdaptedQueuePool
 
     def do_terminate(self, dbapi_connection: Any) -> None:
-        """Close a connection that nobody has given back."""
+        """Close a connection that was not returned to the pool."""
         dbapi_connection.close()
 
 
@@ -159,7 +159,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(_PATIENCE).close()
     for pragma in (
         "journal_mode=WAL",
-        # Every commit reaches the disk: an answered call is not forgotten by a power cut.
+        # Every commit reaches the disk: a power cut loses nothing that was acknowledged.
         "synchronous=FULL",
         "foreign_keys=ON",
     ):
@@ -167,7 +167,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 async def _in_thread(executor: Executor | None, call: Callable[[], object]) -> None:
-    """Do *call* in a thread, to its end: nobody else may use the connection before."""
+    """Run *call* in a thread to its end, even if cancelled: the connection is in use until then."""
     doing = asyncio.get_running_loop().run_in_executor(executor, call)
     cancelled: asyncio.CancelledError | None = None
     while not doing.done():
@@ -176,7 +176,7 @@ async def _in_thread(executor: Executor | None, call: Callable[[], object]) -> N
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        doing.exception()  # if there was one, it is nobody's any more
+        doing.exception()  # retrieved, so that asyncio does not log it
         raise cancelled
     doing.result()
 

@@ -324,14 +324,14 @@ async def test_a_public_link_is_routed_while_the_job_lives(
     taken = {"id": "link-b", "owner": {"user": "ada"}, **WEB, "links": ["our-demo"]}
     answer = await controller.call("POST", "/v1/jobs", {"items": [taken]}, expect=409)
     assert answer["details"]["problems"] == [
-        {"path": "items[0].links[0]", "message": "is another job's"}
+        {"path": "items[0].links[0]", "message": "is in use by another job"}
     ]
     await controller.call("DELETE", "/v1/jobs/link-a", expect=202)
     await controller.until("link-a", "SUCCESS")
     await routes.until_gone(route["sid"])
     strangers = taken | {"owner": {"user": "bob"}}
     answer = await controller.call("POST", "/v1/jobs", {"items": [strangers]}, expect=409)
-    assert answer["details"]["problems"][0]["message"] == "is another owner's"
+    assert answer["details"]["problems"][0]["message"] == "is reserved for another owner"
     await controller.call("POST", "/v1/jobs", {"items": [taken]})
     again = await eventually(linked, what="the link does not lead to the next job")
     assert again["sid"] != route["sid"]

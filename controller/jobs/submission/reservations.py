@@ -248,7 +248,7 @@ async def _refuse_links(
     for job in jobs.values():
         problems = await why_not_links_of(transaction, job, now=now)
         problems += [
-            Problem(f"links[{index}]", "is another job's")
+            Problem(f"links[{index}]", "is in use by another job")
             for index, name in enumerate(job.links)
             if name in taken
         ]

@@ -1,10 +1,9 @@
 """Queries on jobs.
 
-- ``job_rows``: the jobs. ``tombstones``: what is left of a job.
-- ``job_lists``: pages of jobs, by any filters. ``totals``: what jobs take together.
-- ``batches``: jobs that were asked for together. ``tools``: what is attached.
-- ``progress``: attempts, companions, every pod that was ever seen, timers, hooks of plugins.
-  ``stored_logs``: logs.
-- ``between_jobs``: peers, jobs that are waited for, and folders that jobs hold.
-  ``public_links``: names that jobs hold.
+- ``job_rows``: jobs. ``tombstones``: deleted jobs. ``job_lists``: filtered pages of jobs.
+- ``totals``: the demand of all jobs, and queue positions.
+- ``batches``: jobs of one template. ``tools``: tools that are attached to jobs.
+- ``progress``: attempts, companions, pods, timers, and the plugins' hooks.
+- ``stored_logs``: logs of pods.
+- ``between_jobs``: peers, predecessors, and folders that jobs hold. ``public_links``: public names.
 """

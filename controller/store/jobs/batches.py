@@ -1,4 +1,4 @@
-"""Queries on batches: what was asked for together, how each item was made, and its end."""
+"""Queries on batches and their items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _jobs: Final = tables.jobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRecord:
-    """A batch: ``items`` is how many were asked for, ``jobs`` how many of these are jobs."""
+    """A batch: ``items`` counts its items, ``jobs`` those of them that are jobs."""
 
     id: str
     owner_user: str
@@ -36,7 +36,7 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFilter:
-    """Which batches are asked for; None matches all."""
+    """Selects batches; None matches all."""
 
     user: str | None = None
     project: str | None = None
@@ -50,21 +50,21 @@ async def find_batch(transaction: Transaction, batch_id: str) -> BatchRecord | N
 async def insert_batch(
     transaction: Transaction, record: BatchRecord, items: Sequence[BatchItem]
 ) -> None:
-    """Add a batch that is not there yet; its jobs are added for themselves.
+    """Add a batch that does not exist yet; its jobs are added separately.
 
     Raises:
-        AlreadyThere: If it is.
+        AlreadyThere: If the batch exists.
     """
-    # Who had to wait here sees what was committed meanwhile: see ``insert_jobs``.
+    # After waiting here, the transaction sees what was committed meanwhile: see ``insert_jobs``.
     await raise_revision(transaction)
     if await find_batch(transaction, record.id) is not None:
-        raise AlreadyThere(f"there is a batch {record.id}")
+        raise AlreadyThere(f"batch {record.id} exists")
     await transaction.execute(sa.insert(_table).values(**asdict(record)))
     await insert_items(transaction, record.id, items)
 
 
 async def add_to_batch(transaction: Transaction, batch_id: str, places: Mapping[str, int]) -> None:
-    """Make the jobs, which this transaction holds, the batch's: *places* are their items."""
+    """Assign jobs, which this transaction holds, to the batch; *places* maps each to its item."""
     rows = [{"which": job_id, "of": batch_id, "place": n} for job_id, n in places.items()]
     if rows:
         change = sa.update(_jobs).where(_jobs.c.id == sa.bindparam("which"))
@@ -78,7 +78,7 @@ async def add_to_batch(transaction: Transaction, batch_id: str, places: Mapping[
 async def newest_batches(
     transaction: Transaction, wanted: BatchFilter, *, after: Key | None, limit: int
 ) -> tuple[list[BatchRecord], Key | None]:
-    """Return a page of batches, newest first, and where the next one begins; None: no more."""
+    """Return a page of batches, newest first, and its last key; None if it is the last page."""
     of, where = _table.c, []
     if wanted.project is not None:
         where.append(of.owner_project == wanted.project)
@@ -96,7 +96,7 @@ async def newest_batches(
 async def batch_counts(
     transaction: Transaction, batch_ids: Collection[str]
 ) -> dict[str, dict[str, int]]:
-    """Return how many jobs of each batch are in which state; of those forgotten, the last one."""
+    """Return the number of jobs by state for each batch; deleted jobs count by their last state."""
     counts: dict[str, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
     known = sa.select(_jobs.c.batch, _jobs.c.state, sa.func.count()).where(
         _jobs.c.batch.in_(batch_ids)
@@ -114,9 +114,9 @@ async def batch_counts(
 
 
 async def forget_batches(transaction: Transaction, *, before: float, limit: int) -> int:
-    """Forget batches of before then of whose jobs no record is left; return how many.
+    """Delete batches that were created before then and have no jobs left; return their number.
 
-    As long as there is one the batch is there too: asked for again, it makes no second job.
+    A batch with jobs stays, so that a repeated request cannot create them again.
     """
     has_jobs = sa.exists().where(_jobs.c.batch == _table.c.id)
     old = sa.select(_table.c.id).where(_table.c.created_at < before, ~has_jobs).limit(limit)
@@ -137,10 +137,10 @@ _ROWS_AT_ONCE: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """One item: the ``parameters`` that its job was made with, and what became of it.
+    """One item: the ``parameters`` of its job, and its result.
 
-    ``result`` is that of the call which made the batch. ``state`` is the job's, the last one where
-    its record is forgotten; None where the item is no job.
+    ``result`` is the result of the request that created the batch. ``state`` is the job's, or its
+    last one if the record is deleted; None if the item is not a job.
     """
 
     index: int
@@ -152,7 +152,7 @@ class BatchItem:
 
 
 async def insert_items(transaction: Transaction, batch_id: str, items: Sequence[BatchItem]) -> None:
-    """Add the items of a batch that is new."""
+    """Add the items of a new batch."""
     turn = LoopTurn()
     for first in range(0, len(items), _ROWS_AT_ONCE):
         rows = [_item_row(batch_id, one) for one in items[first : first + _ROWS_AT_ONCE]]
@@ -163,9 +163,9 @@ async def insert_items(transaction: Transaction, batch_id: str, items: Sequence[
 async def batch_items(
     transaction: Transaction, batch_id: str, *, after: int, limit: int
 ) -> list[BatchItem]:
-    """Return the first *limit* items of the batch after a position, in order."""
+    """Return the first *limit* items of the batch after an index, in order."""
     of = _items.c
-    # Another job may have the id by now; only the batch's own is the item's.
+    # The id may have been reused; only the batch's own job belongs to the item.
     own = sa.and_(
         _jobs.c.id == of.job_id,
         _jobs.c.batch == of.batch_id,
@@ -184,13 +184,13 @@ async def batch_items(
 
 
 async def find_item(transaction: Transaction, batch_id: str, index: int) -> BatchItem | None:
-    """Return the batch's item at a position, if there is one."""
+    """Return the batch's item at *index*, if there is one."""
     found = await batch_items(transaction, batch_id, after=index - 1, limit=1)
     return found[0] if found and found[0].index == index else None
 
 
 async def record_last_states(transaction: Transaction, job_ids: Collection[str]) -> None:
-    """Keep with their batches how these jobs ended, whose records are about to go."""
+    """Store the final states of jobs with their batches, before the jobs' records are deleted."""
     change = (
         sa.update(_items)
         .where(_items.c.batch_id == sa.bindparam("of"), _items.c.index == sa.bindparam("place"))

@@ -1,14 +1,14 @@
-"""Queries on what jobs have of each other, and on places of files that only one owner can have.
+"""Queries on relations between jobs, and on folders that only one owner may use.
 
-A job names others as its peers, or waits for their end. How a job ended is kept with those that
-wait for it, so that it outlives the job's record.
+A job names other jobs as its peers, or waits for their end. How a predecessor ended is stored with
+the jobs that wait for it, so that it outlives the predecessor's record.
 
-A place is a folder of a storage claim that an owner's name leads to. Two names may lead to one
-place; the place stays with the first one for good, since the files stay too.
+A place is a folder of a storage claim that an owner's name leads to. Two names may lead to the same
+place. The place stays with the first owner for good, since the files stay too.
 
-To remove the folder that something is mounted on unmounts it, in every pod that has it and on every
-node (Linux, ``vfs_rmdir`` and ``d_invalidate``). So each job holds its output folder from before it
-is submitted until it is over, and while a folder is being cleaned no job takes hold of it.
+Removing a directory that is a mount point unmounts it, in every pod that has it and on every node
+(Linux, ``vfs_rmdir`` and ``d_invalidate``). So a job holds its output folder from before its
+submission until its end, and no job can take a folder that is being cleaned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOBODY: Final = "-"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Caller:
-    """A job that names another as its peer, and has not ended; ``ports`` is what it asked for."""
+    """A job that names another as its peer and has not ended; ``ports`` are those it requests."""
 
     job_id: str
     namespace: str
@@ -52,7 +52,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A job that another one names: ``address`` is its Service's, once there is one."""
+    """A job that another one names; ``address`` is that of its Service, once there is one."""
 
     job_id: str
     namespace: str
@@ -63,7 +63,7 @@ class Peer:
 async def record_connections(
     transaction: Transaction, job_id: str, peers: Mapping[str, Collection[int]]
 ) -> None:
-    """Remember whom the job names, and have those looked at; again changes nothing."""
+    """Store the job's peers, and have them reconciled. A repeated call changes nothing."""
     if not peers:
         return
     rows = [
@@ -80,13 +80,13 @@ async def callers_of(transaction: Transaction, job_id: str) -> list[Caller]:
 
 
 def basis_of(callers: Iterable[Caller]) -> str:
-    """Return what tells these callers from any others."""
+    """Return a digest of *callers*, which differs for any other set."""
     rows = [[one.job_id, one.namespace, list(one.ports)] for one in sorted(callers)]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32] if rows else NOBODY
 
 
 async def find_peers(transaction: Transaction, job_ids: Collection[str]) -> dict[str, Peer]:
-    """Return those of the jobs that there are, by id."""
+    """Return the jobs that exist, by id."""
     jobs, companions = tables.jobs, tables.companions
     service = sa.literal(peer_service_name("")) + jobs.c.id
     rows = await transaction.execute(
@@ -110,13 +110,13 @@ async def find_peers(transaction: Transaction, job_ids: Collection[str]) -> dict
 
 
 async def touch_peers_of(transaction: Transaction, job_id: str) -> None:
-    """Have the jobs that this one names looked at."""
+    """Have the peers of this job reconciled."""
     peers = await transaction.scalars(sa.select(_table.c.peer_id).where(_table.c.job_id == job_id))
     await touch_jobs(transaction, peers.all())
 
 
 async def touch_jobs(transaction: Transaction, job_ids: Iterable[str]) -> None:
-    """Have the jobs looked at, whichever process does that."""
+    """Have the jobs reconciled, whichever process is the leader."""
     ids = sorted(set(job_ids))
     if ids:
         await lock_jobs(transaction, ids)
@@ -140,7 +140,7 @@ _PREDECESSORS_OF: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """A job that another one waits for; without a ``state``, nothing is known of it any more."""
+    """A job that another one waits for; ``state`` is None if nothing is known of it any more."""
 
     job_id: str
     state: str | None
@@ -148,19 +148,19 @@ class Predecessor:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return self.state is not None and self.state not in FINAL_STATES
 
     @property
     def ended_well(self) -> bool:
-        """Whether it came to its own end, and that was a good one."""
+        """Whether the job succeeded by itself, without a request to end it."""
         return self.state == "SUCCESS" and self.reason != ASKED.reason
 
 
 async def record_predecessors(
     transaction: Transaction, job_id: str, predecessors: Collection[str]
 ) -> None:
-    """Remember which jobs, that this transaction holds or has added, the job waits for."""
+    """Store the jobs that the job waits for; this transaction holds or has added them."""
     rows = [{"job_id": job_id, "predecessor_id": one} for one in predecessors]
     if not rows:
         return
@@ -173,7 +173,7 @@ async def record_predecessors(
 
 
 async def predecessors_of(transaction: Transaction, job_id: str) -> tuple[Predecessor, ...]:
-    """Return the jobs that the job waits for, or has waited for, in order."""
+    """Return the jobs that the job waits or has waited for, in order."""
     rows = await transaction.execute(_PREDECESSORS_OF, {"job": job_id})
     return tuple(Predecessor(row.predecessor_id, row.state, row.reason) for row in rows)
 
@@ -181,7 +181,7 @@ async def predecessors_of(transaction: Transaction, job_id: str) -> tuple[Predec
 async def settle_followers(
     transaction: Transaction, job_id: str, *, state: str, reason: str | None
 ) -> Sequence[str]:
-    """Keep how the job, which this transaction holds, ended; return which jobs wait for that."""
+    """Store how the job, which this transaction holds, ended; return the jobs that wait for it."""
     await _settle(transaction, job_id, state=state, reason=reason)
     query = sa.select(_predecessors.c.job_id).join_from(
         _predecessors, _jobs, _jobs.c.id == _predecessors.c.job_id
@@ -192,7 +192,7 @@ async def settle_followers(
 
 
 async def _settle(transaction: Transaction, job_id: str, *, state: str, reason: str | None) -> None:
-    # Another job of this id may have ended before.
+    # An earlier job with this id may have ended before.
     waits = (_predecessors.c.predecessor_id == job_id, _predecessors.c.state.is_(None))
     await transaction.execute(
         sa.update(_predecessors).where(*waits).values(state=state, reason=reason)
@@ -200,13 +200,13 @@ async def _settle(transaction: Transaction, job_id: str, *, state: str, reason: 
 
 
 class Peers:
-    """What plugins may know of jobs that name each other, from the store."""
+    """The relations between jobs, as plugins see them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
-        """Return those of the jobs that there are, by id.
+        """Return the jobs that exist, by id.
 
         Raises:
             StoreUnavailable: If the store cannot be read.
@@ -224,27 +224,27 @@ class Peers:
             return await callers_of(transaction, job_id)
 
     async def has_ended(self, job_id: str) -> None:
-        """Have the jobs that this one names looked at: what they admit of it is to go.
+        """Have the peers of an ended job reconciled, since they must no longer admit it.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If the store cannot be written.
         """
         async with self._store.write() as transaction:
             await touch_peers_of(transaction, job_id)
 
 
-# Places of files
+# Places
 
 
 _places = tables.places
 
 Holder = tuple[tuple[str, str], ...]
-"""The names that lead to a place: pairs of ``user`` or ``project`` and the name, in order."""
+"""The names that lead to a place: sorted pairs of ``user`` or ``project`` and the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPlace:
-    """A folder (``""`` for all) of a claim in a namespace, and whose it is."""
+    """A folder (``""`` for the whole claim) of a claim in a namespace, and its holder."""
 
     namespace: str
     claim: str
@@ -252,10 +252,10 @@ class HeldPlace:
     holder: Holder
 
     def excludes(self, other: HeldPlace) -> bool:
-        """Say whether this and *other* cannot both be held.
+        """Return whether this place and *other* cannot both be held.
 
-        A folder within another one is somebody else's too, unless one holder's names are among
-        the other's: a user's projects may lie within the user's own files.
+        A folder within another holder's folder conflicts, unless the names of one holder are
+        among the other's: a user's projects may lie within the user's own files.
         """
         if (self.namespace, self.claim) != (other.namespace, other.claim):
             return False
@@ -268,24 +268,24 @@ class HeldPlace:
 async def others_places(
     transaction: Transaction, places: Sequence[HeldPlace]
 ) -> dict[HeldPlace, list[HeldPlace]]:
-    """Return what others hold that stands against each of *places*.
+    """Return the places of others that conflict with each of *places*.
 
-    Where one of them is new, nobody else takes a place from here to the end of the transaction.
+    If one of *places* is new, nobody else can take a place until the transaction ends.
     """
     if not await _are_known(transaction, places):
-        # Two places that lie within each other are two rows, which no key keeps apart.
+        # Nested places are two rows, so that no key can exclude them.
         await raise_revision(transaction)
     return {one: await _against(transaction, one) for one in places}
 
 
 async def hold_places(transaction: Transaction, places: Sequence[HeldPlace]) -> None:
-    """Give *places*, against which nothing stands, to their holders; again changes nothing."""
+    """Give *places*, which have no conflicts, to their holders. A repeated call changes nothing."""
     if places:
         await insert_if_absent(transaction, _places, [_row(one) for one in dict.fromkeys(places)])
 
 
 async def any_places(transaction: Transaction) -> bool:
-    """Say whether any place is held."""
+    """Return whether any place is held."""
     return (await transaction.execute(sa.select(_places.c.claim).limit(1))).first() is not None
 
 
@@ -313,13 +313,13 @@ async def _against(transaction: Transaction, place: HeldPlace) -> list[HeldPlace
 def _is_below(folder: str) -> sa.ColumnElement[bool]:
     if not folder:
         return _places.c.folder != ""
-    # Not LIKE: SQLite's takes no notice of case, and a folder's does matter.
+    # Not LIKE: SQLite's ignores case, and folder names are case-sensitive.
     prefix = f"{folder}/"
     return sa.func.substr(_places.c.folder, 1, len(prefix)) == prefix
 
 
 def _around(folder: str) -> Iterator[str]:
-    """Give *folder* and those that it lies in."""
+    """Yield *folder* and the folders that contain it."""
     yield ""
     parts = folder.split("/") if folder else []
     for count in range(1, len(parts) + 1):
@@ -350,9 +350,9 @@ def _decode(text: str) -> Holder:
 _mount_points: Final = tables.mount_points
 _others: Final = _mount_points.alias("others")
 MOST_NAMES: Final = 1000
-"""That are removed at once: they stand in an object, and in a command line. The rest stays."""
+"""The most that are removed at once, since they are part of an object and of a command line."""
 _INPUTS: Final = ("file", "directory", "artefacts")
-"""Types of the parameters that are mounted."""
+"""The types of parameters that are mounted."""
 _IS_HELD: Final = (
     sa.select(_others.c.job_id)
     .where(_others.c.place == _mount_points.c.place, _others.c.over_at.is_(None))
@@ -362,10 +362,10 @@ _IS_HELD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountPoints:
-    """Where a job's inputs are mounted within its output folder.
+    """The mount points of a job's inputs within its output folder.
 
-    ``place`` names that folder, the same for all jobs of an instance. ``names`` are in the order in
-    which the job's pods number them; ``cleaner`` is the VolcanoJob that removes them.
+    ``place`` identifies that folder across all jobs of an instance. ``names`` are in the order of
+    the numbers that the job's pods report. ``cleaner`` is the VolcanoJob that removes them.
     """
 
     place: str
@@ -375,7 +375,7 @@ class MountPoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """A folder that is being cleaned since ``began_at``, and what is to be removed."""
+    """A folder that is being cleaned since ``began_at``, and the mount points to remove."""
 
     place: str
     names: tuple[str, ...]
@@ -384,8 +384,8 @@ class Cleaning:
 
 
 async def hold_mount_points(transaction: Transaction, job_id: str, wanted: MountPoints) -> bool:
-    """Take hold of the job's output folder; return False while that is being cleaned."""
-    await raise_revision(transaction)  # one at a time, or both could find the folder free
+    """Hold the job's output folder; return False while the folder is being cleaned."""
+    await raise_revision(transaction)  # serialises callers: two could find the folder free
     cleaned = sa.select(_mount_points.c.job_id).where(
         _mount_points.c.place == wanted.place, _mount_points.c.cleaning_at.is_not(None)
     )
@@ -403,7 +403,7 @@ async def hold_mount_points(transaction: Transaction, job_id: str, wanted: Mount
 
 
 async def note_missing(transaction: Transaction, job_id: str, numbers: Collection[int]) -> None:
-    """Note which of the job's mount points were not there before its pods."""
+    """Store which of the job's mount points did not exist before its pods."""
     of_it = _mount_points.c.job_id == job_id
     row = (
         await transaction.execute(
@@ -419,7 +419,7 @@ async def note_missing(transaction: Transaction, job_id: str, numbers: Collectio
 
 
 async def let_mount_points_go(transaction: Transaction, job_id: str, *, at: float) -> None:
-    """Let go of the output folder of a job that is over; made none, there is nothing to clean."""
+    """Release the output folder of an ended job. Without new mount points nothing is cleaned."""
     of_it = _mount_points.c.job_id == job_id
     made = (await transaction.execute(sa.select(_mount_points.c.made).where(of_it))).first()
     if made is None:
@@ -429,7 +429,7 @@ async def let_mount_points_go(transaction: Transaction, job_id: str, *, at: floa
 
 
 async def places_to_clean(transaction: Transaction, *, limit: int) -> Sequence[str]:
-    """Return the folders that no job has any more, those that were left first."""
+    """Return the folders that no job holds any more, those released first."""
     query = (
         sa.select(_mount_points.c.place)
         .where(_mount_points.c.over_at.is_not(None), ~_IS_HELD)
@@ -441,16 +441,16 @@ async def places_to_clean(transaction: Transaction, *, limit: int) -> Sequence[s
 
 
 async def last_jobs_of(transaction: Transaction, place: str) -> Sequence[str]:
-    """Return the jobs that had the folder and made something there."""
+    """Return the jobs that used the folder and created mount points in it."""
     query = sa.select(_mount_points.c.job_id).where(_mount_points.c.place == place)
     return (await transaction.scalars(query)).all()
 
 
 async def outputs_not_held(transaction: Transaction, *, namespace: str, user: str) -> set[str]:
-    """Return the outputs of the user's jobs in the cluster that have inputs, and hold no folder.
+    """Return the outputs of the user's jobs in the cluster that have inputs but hold no folder.
 
-    They were submitted before folders were held, or while nothing was to be removed; or a store
-    that knew nothing of them has found them in the cluster.
+    Such jobs were submitted by a version or setting that held none, or were adopted from the
+    cluster by a store that did not know them.
     """
     jobs = tables.jobs
     query = sa.select(jobs.c.spec).where(
@@ -461,7 +461,7 @@ async def outputs_not_held(transaction: Transaction, *, namespace: str, user: st
         jobs.c.id.not_in(sa.select(_mount_points.c.job_id)),
     )
     specs = (await transaction.scalars(query)).all()
-    # What a newer version has accepted may be kept as anything.
+    # A newer version may store any JSON.
     outputs = [spec.get("output") for spec in specs if isinstance(spec, dict) and _has_inputs(spec)]
     return {output for output in outputs if isinstance(output, str)}
 
@@ -473,9 +473,9 @@ def _has_inputs(spec: dict[str, Any]) -> bool:
 
 
 async def begin_cleaning(transaction: Transaction, place: str, *, now: float) -> Cleaning | None:
-    """Keep jobs from the folder until :func:`end_cleaning`; None where one has it again.
+    """Keep jobs from the folder until :func:`end_cleaning`; None if a job holds it again.
 
-    Whoever begins anew goes on with what was begun before.
+    A repeated call continues the cleaning that was begun.
     """
     await raise_revision(transaction)
     query = (
@@ -498,5 +498,5 @@ async def begin_cleaning(transaction: Transaction, place: str, *, now: float) ->
 
 
 async def end_cleaning(transaction: Transaction, place: str) -> None:
-    """Forget what was to be removed from the folder, which jobs may have again."""
+    """Forget the folder's mount points; jobs may hold it again."""
     await transaction.execute(sa.delete(_mount_points).where(_mount_points.c.place == place))

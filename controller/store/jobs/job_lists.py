@@ -1,4 +1,4 @@
-"""Pages of jobs, by any filters in either order; see ``controller.store.paging``."""
+"""Filtered pages of jobs in either order; see ``controller.store.paging``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _labels: Final = tables.job_labels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs are asked for; what is empty or None matches all. ``since`` is in unix seconds."""
+    """Selects jobs; an empty value or None matches all. ``since`` is in unix seconds."""
 
     user: str | None = None
     project: str | None = None
@@ -55,9 +55,9 @@ async def list_jobs(
     limit: int,
     order: Order = "id",
 ) -> tuple[list[JobRecord], Key | None]:
-    """Return a page of jobs, and after which one the next page begins; None: there is no more.
+    """Return a page of jobs, and the key after which the next page begins; None: no more pages.
 
-    In the order ``id``, only the id of a place counts.
+    In the order ``id``, only the key's id matters.
     """
     newest = order == "newest"
     searched = await _search_jobs(transaction, wanted, newest=newest)
@@ -77,7 +77,7 @@ async def list_jobs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """Which ranges of an index hold the candidates; ``others`` are asked of these."""
+    """The index ranges that hold the candidates, and the filters to check on each of them."""
 
     ranges: tuple[tuple[Condition, ...], ...]
     others: tuple[Condition, ...]
@@ -85,9 +85,9 @@ class _Search:
 
 
 async def _search_jobs(transaction: Transaction, wanted: JobFilter, *, newest: bool) -> _Search:
-    """Return how to find the jobs: by the filter that is likely to leave the fewest."""
-    # Labels know no times. Those of few jobs can be sorted; those of many are soon found.
-    # A batch has a thousand jobs at most.
+    """Return how to search: by the filter that is likely to match the fewest jobs."""
+    # The index of labels is not ordered by time. A rare label's jobs can be sorted; a frequent
+    # label's jobs are found soon. A batch has at most a thousand jobs.
     by_label = bool(wanted.labels and wanted.batch is None) and (
         not newest or await _is_rare(transaction, *wanted.labels[0])
     )
@@ -104,7 +104,7 @@ async def _search_jobs(transaction: Transaction, wanted: JobFilter, *, newest: b
         others["since"] = _jobs.c.created_at >= wanted.since
     labels = list(dict.fromkeys(wanted.labels))
     states = [_jobs.c.state == state for state in dict.fromkeys(wanted.states)]
-    # In the order of time, a range of an index begins with it; in that of ids it is asked after.
+    # Ordered by time, it starts the index range; ordered by id, it is checked per candidate.
     drive = [others.pop("since")] if newest and "since" in others else []
     found_by = "label" if by_label else _found_by(wanted)
     if by_label:
@@ -124,12 +124,12 @@ async def _search_jobs(transaction: Transaction, wanted: JobFilter, *, newest: b
 
 
 def _found_by(wanted: JobFilter) -> str:
-    """Return the filter that has an index of its own and is likely to leave the fewest jobs."""
+    """Return the filter with its own index that is likely to match the fewest jobs."""
     if wanted.batch is not None:
         return "batch"
     if wanted.project is not None or wanted.user is not None:
         return "user" if wanted.project is None else "project"
-    # Few are not over; of those that are, a kind is fewer.
+    # Few jobs are live; among final ones, a kind matches fewer than a state.
     if wanted.states and (wanted.kind is None or not set(FINAL_STATES) & set(wanted.states)):
         return "state"
     return "kind"
@@ -150,14 +150,14 @@ def _job_keys(searched: _Search, place: Key | None, count: int, *, newest: bool)
 
 
 def _has_labels(labels: Sequence[tuple[str, str]]) -> Condition:
-    # Counted: with a condition for each, a database takes minutes to plan some hundreds of them.
+    # Counted: planning a condition for each of some hundred labels takes a database minutes.
     count = sa.select(sa.func.count()).select_from(_labels).where(_labels.c.job_id == _jobs.c.id)
     found = count.where(sa.tuple_(_labels.c.name, _labels.c.value).in_(labels))
     return found.scalar_subquery() == len(labels)
 
 
 async def _is_rare(transaction: Transaction, name: str, value: str) -> bool:
-    """Say whether no more jobs have the label than a page may look at."""
+    """Return whether at most as many jobs have the label as one page may examine."""
     having = sa.select(_labels.c.job_id).where(_labels.c.name == name, _labels.c.value == value)
     some = having.limit(MOST_CANDIDATES + 1).subquery()
     count: int = (
@@ -167,9 +167,9 @@ async def _is_rare(transaction: Transaction, name: str, value: str) -> bool:
 
 
 async def fill_in_kinds(transaction: Transaction, *, limit: int) -> int:
-    """Fill in the kinds of jobs that the version before accepted; return of how many.
+    """Set the kinds of jobs that the previous version accepted; return the number of jobs.
 
-    It does not know the column. *limit* at most.
+    That version does not know the column. At most *limit* jobs are changed.
     """
     unknown = sa.select(_jobs.c.id, _jobs.c.spec).where(_jobs.c.kind.is_(None))
     rows = (await transaction.execute(unknown.order_by(_jobs.c.id).limit(limit))).all()
@@ -181,6 +181,6 @@ async def fill_in_kinds(transaction: Transaction, *, limit: int) -> int:
 
 
 async def live_jobs_of_batch(transaction: Transaction, batch_id: str) -> list[str]:
-    """Return the batch's jobs that are not over."""
+    """Return the batch's jobs that have not ended."""
     query = sa.select(_jobs.c.id).where(_jobs.c.batch == batch_id, IS_LIVE)
     return list((await transaction.scalars(query)).all())

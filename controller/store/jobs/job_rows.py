@@ -1,4 +1,4 @@
-"""Queries on jobs: what was asked for, and how far each is."""
+"""Queries on jobs: what was requested, and their progress."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ Desired = Literal["run", "suspended", "ended"]
 
 FINAL_STATES: Final = ("SUCCESS", "FAILURE", "EXPIRED")
 REMOVED_REASONS: Final = ("stopped", "deleted", "lost")
-"""Of jobs whose VolcanoJob Volcano itself would never remove."""
+"""Reasons of jobs whose VolcanoJob Volcano itself never removes."""
 
 _table = tables.jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job as the store has it, by default as it begins.
+    """A job in the store. The defaults are those of a new job.
 
-    ``desired`` is what was asked for, ``state`` what is told to the orchestrator; ``outcome`` is
-    set once it is decided how the job ends, and becomes its state when everything is done. Until
-    then ``end_state`` and its like keep how that is to be told, so that nobody hears why a job has
-    ended while it is still said to run. ``uid`` is that of the VolcanoJob of the current
-    ``attempt``, ``renewal`` says why another attempt follows this one, ``stopping`` that a command
-    of ours to stop the VolcanoJob is or was on its way. ``removed_uid`` is that of the VolcanoJob
-    whose deletion was accepted last, ``ordered`` the action that a delayed policy had us command.
-    ``explained`` is why the VolcanoJob of its ``uid`` waits: a ``reason``, a ``message`` and
-    ``details``. ``details`` and ``end_details`` are what is known of the job's own reason, and of
-    the reason of its end; they go with the reason to which they belong.
-    ``parked`` says why the leader's version cannot go on with it. ``batch`` and ``batch_index`` say
-    with which batch it came, and which of its items it is. ``tool`` is None of a job: a tool's run,
-    which lives and ends as a job does, says there whose it is. ``tools`` is how many the job has.
+    - ``desired`` is what was requested; ``state`` is what the orchestrator sees.
+    - ``outcome`` is set once it is decided how the job ends. It becomes the state when all work is
+      done. Until then ``end_state``, ``end_reason``, ``end_message`` and ``end_details`` keep how
+      the end will be reported, so that no reader sees the reason of the end of a running job.
+    - ``uid`` is that of the VolcanoJob of the current ``attempt``.
+    - ``renewal``: why another attempt follows this one.
+    - ``stopping``: a command of ours to stop the VolcanoJob is or was on its way.
+    - ``removed_uid``: the VolcanoJob whose deletion was accepted last.
+    - ``ordered``: the action that a delayed policy had us command; ``ordered_why``: its reason.
+    - ``explained``: why the VolcanoJob waits, as ``reason``, ``message`` and ``details``.
+    - ``details`` and ``end_details`` belong to their reasons, and change with them.
+    - ``parked``: why this version of the leader cannot process the job.
+    - ``batch`` and ``batch_index``: its batch, and its item there.
+    - ``tool``: for a tool's run, which is stored like a job, the job and tool that it belongs to;
+      None for a job. ``tools``: the number of the job's tools.
     """
 
     id: str
@@ -97,37 +99,37 @@ class JobRecord:
 
     @property
     def is_final(self) -> bool:
-        """Whether the job is over."""
+        """Whether the job has ended."""
         return self.state in FINAL_STATES
 
     @property
     def expires_at(self) -> float | None:
-        """When its time is over; None where it has no end, or has not begun."""
+        """When the time allocation ends; None without one, or before the first start."""
         if self.started_at is None or self.allocated_seconds is None:
             return None
         return self.started_at + self.allocated_seconds
 
 
 MOST_KIND: Final = 63
-"""Characters of a kind that it is found by."""
+"""The most characters of a kind that lists can filter by."""
 MOST_VALUES: Final = 10_000
-"""Of one statement; PostgreSQL's protocol has 16 bits to count them."""
+"""The most values of one statement; PostgreSQL's protocol counts them in 16 bits."""
 
 IS_JOB: Final = _table.c.id.not_like(f"{TOOL_PREFIX}%")
-"""And no tool's run. By the id, which is in every index that pages and counts are read from."""
+"""Excludes tool runs. By the id, which every index for pages and counts contains."""
 
 _ROWS_AT_ONCE: Final = 50
 _READ_AT_ONCE: Final = 200
-"""Written, and read, within one turn of the loop: with SQLite that is where it is done."""
+"""Rows written and read per turn of the event loop, in which SQLite's queries run."""
 
 _COLUMNS: Final = [_table.c[name] for name in JobRecord.__slots__]
 _ONE: Final = sa.select(*_COLUMNS).where(_table.c.id == sa.bindparam("job_id"))
-# Not the key: what refers to the job, such as a session, need not wait.
+# Not the key: rows that refer to the job, such as sessions, need not wait.
 _HELD: Final = _ONE.with_for_update(key_share=True)
 _SOME: Final = sa.select(*_COLUMNS).where(_table.c.id.in_(sa.bindparam("ids", expanding=True)))
 _SOME_HELD: Final = _SOME.order_by(_table.c.id).with_for_update(key_share=True)
-# By an index, which the state alone has not: what is read must not grow with the jobs that are
-# over, of which there may be a hundred times as many.
+# By the index on finished_at, since the state alone has none that fits: the rows to read must not
+# grow with ended jobs, of which there may be a hundred times as many.
 IS_LIVE: Final = sa.and_(_table.c.finished_at.is_(None), _table.c.state.not_in(FINAL_STATES))
 _CHANGED: Final = sa.select(_table.c.id, _table.c.revision).where(
     _table.c.revision > sa.bindparam("after")
@@ -144,17 +146,17 @@ _CHANGE: Final = sa.update(_table).where(_table.c.id == sa.bindparam("which"))
 
 
 def _record(row: sa.Row[Any]) -> JobRecord:
-    # The columns are in the order of the fields.
+    # The columns have the order of the fields.
     return JobRecord(**dict(zip(JobRecord.__slots__, row, strict=True)))
 
 
 async def insert_job(
     transaction: Transaction, record: JobRecord, *, labels: Mapping[str, str]
 ) -> None:
-    """Add a job that is not there yet.
+    """Add a job that does not exist yet.
 
     Raises:
-        AlreadyThere: If it is.
+        AlreadyThere: If it exists.
     """
     await insert_jobs(transaction, [(record, labels)])
 
@@ -162,19 +164,19 @@ async def insert_job(
 async def insert_jobs(
     transaction: Transaction, jobs: Sequence[tuple[JobRecord, Mapping[str, str]]]
 ) -> None:
-    """Add jobs that are not there yet, with their labels.
+    """Add jobs that do not exist yet, with their labels.
 
     Raises:
-        AlreadyThere: If one is.
+        AlreadyThere: If one exists.
     """
     if not jobs:
         return
-    # Before the job itself: two calls that name the same jobs in another order wait here for each
-    # other, and not each for the other's job.
+    # Before the rows: two requests that name the same jobs in different orders wait here for each
+    # other, instead of deadlocking on each other's rows.
     revision = await raise_revision(transaction)
-    # Only now: on PostgreSQL, who had to wait sees what was committed meanwhile.
+    # Only now: on PostgreSQL, after waiting, this sees what was committed meanwhile.
     if known := await known_jobs(transaction, [record.id for record, _ in jobs]):
-        raise AlreadyThere(f"there is a job {min(known)}")
+        raise AlreadyThere(f"job {min(known)} exists")
     turn = LoopTurn()
     for first in range(0, len(jobs), _ROWS_AT_ONCE):
         await _insert_some(transaction, jobs[first : first + _ROWS_AT_ONCE], revision)
@@ -197,14 +199,14 @@ async def _insert_some(
     ]
     if labelled:
         await transaction.execute(sa.insert(tables.job_labels), labelled)
-    # Nobody is told of tools: they are asked after within their job.
+    # Tools have no updates: their state is read from their job.
     told = [record for record, _ in jobs if record.tool is None]
     if told:
         await record_beginnings(transaction, told)
 
 
 def kind_of(spec: object) -> str:
-    """Return the kind that an accepted job names, as lists find it; empty without one."""
+    """Return the kind of an accepted job as lists filter by it; empty if it has none."""
     kind = spec.get("kind") if isinstance(spec, Mapping) else None
     return kind[:MOST_KIND] if isinstance(kind, str) else ""
 
@@ -216,21 +218,21 @@ async def find_job(transaction: Transaction, job_id: str) -> JobRecord | None:
 
 
 async def lock_job(transaction: Transaction, job_id: str) -> JobRecord | None:
-    """Return the job, if there is one, which nobody else changes until this transaction ends."""
+    """Return the job, if there is one, locked until this transaction ends."""
     row = (await transaction.execute(_HELD, {"job_id": job_id})).first()
     return None if row is None else _record(row)
 
 
 async def lock_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
-    """Return those of the jobs that there are, which nobody else changes until this ends.
+    """Return the jobs that exist, locked until this transaction ends.
 
-    Call it before anything raises the revision: locks are taken in one order.
+    Call it before the revision is raised: locks are taken in one order.
     """
     return await _records(transaction, _SOME_HELD, sorted(job_ids))
 
 
 async def find_jobs(transaction: Transaction, job_ids: Collection[str]) -> dict[str, JobRecord]:
-    """Return those of the jobs that there are, by id."""
+    """Return the jobs that exist, by id."""
     return await _records(transaction, _SOME, list(job_ids))
 
 
@@ -246,7 +248,7 @@ async def _records(
 
 
 def batched(values: Collection[str]) -> Iterator[list[str]]:
-    """Yield *values* in lists of as many as one statement may be given."""
+    """Yield *values* in lists that fit into one statement."""
     each = list(values)
     for start in range(0, len(each), MOST_VALUES):
         yield each[start : start + MOST_VALUES]
@@ -255,14 +257,14 @@ def batched(values: Collection[str]) -> Iterator[list[str]]:
 async def oldest_jobs(
     transaction: Transaction, *, after: tuple[float, str], limit: int
 ) -> list[JobRecord]:
-    """Return jobs in the order in which they were accepted, those *after* a time and id."""
+    """Return jobs in the order of their acceptance, from *after* a time and id on."""
     place = sa.tuple_(_table.c.created_at, _table.c.id)
     query = sa.select(*_COLUMNS).where(place > after).order_by(_table.c.created_at, _table.c.id)
     return [_record(row) for row in await transaction.execute(query.limit(limit))]
 
 
 async def unfinished_jobs(transaction: Transaction) -> list[str]:
-    """Return the ids of the jobs that are not over."""
+    """Return the ids of all jobs that have not ended."""
     query = sa.select(_table.c.id).where(IS_LIVE)
     return list((await transaction.scalars(query)).all())
 
@@ -270,7 +272,7 @@ async def unfinished_jobs(transaction: Transaction) -> list[str]:
 async def unfinished_of(
     transaction: Transaction, *, user: str | None, project: str | None
 ) -> list[str]:
-    """Return the project's jobs that are not over; without one, the user's outside of projects."""
+    """Return the live jobs of the project; without one, the user's live jobs outside projects."""
     query = sa.select(_table.c.id).where(IS_LIVE, IS_JOB)
     if project is not None:
         query = query.where(_table.c.owner_project == project)
@@ -280,9 +282,9 @@ async def unfinished_of(
 
 
 async def touch_unsubmitted(transaction: Transaction) -> None:
-    """Have every process look again at the jobs that are not in the cluster yet."""
+    """Have the jobs that are not in the cluster yet reconciled, by whichever process leads."""
     waiting = (_table.c.uid.is_(None), IS_LIVE)
-    # Held before the revision is raised, as everywhere: locks are taken in one order.
+    # Locked before the revision is raised, as everywhere: locks are taken in one order.
     held = sa.select(_table.c.id).where(*waiting).order_by(_table.c.id)
     await transaction.execute(held.with_for_update(key_share=True))
     revision = await raise_revision(transaction)
@@ -290,7 +292,7 @@ async def touch_unsubmitted(transaction: Transaction) -> None:
 
 
 async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
-    """Return which of these there are."""
+    """Return which of these jobs exist."""
     known: set[str] = set()
     for some in batched(job_ids):
         known.update(await transaction.scalars(_KNOWN, {"ids": some}))
@@ -298,7 +300,7 @@ async def known_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[
 
 
 async def settled_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
-    """Return which of these are over and have nothing in the cluster that we are to remove."""
+    """Return which of these jobs have ended and have nothing in the cluster for us to remove."""
     settled: set[str] = set()
     for some in batched(job_ids):
         settled.update(await transaction.scalars(_SETTLED, {"ids": some}))
@@ -306,19 +308,19 @@ async def settled_jobs(transaction: Transaction, job_ids: Collection[str]) -> se
 
 
 async def has_jobs(transaction: Transaction) -> bool:
-    """Say whether there is any job."""
+    """Return whether there is any job."""
     return (await transaction.scalar(sa.select(_table.c.id).limit(1))) is not None
 
 
 async def changed_jobs(transaction: Transaction, *, after: int) -> tuple[Sequence[str], int]:
-    """Return the jobs that were asked for or to be ended after revision *after*, and the latest."""
+    """Return the jobs whose revision is higher than *after*, and the highest revision."""
     rows = (await transaction.execute(_CHANGED, {"after": after})).all()
     return [row.id for row in rows], max((row.revision for row in rows), default=after)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedEnd:
-    """How a job that is ended on purpose is to be told: a state, a word, and a text."""
+    """How a requested end is reported: state, reason, message and details."""
 
     state: str
     reason: str
@@ -332,9 +334,9 @@ ASKED: Final = RequestedEnd("SUCCESS", "asked", "ended as asked")
 async def ask_to_end(
     transaction: Transaction, record: JobRecord, *, now: float, how: RequestedEnd = ASKED
 ) -> JobRecord:
-    """Note that the job is to end; return how it is now.
+    """Store the request to end the job; return its new record.
 
-    The first who asks decides how; one whose end is decided already ends as was decided.
+    The first request decides how the end is reported. An end that is already decided stays.
     """
     if record.desired == "ended":
         return record
@@ -351,7 +353,7 @@ async def ask_to_end(
 async def tell_job(
     transaction: Transaction, record: JobRecord, *, now: float, **values: Any
 ) -> JobRecord:
-    """Set *values* as :func:`move_job` does, and have every process notice it."""
+    """Set *values* as :func:`move_job` does, and raise the revision to notify every process."""
     # The revision before the update's number, as everywhere: locks are taken in one order.
     revision = await raise_revision(transaction)
     same = _table.c.id == record.id
@@ -367,10 +369,10 @@ async def move_job(
     exits: Any = None,
     **values: Any,
 ) -> JobRecord:
-    """Set *values* of a job that this transaction holds; return how it is then.
+    """Set *values* of a job that this transaction holds; return its new record.
 
-    A transition is remembered, and told, if it is one; with *exits*, how its ranks ended. Details
-    belong to a reason: those of the last one go with it.
+    A change of state, reason or message is recorded as an update, with *exits* as the ranks' ends.
+    A new reason or message drops the old details unless *values* has new ones.
     """
     if values.keys() & {"reason", "message"}:
         values.setdefault("details", None)
@@ -382,16 +384,16 @@ async def move_job(
 
 
 def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
-    # Not the attempt: that another one follows was told when it was decided.
+    # Not the attempt: the decision for another attempt has its own update.
     return record.state, record.reason, record.message
 
 
 async def long_over(
     transaction: Transaction, *, finished_before: float, limit: int, after: str = ""
 ) -> list[str]:
-    """Return the first *limit* jobs after an id that were over before then, in order.
+    """Return the first *limit* jobs after an id that ended before then, in order.
 
-    The last run of a tool stays as long as the tool: that is how the tool is.
+    The last run of a tool stays as long as its tool, which shows that run's state.
     """
     last = sa.select(tables.tools.c.run).where(tables.tools.c.run.is_not(None))
     query = sa.select(_table.c.id).where(

@@ -1,8 +1,8 @@
-"""Queries on what has been done for a job, what was seen of it, and what is timed in it.
+"""Queries on a job's attempts, companions, pods, timers and hooks.
 
-Pods go with their VolcanoJob; what they did is asked for later, and paid for. Timed are policies
-with a timeout that something has triggered, and the hooks of plugins that are due: which have run,
-which have failed, and which are to be called when.
+Pods are deleted with their VolcanoJob, but what they did is read and charged later. Timers belong
+to policies with a timeout whose trigger has occurred. For the plugins' hooks, the store has which
+have run, which have failed, and which are due when.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from controller.store.database import Transaction, insert_if_absent, insert_or_c
 async def record_attempt(
     transaction: Transaction, job_id: str, attempt: int, *, uid: str, now: float
 ) -> None:
-    """Remember that this VolcanoJob is the job's attempt; doing so again changes nothing."""
+    """Store the VolcanoJob of the job's attempt. A repeated call changes nothing."""
     values = {"job_id": job_id, "attempt": attempt, "uid": uid, "submitted_at": now}
     await insert_if_absent(transaction, tables.attempts, [values])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One VolcanoJob that was made for a job; ``retries`` are Volcano's own within it."""
+    """One VolcanoJob of a job; ``retries`` are Volcano's own restarts of it."""
 
     attempt: int
     uid: str
@@ -41,9 +41,9 @@ class Attempt:
     message: str | None
     retries: int
     used: int | None = None
-    """How many of the job's retries it has used, once another attempt has begun."""
+    """How many of the job's retries it has used; set once the next attempt begins."""
     restarts: int | None = None
-    """How often its pods were started over; None where only ``retries`` is known."""
+    """How often its pods were restarted; None if only ``retries`` is known."""
     details: Mapping[str, Any] | None = None
 
 
@@ -60,7 +60,7 @@ async def attempts_of(transaction: Transaction, job_id: str) -> list[Attempt]:
     return [Attempt(**row._mapping) for row in rows]
 
 
-# Put together once, here and below: that takes longer than to carry a statement out.
+# Built once, here and below: building a statement takes longer than executing it.
 _MOVE_ATTEMPT: Final = sa.update(tables.attempts).where(
     tables.attempts.c.job_id == sa.bindparam("of"),
     tables.attempts.c.attempt == sa.bindparam("number"),
@@ -74,7 +74,7 @@ async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **va
 
 
 async def retries_within(transaction: Transaction, job_id: str, attempt: int) -> int:
-    """Return how often Volcano itself has started the attempt over, as was seen last."""
+    """Return how often Volcano has restarted the attempt, as last observed."""
     table = tables.attempts.c
     counted = sa.func.coalesce(table.restarts, table.retries)
     query = sa.select(counted).where(table.job_id == job_id, table.attempt == attempt)
@@ -82,7 +82,7 @@ async def retries_within(transaction: Transaction, job_id: str, attempt: int) ->
 
 
 async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, at: float) -> None:
-    """Remember when the attempt first ran; the first time counts."""
+    """Store when the attempt first ran; later calls change nothing."""
     await transaction.execute(_START_ATTEMPT, {"of": job_id, "number": attempt, "started_at": at})
 
 
@@ -91,11 +91,12 @@ async def start_attempt(transaction: Transaction, job_id: str, attempt: int, *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionRecord:
-    """A companion that was made, or was about to be (then ``uid`` is empty).
+    """A companion that exists, or is about to be created (then ``uid`` is empty).
 
-    ``owner_uid`` is the VolcanoJob that owns it; None while none does. One that is ``lasting`` is
-    owned by none and removed with the job. ``address`` is a Service's; ``basis`` says of which
-    connections to other jobs it was made, None if of none.
+    - ``owner_uid``: the VolcanoJob that owns it; None while none does.
+    - ``lasting``: it is owned by no VolcanoJob and removed with the job.
+    - ``address``: that of a Service.
+    - ``basis``: a digest of the connections to other jobs that it was made from; None for none.
     """
 
     kind: str
@@ -108,13 +109,13 @@ class CompanionRecord:
     lasting: bool = False
 
     def is_settled(self, uid: str | None, basis: str) -> bool:
-        """Say whether it is as it should be beside the VolcanoJob *uid*, with this *basis* now."""
+        """Return whether it is up to date for the VolcanoJob *uid* and the current *basis*."""
         owned = self.owner_uid == uid or (self.lasting and bool(self.uid))
         return owned and self.basis in (None, basis)
 
 
 def all_settled(companions: Iterable[CompanionRecord], uid: str | None, basis: str) -> bool:
-    """Say whether each of *companions* is as it should be."""
+    """Return whether each of *companions* is up to date."""
     return all(one.is_settled(uid, basis) for one in companions)
 
 
@@ -132,7 +133,7 @@ async def companions_of(transaction: Transaction, job_id: str) -> list[Companion
 async def intend_companions(
     transaction: Transaction, job_id: str, wanted: Sequence[tuple[str, str, str]]
 ) -> None:
-    """Remember, before they are made, that these (kind, namespace, name) are about to be."""
+    """Store (kind, namespace, name) of companions before they are created."""
     rows = [
         {"job_id": job_id, "kind": kind, "namespace": namespace, "name": name, "uid": ""}
         for kind, namespace, name in wanted
@@ -143,7 +144,7 @@ async def intend_companions(
 async def record_companions(
     transaction: Transaction, job_id: str, companions: Sequence[CompanionRecord]
 ) -> None:
-    """Remember who the companions are and who owns them."""
+    """Store the uids and owners of companions."""
     rows = [
         {"job_id": job_id} | {name: getattr(one, name) for name in CompanionRecord.__slots__}
         for one in companions
@@ -163,7 +164,7 @@ _DROP_COMPANION: Final = sa.delete(tables.companions).where(
 async def drop_companions(
     transaction: Transaction, job_id: str, companions: Sequence[CompanionRecord]
 ) -> None:
-    """Forget companions that are gone."""
+    """Delete the records of companions that are gone."""
     rows = [
         {
             "of": job_id,
@@ -185,7 +186,7 @@ _runs = tables.runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """One pod's life. ``ended_at`` is None while its program may still run."""
+    """The lifetime of one pod. ``ended_at`` is None while its program may still run."""
 
     job_id: str
     pod_uid: str
@@ -218,7 +219,7 @@ _RUNS_OF_ATTEMPT: Final = _RUNS_OF_JOB.where(_runs.c.attempt == sa.bindparam("at
 async def pod_records_of(
     transaction: Transaction, job_id: str, attempt: int | None = None
 ) -> list[PodRecord]:
-    """Return the job's runs, or those of one attempt, by rank and in the order of their starts."""
+    """Return the pods of the job or of one attempt, by attempt and rank, first seen first."""
     query, given = _RUNS_OF_JOB, dict[str, Any](job_id=job_id)
     if attempt is not None:
         query, given = _RUNS_OF_ATTEMPT, given | {"attempt": attempt}
@@ -226,12 +227,12 @@ async def pod_records_of(
 
 
 async def upsert_pod_records(transaction: Transaction, runs: Collection[PodRecord]) -> None:
-    """Remember *runs* as they are now; when each was first seen stays."""
+    """Insert or update *runs*; ``seen_at`` keeps the time of the first observation."""
     rows = [{name: getattr(run, name) for name in PodRecord.__slots__} for run in runs]
     await insert_or_change(transaction, _runs, rows, keep=("seen_at",))
 
 
-# Timers, and time added
+# Timers, and extensions
 
 
 _timers = tables.policy_timers
@@ -239,7 +240,7 @@ _timers = tables.policy_timers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """A policy that is carried out at ``due_at``, unless its trigger is no longer so by then.
+    """A policy that takes effect at ``due_at``, unless its trigger no longer holds by then.
 
     ``retries`` is Volcano's count of restarts within the attempt when it was triggered.
     """
@@ -259,7 +260,7 @@ _OF_JOB: Final = sa.select(*(_timers.c[name] for name in Timer.__slots__)).where
 
 
 async def timers_of(transaction: Transaction, job_id: str) -> dict[str, Timer]:
-    """Return the job's timers by their triggers."""
+    """Return the job's timers by trigger."""
     rows = await transaction.execute(_OF_JOB, {"job_id": job_id})
     return {row.trigger: Timer(**row._mapping) for row in rows}
 
@@ -267,10 +268,10 @@ async def timers_of(transaction: Transaction, job_id: str) -> dict[str, Timer]:
 async def replace_timers(
     transaction: Transaction, job_id: str, *, timers: Collection[Timer]
 ) -> None:
-    """Have exactly *timers* run; one that runs already keeps its due time."""
+    """Make *timers* the job's timers; one that runs already keeps its due time."""
     stored = await timers_of(transaction, job_id)
     wanted = {timer.trigger: timer for timer in timers}
-    # One of an earlier attempt, or from before a restart, has nothing to do with the new one.
+    # A timer of an earlier attempt, or from before a restart, does not continue as the new one.
     over = [name for name, timer in stored.items() if not _goes_on(timer, wanted.get(name))]
     if over:
         gone = (_timers.c.job_id == job_id, _timers.c.trigger.in_(over))
@@ -289,7 +290,7 @@ _extensions = tables.extensions
 
 
 async def find_extension(transaction: Transaction, job_id: str, key: str) -> float | None:
-    """Return how many seconds were added to the job under *key*, None where none were."""
+    """Return the seconds that were added to the job under *key*; None if none were."""
     same = (_extensions.c.job_id == job_id, _extensions.c.key == key)
     seconds: float | None = await transaction.scalar(sa.select(_extensions.c.seconds).where(*same))
     return seconds
@@ -298,7 +299,7 @@ async def find_extension(transaction: Transaction, job_id: str, key: str) -> flo
 async def add_extension(
     transaction: Transaction, job_id: str, key: str, *, seconds: float, now: float
 ) -> None:
-    """Remember that so many seconds were added under *key*, which is new."""
+    """Store the seconds that were added under *key*, which is new."""
     values = {"job_id": job_id, "key": key, "seconds": seconds, "at": now}
     await transaction.execute(sa.insert(_extensions).values(values))
 
@@ -313,7 +314,7 @@ _table = tables.hook_failures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookFailure:
-    """How a plugin's hook has failed; ``next_at`` is None once it is given up."""
+    """The failures of a plugin's hook; ``next_at`` is None if it is not tried again."""
 
     hook: str
     plugin: str
@@ -327,18 +328,18 @@ class HookFailure:
 
 @dataclass(frozen=True, slots=True)
 class HookState:
-    """The plugins of which one hook has run to its end, and those of which it has failed."""
+    """The plugins for which one hook has succeeded, and those for which it has failed."""
 
     done: frozenset[str] = frozenset()
     failed: Mapping[str, HookFailure] = field(default_factory=dict)
 
     @property
     def settled(self) -> frozenset[str]:
-        """The plugins of which the hook is not called any more: it is done, or given up."""
+        """The plugins whose hook is not called again: it succeeded, or all tries failed."""
         return self.done | {name for name, one in self.failed.items() if one.next_at is None}
 
     def next_at(self, plugins: Collection[str]) -> float | None:
-        """Return when the hook of one of *plugins* is to be called next; None: never more."""
+        """Return when a hook of *plugins* is to be called next; None: no more calls."""
         left = frozenset(plugins) - self.settled
         return min(
             ((self.failed[name].next_at or 0.0) if name in self.failed else 0.0 for name in left),
@@ -372,7 +373,7 @@ _OF: Final = (
 
 
 async def hooks_of(transaction: Transaction, job_id: str, attempt: int) -> dict[str, HookState]:
-    """Return how each hook of the attempt stands; one that is not there was never called."""
+    """Return the state of each hook of the attempt that was called at least once."""
     done: dict[str, set[str]] = {}
     failed: dict[str, dict[str, HookFailure]] = {}
     for row in await transaction.execute(_OF, {"job_id": job_id, "attempt": attempt}):
@@ -387,13 +388,13 @@ async def hooks_of(transaction: Transaction, job_id: str, attempt: int) -> dict[
 
 
 async def record_hook_failure(transaction: Transaction, job_id: str, failure: HookFailure) -> None:
-    """Remember how the hook failed last."""
+    """Store the last failure of the hook."""
     values = {name: getattr(failure, name) for name in _NAMES}
     await insert_or_change(transaction, _table, [{"job_id": job_id} | values])
 
 
 async def drop_hook_failure(transaction: Transaction, job_id: str, failure: HookFailure) -> None:
-    """Forget it: the hook has run to its end."""
+    """Delete the failure of a hook that has succeeded since."""
     await transaction.execute(
         sa.delete(_table).where(
             _table.c.job_id == job_id,
@@ -405,25 +406,25 @@ async def drop_hook_failure(transaction: Transaction, job_id: str, failure: Hook
 
 
 async def hook_failures_of(transaction: Transaction, job_id: str) -> list[HookFailure]:
-    """Return the hooks of the job that have failed and not run since, in order."""
+    """Return the job's hooks that failed and have not succeeded since, in order."""
     query = sa.select(*(_table.c[name] for name in _NAMES)).where(_table.c.job_id == job_id)
     rows = await transaction.execute(query.order_by(_table.c.attempt, _table.c.at))
     return [HookFailure(**row._mapping) for row in rows]
 
 
 async def blocked_calls(transaction: Transaction) -> list[tuple[str, str]]:
-    """Return of which plugin and job a hook once blocked a process that had to be ended."""
+    """Return (plugin, job) of hooks that blocked a process, which then had to be killed."""
     query = sa.select(_table.c.plugin, _table.c.job_id).where(_table.c.blocked)
     return [(row.plugin, row.job_id) for row in await transaction.execute(query.distinct())]
 
 
 async def forget_hook_failures(transaction: Transaction, job_ids: Collection[str]) -> None:
-    """Forget all of these jobs."""
+    """Delete all failures of these jobs."""
     await transaction.execute(sa.delete(_table).where(_table.c.job_id.in_(job_ids)))
 
 
 async def forget_lone_hook_failures(transaction: Transaction, *, before: float) -> None:
-    """Forget those from before then whose job was never accepted, or is forgotten."""
+    """Delete failures before then whose job was never accepted, or is deleted."""
     known = sa.select(tables.jobs.c.id).where(tables.jobs.c.id == _table.c.job_id)
     await transaction.execute(sa.delete(_table).where(_table.c.at < before, ~known.exists()))
 
@@ -437,7 +438,7 @@ async def record_hooks(
     plugins: Sequence[str],
     now: float,
 ) -> None:
-    """Remember that the hook of these plugins has run to its end; again, it changes nothing."""
+    """Store that the hook of these plugins has succeeded. A repeated call changes nothing."""
     same = {"job_id": job_id, "attempt": attempt, "hook": hook, "at": now}
     await insert_if_absent(
         transaction, tables.hooks, [same | {"plugin": plugin} for plugin in plugins]
@@ -466,7 +467,7 @@ _HURRY: Final = sa.update(tables.due).where(
 
 
 async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: float | None) -> None:
-    """Have the plugin see the job at that time; None: not again."""
+    """Set when the plugin monitors the job next; None: not again."""
     if at is None:
         await transaction.execute(_DROP_ONE_DUE, {"of": job_id, "named": plugin})
         return
@@ -475,7 +476,7 @@ async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: flo
 
 
 async def make_due_now(transaction: Transaction, job_id: str, *, now: float) -> None:
-    """Have every plugin that waits for the job see it now."""
+    """Make the job due now for every plugin that monitors it."""
     await transaction.execute(_HURRY, {"of": job_id, "now": now, "at": now})
 
 
@@ -495,7 +496,7 @@ _DUE: Final = (
 
 
 async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[str, list[str]]:
-    """Return the jobs that are due by plugin, of each the first *limit*: those longest due."""
+    """Return the due jobs by plugin: for each plugin the *limit* longest overdue."""
     due: dict[str, list[str]] = {}
     for row in await transaction.execute(_DUE, {"now": now, "limit": limit}):
         due.setdefault(row.plugin, []).append(row.job_id)
@@ -503,5 +504,5 @@ async def due_jobs(transaction: Transaction, *, now: float, limit: int) -> dict[
 
 
 async def drop_due(transaction: Transaction, job_id: str) -> None:
-    """Have no plugin see the job again."""
+    """Have no plugin monitor the job again."""
     await transaction.execute(_DROP_DUE, {"of": job_id})

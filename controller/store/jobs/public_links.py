@@ -1,4 +1,4 @@
-"""Queries on public links: whose a name is, and which job has it."""
+"""Queries on public links: the owner of a name, and the job that has it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from controller.store.instance import raise_revision
 from controller.store.jobs.job_rows import FINAL_STATES
 
 PASSES_ON_SECONDS: Final = 30 * 86400.0
-"""How long a name stays its owner's after its last job. What browsers keep of a site, a service
-worker above all, must not meet another owner's."""
+"""How long a name is reserved for its owner after its last job. What browsers store for a site,
+above all service workers, must not reach another owner's site."""
 
 _table = tables.links
 
@@ -22,11 +22,11 @@ _table = tables.links
 async def why_not_links(
     transaction: Transaction, names: Sequence[str], *, owner: str, job_id: str, now: float
 ) -> list[tuple[int, str]]:
-    """Return which of *names* the job cannot have, by position, and why.
+    """Return which of *names* the job cannot have, by position, with the reason.
 
-    From here to the end of the transaction nobody else takes a link.
+    Nobody else can take a link until the transaction ends.
     """
-    # Every change goes through this row; who waits for it sees what was committed meanwhile.
+    # Serialises all changes: after waiting here, this sees what was committed meanwhile.
     await raise_revision(transaction)
     found: list[tuple[int, str]] = []
     for index, name in enumerate(names):
@@ -43,13 +43,13 @@ async def _why_not(
     if row is None or row.job_id == job_id:
         return None
     if row.state is not None and row.state not in FINAL_STATES:
-        return "is another job's"
+        return "is in use by another job"
     if row.owner == owner:
         return None
-    # Of a job that ended without releasing it its end counts.
+    # If a job ended without releasing the name, its end counts as the release.
     released = row.released_at if row.job_id is None else row.finished_at
     if now < (released or now) + PASSES_ON_SECONDS:
-        return "is another owner's"
+        return "is reserved for another owner"
     return None
 
 
@@ -68,7 +68,7 @@ def _with_holder() -> sa.Select[tuple[str, str, str, float, str, float]]:
 async def take_links(
     transaction: Transaction, names: Collection[str], *, owner: str, job_id: str
 ) -> None:
-    """Give the job the names, which :func:`why_not_links` found nothing against."""
+    """Give the names to the job; :func:`why_not_links` must have found no reason against it."""
     await transaction.execute(sa.delete(_table).where(_table.c.name.in_(names)))
     rows = [{"name": name, "owner": owner, "job_id": job_id} for name in names]
     await transaction.execute(sa.insert(_table), rows)
@@ -78,7 +78,7 @@ _OF_JOB: Final = sa.select(_table.c.name).where(_table.c.job_id == sa.bindparam(
 
 
 async def job_of_link(transaction: Transaction, name: str) -> str | None:
-    """Return which job has the public name now."""
+    """Return the job that has the public name, if any."""
     job_id: str | None = await transaction.scalar(
         sa.select(_table.c.job_id).where(_table.c.name == name)
     )
@@ -86,23 +86,23 @@ async def job_of_link(transaction: Transaction, name: str) -> str | None:
 
 
 async def has_links(transaction: Transaction, job_id: str) -> bool:
-    """Say whether the job has any name."""
+    """Return whether the job has a public name."""
     return (await transaction.scalar(_OF_JOB, {"of": job_id})) is not None
 
 
 async def release_links(transaction: Transaction, job_id: str, *, now: float) -> None:
-    """Take the job's names from it; whose they are is remembered."""
+    """Release the job's names; their owner stays."""
     await transaction.execute(
         sa.update(_table).where(_table.c.job_id == job_id).values(job_id=None, released_at=now)
     )
 
 
 async def forget_links(transaction: Transaction, *, now: float) -> None:
-    """Forget names that anybody may have by now.
+    """Delete names whose reservation is over.
 
-    A name whose job is no longer known is released: the record went without that.
+    A name whose job's record is deleted is released first.
     """
-    # Not NOT IN: PostgreSQL would go through all jobs for each name, where they are many.
+    # Not NOT IN: for each name, PostgreSQL would scan all jobs if there are many.
     known = sa.exists().where(tables.jobs.c.id == _table.c.job_id)
     lost = sa.update(_table).where(_table.c.job_id.is_not(None), ~known)
     await transaction.execute(lost.values(job_id=None, released_at=now))

@@ -1,4 +1,4 @@
-"""Queries on pods' logs: which objects of the storage each consists of, and what of it was lost."""
+"""Queries on pods' logs: the objects that each consists of, and why a log is incomplete."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from controller.store.database import Transaction
 LogState = Literal["open", "whole", "dropped"]
 
 Lost = Literal["size", "unreadable", "store_away", "controller_away"]
-"""Why something of a log is not there: it was longer than is kept, the cluster did not give it, the
-storage did not take it, or no controller was there to read it."""
+"""Why part of a log is missing: it exceeded the size limit, the cluster refused to return it, the
+storage was unavailable, or no controller ran that could read it."""
 
 _table = tables.pod_logs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """An object, and what is in it.
+    """One object of a log.
 
-    ``text`` counts the bytes of the log, ``raw`` those of its records; ``at`` and ``count`` are
-    where it ends (see ``LogMark``), 0 where its lines have no time.
+    ``text`` counts the bytes of the log, ``raw`` those of its records. ``at`` and ``count`` are the
+    position of its end (see ``LogMark``), 0 if its lines have no time.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLog:
-    """A pod's log as far as it is stored: its segments in their order."""
+    """The stored part of a pod's log: its segments in order."""
 
     key: str
     job_id: str
@@ -49,7 +49,7 @@ class StoredLog:
 
     @property
     def size(self) -> int:
-        """How many bytes of the log there are."""
+        """The number of stored bytes of the log."""
         return sum(one.text for one in self.segments)
 
 
@@ -72,13 +72,13 @@ def _log(row: sa.Row[Any]) -> StoredLog:
 
 
 async def logs_of(transaction: Transaction, job_id: str) -> dict[str, StoredLog]:
-    """Return what is stored of the job's pods, by their uids."""
+    """Return the stored logs of the job's pods, by their uids."""
     rows = await transaction.execute(_OF_JOB, {"job_id": job_id})
     return {row.pod_uid: _log(row) for row in rows}
 
 
 async def find_log(transaction: Transaction, job_id: str, pod_uid: str) -> StoredLog | None:
-    """Return what is stored of a pod's log."""
+    """Return the stored log of a pod, if there is one."""
     given = {"job_id": job_id, "pod_uid": pod_uid}
     row = (await transaction.execute(_OF_POD, given)).first()
     return None if row is None else _log(row)
@@ -87,9 +87,9 @@ async def find_log(transaction: Transaction, job_id: str, pod_uid: str) -> Store
 async def open_log(
     transaction: Transaction, job_id: str, pod_uid: str, *, key: str, now: float
 ) -> StoredLog | None:
-    """Return what is stored of a pod's log, which is empty if that is new; None without its job.
+    """Return the stored log of a pod, which is created empty if it is new; None without its job.
 
-    It is called by the leader alone, so that a pod never has two.
+    Only the leader calls this, so that a pod never has two logs.
     """
     if (known := await find_log(transaction, job_id, pod_uid)) is not None:
         return known
@@ -102,7 +102,7 @@ async def open_log(
 
 
 async def write_log(transaction: Transaction, log: StoredLog, *, now: float) -> None:
-    """Have *log* be what is stored, unless its job was forgotten meanwhile."""
+    """Store *log*, unless its job was deleted meanwhile."""
     values = {
         "state": log.state,
         "segments": [asdict(one) for one in log.segments],
@@ -114,28 +114,28 @@ async def write_log(transaction: Transaction, log: StoredLog, *, now: float) -> 
 
 
 async def logs_in(transaction: Transaction, state: LogState) -> list[StoredLog]:
-    """Return all logs in *state*, of whichever jobs."""
+    """Return all logs in *state*, of all jobs."""
     return [_log(row) for row in await transaction.execute(_IN_STATE, {"state": state})]
 
 
 async def dropped_keys(transaction: Transaction, *, limit: int) -> Sequence[str]:
-    """Return the keys of some logs whose objects are to be removed."""
+    """Return the keys of the first logs whose objects must be removed."""
     query = sa.select(_table.c.key).where(_table.c.state == "dropped").order_by(_table.c.key)
     return (await transaction.scalars(query.limit(limit))).all()
 
 
 async def drop_logs(transaction: Transaction, job_ids: Collection[str]) -> None:
-    """Give up the jobs' logs: their objects are removed later, whatever dies meanwhile."""
+    """Mark the jobs' logs as dropped. Their objects are removed later, even after a crash."""
     of_these = _table.c.job_id.in_(job_ids)
     await transaction.execute(sa.update(_table).where(of_these).values(state="dropped"))
 
 
 async def forget_log(transaction: Transaction, key: str) -> None:
-    """Forget a log that was given up, and of which no object is left."""
+    """Delete a dropped log that has no objects left."""
     gone = (_table.c.key == key, _table.c.state == "dropped")
     await transaction.execute(sa.delete(_table).where(*gone))
 
 
 def ended(log: StoredLog, *lost: Lost) -> StoredLog:
-    """Return *log* as it is when nothing more comes."""
+    """Return *log* as complete, with further reasons for missing parts."""
     return replace(log, state="whole", lost=log.lost | set(lost))

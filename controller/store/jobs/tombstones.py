@@ -1,4 +1,4 @@
-"""Queries that drop the records of jobs, and on tombstones: what is left of them."""
+"""Queries that delete the records of jobs, and queries on the tombstones that remain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _columns: Final = tables.tombstones.c
 
 
 class Tombstone(NamedTuple):
-    """That the record of a VolcanoJob was dropped, and when its job had long been over."""
+    """A deleted record of a VolcanoJob, and when it was deleted."""
 
     at: float
     job_id: str
@@ -29,7 +29,7 @@ class Tombstone(NamedTuple):
 async def old_tombstones(
     transaction: Transaction, *, before: float, after: Tombstone | None, limit: int
 ) -> list[Tombstone]:
-    """Return the first *limit* from before then that come after another one, the oldest first."""
+    """Return the first *limit* tombstones before a time and after another one, oldest first."""
     order = (_columns.at, _columns.job_id, _columns.uid)
     query = sa.select(*order).where(_columns.at < before).order_by(*order).limit(limit)
     if after is not None:
@@ -38,7 +38,7 @@ async def old_tombstones(
 
 
 async def forget_tombstones(transaction: Transaction, gone: Sequence[Tombstone]) -> None:
-    """Drop these: a VolcanoJob of theirs that turns up is adopted from then on."""
+    """Delete tombstones; if one of their VolcanoJobs reappears, it is then adopted."""
     if gone:
         keys = sa.tuple_(_columns.job_id, _columns.uid)
         given = [(one.job_id, one.uid) for one in gone]
@@ -48,7 +48,7 @@ async def forget_tombstones(transaction: Transaction, gone: Sequence[Tombstone])
 async def forget_these_jobs(
     transaction: Transaction, job_ids: Collection[str], *, at: float
 ) -> None:
-    """Drop the records of jobs that are over, leaving tombstones of the time *at*."""
+    """Delete the records of ended jobs, and leave tombstones with the time *at*."""
     if not job_ids:
         return
     await _bury(transaction, job_ids, at=at)
@@ -72,6 +72,6 @@ async def _bury(transaction: Transaction, job_ids: Collection[str], *, at: float
 
 
 async def has_tombstone(transaction: Transaction, job_id: str, uid: str) -> bool:
-    """Say whether this VolcanoJob's record was dropped, so that it may be removed."""
+    """Return whether this VolcanoJob's record was deleted, so that it may be removed."""
     query = sa.select(_columns.uid).where(_columns.job_id == job_id, _columns.uid == uid)
     return (await transaction.scalar(query)) is not None

@@ -1,4 +1,4 @@
-"""Queries on tools: what is attached to a job, and the last run of each."""
+"""Queries on tools that are attached to jobs, and on the last run of each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from controller.store.jobs.job_rows import JobRecord, batched, find_jobs
 
 _table: Final = tables.tools
 ToolKey = tuple[str, str, int]
-"""A job, the name of a tool, and the rank that it looks at."""
+"""A job, the name of a tool, and the rank that the tool is attached to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedTool:
-    """A tool at a rank of a job.
+    """A tool that is attached to a rank of a job.
 
-    ``spec`` is what is run, as a job without an identifier; ``shape`` is what else its pod is made
-    by, and ``charged`` by what a run is charged. ``unshared`` are the folders of the job that are
-    its pod's own. ``run`` is the identifier of the last run, and the only one that may go on.
+    - ``spec``: what runs, in the form of a job without an id.
+    - ``shape``: the other inputs of its pod. ``charged``: what a run is charged by.
+    - ``unshared``: folders that only the job's pod has.
+    - ``run``: the id of the last run. No other run may continue.
     """
 
     job_id: str
@@ -38,7 +39,7 @@ class AttachedTool:
 
     @property
     def place(self) -> ToolKey:
-        """By what it is known."""
+        """The key of the tool."""
         return self.job_id, self.name, self.rank
 
 
@@ -47,16 +48,16 @@ def _tool(row: sa.Row[Any]) -> AttachedTool:
 
 
 async def attach_tools(transaction: Transaction, tools: Collection[AttachedTool]) -> None:
-    """Add *tools*, at least one, to jobs that this transaction holds or has added.
+    """Attach *tools*, at least one, to jobs that this transaction holds or has added.
 
-    Those that are there already stay.
+    Tools that are attached already stay as they are.
     """
     rows = [{name: getattr(one, name) for name in AttachedTool.__slots__} for one in tools]
     await insert_if_absent(transaction, _table, rows)
 
 
 async def tools_of(transaction: Transaction, job_id: str) -> list[AttachedTool]:
-    """Return the tools of the job, in the order in which they were asked for."""
+    """Return the tools of the job in the order of their attachment."""
     query = sa.select(_table).where(_table.c.job_id == job_id)
     rows = await transaction.execute(
         query.order_by(_table.c.asked_at, _table.c.name, _table.c.rank)
@@ -65,7 +66,7 @@ async def tools_of(transaction: Transaction, job_id: str) -> list[AttachedTool]:
 
 
 async def find_tool(transaction: Transaction, place: ToolKey) -> AttachedTool | None:
-    """Return the tool, if it is attached."""
+    """Return the tool if it is attached."""
     row = (await transaction.execute(sa.select(_table).where(_is_at(place)))).first()
     return None if row is None else _tool(row)
 
@@ -73,7 +74,7 @@ async def find_tool(transaction: Transaction, place: ToolKey) -> AttachedTool | 
 async def runs_of(
     transaction: Transaction, tools: Collection[AttachedTool]
 ) -> dict[str, JobRecord]:
-    """Return the last runs of *tools*, by their identifiers."""
+    """Return the last runs of *tools*, by their ids."""
     runs = {one.run for one in tools if one.run is not None}
     return await find_jobs(transaction, runs) if runs else {}
 
@@ -81,7 +82,7 @@ async def runs_of(
 async def tools_at(
     transaction: Transaction, places: Collection[ToolKey]
 ) -> dict[ToolKey, AttachedTool]:
-    """Return those of the tools that are attached."""
+    """Return the tools that are attached, by their keys."""
     found = dict[ToolKey, AttachedTool]()
     for some in batched({job_id for job_id, _, _ in places}):
         rows = await transaction.execute(sa.select(_table).where(_table.c.job_id.in_(some)))
@@ -90,13 +91,13 @@ async def tools_at(
 
 
 async def set_run(transaction: Transaction, tool: AttachedTool, run: str) -> None:
-    """Remember the last run of the tool."""
+    """Store the last run of the tool."""
     values = sa.update(_table).where(_is_at(tool.place)).values(run=run)
     await transaction.execute(values)
 
 
 async def ask_again(transaction: Transaction, tool: AttachedTool) -> None:
-    """Have the tool be as *tool* is, which was asked for once more."""
+    """Replace the tool's definition by that of its new attachment."""
     values = {
         name: getattr(tool, name) for name in ("spec", "shape", "charged", "unshared", "asked_at")
     }
@@ -104,7 +105,7 @@ async def ask_again(transaction: Transaction, tool: AttachedTool) -> None:
 
 
 async def detach_tool(transaction: Transaction, tool: AttachedTool) -> None:
-    """Take the tool away; its run is to be ended apart."""
+    """Detach the tool; the caller ends its run."""
     await transaction.execute(sa.delete(_table).where(_is_at(tool.place)))
 
 

@@ -1,4 +1,4 @@
-"""Queries on what jobs take together, and who waits before whom."""
+"""Queries on the total demand of jobs, and on queue positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _table = tables.jobs
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What jobs in one state, and their tools, take together."""
+    """The resources of all jobs in one state and of their tools."""
 
     state: str
     jobs: int
@@ -27,7 +27,7 @@ class Demand:
 async def demand_by_state(
     transaction: Transaction, *, product: str | None = None
 ) -> dict[str, Demand]:
-    """Return what the jobs that are not over take, by state; of one product, if that is named."""
+    """Return the demand of jobs that have not ended, by state; optionally of one product."""
     total = sa.func.sum
     query = (
         sa.select(
@@ -48,10 +48,10 @@ async def demand_by_state(
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """Where a job waits: ``position`` 1 is next, of ``waiting`` jobs of its queue.
+    """The position of a waiting job: 1 is next among ``waiting`` jobs of its queue.
 
-    An estimate, by what Volcano orders by first: the PriorityClass, then the age. Its shares, the
-    size of the jobs, and jobs that are not ours decide as well.
+    It is an estimate by what Volcano orders by first: PriorityClass, then age. Shares, the jobs'
+    sizes, and jobs of others matter as well.
     """
 
     position: int
@@ -60,7 +60,7 @@ class QueuePlace:
 
 
 async def queue_place(transaction: Transaction, record: JobRecord) -> QueuePlace | None:
-    """Return the job's place among those that wait in its queue; None where that is unknown."""
+    """Return the job's position in its queue; None if it is not known."""
     if record.queue is None or (record.state, record.reason) != ("IN_QUEUE", "queued"):
         return None
     priority = sa.func.coalesce(_table.c.priority_value, 0)

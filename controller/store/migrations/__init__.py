@@ -1,17 +1,17 @@
-"""How a database becomes what this version needs. Runs at every start, within one transaction.
+"""Migrations to this version's schema. They run at every start, within one transaction.
 
-Migrations only add (from 0006 on; a test sees to it), so that an older version runs beside a newer
-schema: during an upgrade, and after a rollback. What may go back is a release, however many
-migrations it was behind, so a database says two things:
+Migrations only add (from 0006 on; a test checks this), so that an older version can run beside a
+newer schema, during an upgrade and after a rollback. A rollback may go back one release, however
+many migrations that is. So a database stores two versions:
 
-- ``schema_version``: its schema, which Alembic goes on from.
-- ``alembic_version``: the schema of an older version that may still use it. It is left as that
-  version wrote it; 0005, the last schema before migrations only added, where none did. A version
-  that does not know the database's schema uses it if it knows this one. Those of 0.1.0 that have no
-  ``schema_version`` read this one alone, and find what they know.
+- ``schema_version``: its schema, from which Alembic continues.
+- ``alembic_version``: the schema of the oldest version that may still use it. It is left as that
+  version wrote it; 0005, the last schema before migrations only added, if none did. A version that
+  does not know the database's schema uses it if it knows this one. Versions of 0.1.0 without
+  ``schema_version`` read only this one, and find what they know.
 
-A later version that has to take something away raises ``alembic_version`` to the oldest schema
-whose programs do without it.
+A later version that must remove something raises ``alembic_version`` to the oldest schema whose
+programs do without it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 
 
 class SchemaTooNew(ValueError):
-    """A later version has changed this database in ways that this one does not know."""
+    """A later version has changed this database so that this version cannot use it."""
 
 
 def migrate(connection: sa.Connection) -> None:
-    """Apply what is missing, within the transaction of *connection*.
+    """Apply the missing migrations within the transaction of *connection*.
 
     Raises:
-        SchemaTooNew: If a later version's database is not for this one to use any more.
+        SchemaTooNew: If a later version's schema excludes this version.
     """
-    # It tells at every start that there was nothing to do.
+    # Alembic logs at every start that there is nothing to do.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     scripts = _scripts()
     known = {script.revision for script in scripts.walk_revisions()}
@@ -54,7 +54,7 @@ def migrate(connection: sa.Connection) -> None:
     readers = MigrationContext.configure(connection)
     current, oldest = position.get_current_revision(), readers.get_current_revision()
     if oldest is not None and oldest not in known:
-        # Versions without schema_version wrote their own schema here; one more only added.
+        # Versions without schema_version wrote their own schema here; the next one only adds.
         if current not in known | {None} or not _is_next(oldest, head):
             later = max(oldest, current or "")
             text = f"the store's schema is {later}, of a later version; this one knows {head}"
@@ -77,19 +77,19 @@ def _is_next(schema: str, head: str) -> bool:
 
 
 def of_job(**options: Any) -> sa.Column[str]:
-    """Return the column of a new table by which its rows go with their job."""
+    """Return a job_id column for a new table whose rows are deleted with their job."""
     of = sa.ForeignKey("jobs.id", ondelete="CASCADE")
     return sa.Column("job_id", sa.String(40), of, **options)
 
 
 @cache
 def _scripts() -> ScriptDirectory:
-    """Return the migrations, which are read once."""
+    """Return the migrations, read once."""
     return ScriptDirectory.from_config(_config())
 
 
 def make_config(connection: sa.Connection) -> Config:
-    """Return Alembic's configuration for *connection*; there is no ini file."""
+    """Return Alembic's configuration for *connection*, without an ini file."""
     config = _config()
     config.attributes["connection"] = connection
     return config

@@ -1,4 +1,4 @@
-"""Run by Alembic, on the connection that :func:`controller.store.migrations.migrate` was given."""
+"""Executed by Alembic on the connection of :func:`controller.store.migrations.migrate`."""
 
 from alembic import context
 
@@ -9,7 +9,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     version_table=SCHEMA_TABLE,
-    # SQLite cannot alter most of a table: Alembic copies it instead.
+    # SQLite cannot alter most of a table: Alembic copies the table instead.
     render_as_batch=True,
     transactional_ddl=True,
 )

@@ -1,5 +1,5 @@
-"""What others read in order: ``update_rows`` and ``usage_entries``, and their numbers.
+"""Series that others read in order: updates of jobs, and usage entries.
 
-Numbers become visible in the order of commits, so that a reader who has seen one misses none
-before it.
+Numbers become visible in the order of commits, so that a reader of one number has seen all earlier
+ones.
 """

@@ -1,12 +1,12 @@
-"""What orchestrators are told: an outbox in the order of its numbers, and how far receivers are.
+"""Updates of jobs for orchestrators, and how far each webhook receiver has read them.
 
-An update is written by the transaction that makes it true, so none is lost and none is told of
-what did not happen.
+A transaction writes the update together with the change itself, so that no update is lost and none
+is wrong.
 
-Whoever takes a number keeps its counter locked until the transaction ends. So numbers become
-visible in their order: a reader who has seen one has seen all before it. (A database's own
-sequences promise no such thing: of two transactions, the later number may be committed first.)
-Take numbers last in a transaction, so that others wait shortly.
+Taking a number locks its counter until the transaction ends. So numbers become visible in order: a
+reader of one number has seen all earlier ones. (A database's sequences do not guarantee this: of
+two transactions, the one with the later number may commit first.) Take numbers last in a
+transaction, so that others wait only briefly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORGOTTEN: Final[dict[Series, Counter]] = {
     "usage": "usage_forgotten",
 }
 MOST_TOLD: Final = 1_000_000_000
-"""More numbers than a store gives between a backup and its end."""
+"""More numbers than any store assigns between a backup and its restore."""
 _counters: Final = tables.counters
 _TAKE: Final = (
     sa.update(_counters)
@@ -39,35 +39,35 @@ _TAKE: Final = (
 
 
 async def take_number(transaction: Transaction, counter: Counter, count: int = 1) -> int:
-    """Return the last of *count* numbers, each higher than every one before."""
+    """Take *count* numbers, each higher than all before, and return the last one."""
     taken = await transaction.execute(_TAKE, {"counter": counter, "count": count})
     number: int = taken.scalar_one()
     return number
 
 
 async def read_counter(transaction: Transaction, counter: Counter) -> int:
-    """Return the number that was taken last."""
+    """Return the last number that was taken."""
     query = sa.select(_counters.c.value).where(_counters.c.name == counter)
     number: int = (await transaction.execute(query)).scalar_one()
     return number
 
 
 async def lift_counter(transaction: Transaction, counter: Counter, to: int) -> int:
-    """Return the counter, raised to *to* if it was lower."""
+    """Raise the counter to at least *to*, and return it."""
     lower = sa.update(_counters).where(_counters.c.name == counter, _counters.c.value < to)
     await transaction.execute(lower.values(value=to))
     return await read_counter(transaction, counter)
 
 
 async def skip_numbers(transaction: Transaction, told: Mapping[Series, int] | None) -> None:
-    """Have nothing get a number that a reader was told before this store was restored.
+    """Skip the numbers that readers may have seen from a store that this restored one replaces.
 
-    Readers of updates get :class:`Forgotten` once. Entries of the ledger stay as they are: those
-    that were not read are not told by anything else.
+    Readers of updates get :class:`Forgotten` once. Entries of the ledger stay readable: nothing
+    else reports the unread ones.
 
     Args:
-        transaction: Of the restored store.
-        told: The last numbers of the store that it replaces; None where they are not known.
+        transaction: A transaction of the restored store.
+        told: The last numbers of the replaced store; None if they are not known.
     """
     for series in _FORGOTTEN:
         last = await read_counter(transaction, series)
@@ -78,21 +78,21 @@ async def skip_numbers(transaction: Transaction, told: Mapping[Series, int] | No
 
 
 class Forgotten(Exception):
-    """Not all that came after the number that was named is known; from ``through`` on it is.
+    """Some rows after the requested number are unknown; from ``through`` on all are known.
 
-    It is no longer kept, or was told by a store that this one was restored from before.
+    They were deleted, or a store that this one was restored from had assigned the number.
     """
 
     def __init__(self, through: int) -> None:
-        super().__init__(f"what came up to {through} is not known")
+        super().__init__(f"numbers up to {through} are unknown")
         self.through = through
 
 
 async def refuse_unknown(transaction: Transaction, series: Series, number: int) -> None:
-    """Check that all of *series* that came after *number* is known.
+    """Check that every row of *series* after *number* is known.
 
     Raises:
-        Forgotten: If it is not.
+        Forgotten: If one is not.
     """
     forgotten = await read_counter(transaction, _FORGOTTEN[series])
     if number < forgotten:
@@ -106,7 +106,7 @@ _INSERT: Final = sa.insert(_table)
 
 
 class _JobState(Protocol):
-    """What is told of a job: its record, of which the outbox knows no more than this."""
+    """The fields of a job's record that an update contains."""
 
     @property
     def id(self) -> str: ...
@@ -126,7 +126,7 @@ class _JobState(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRow:
-    """One thing that became of a job; ``id`` is its place among all."""
+    """One update of a job; ``id`` is its number among all updates."""
 
     id: int
     job_id: str
@@ -146,14 +146,14 @@ async def record_transition(
     at: float,
     exits: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
-    """Tell what *record* now says."""
+    """Write an update with the state of *record*."""
     number = await take_number(transaction, "updates")
     await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
     await tell_of_updates(transaction)
 
 
 async def record_beginnings(transaction: Transaction, records: Sequence[_JobState]) -> None:
-    """Tell that there are these jobs, in this order."""
+    """Write the first updates of new jobs, in this order."""
     last = await take_number(transaction, "updates", len(records))
     first = last - len(records) + 1
     rows = [_row(first + n, one, at=one.created_at) for n, one in enumerate(records)]
@@ -185,7 +185,7 @@ async def updates_after(transaction: Transaction, number: int, *, limit: int) ->
     """Return the first *limit* updates after *number*.
 
     Raises:
-        Forgotten: If some of them are not known.
+        Forgotten: If some of them are unknown.
     """
     await refuse_unknown(transaction, "updates", number)
     columns = [_table.c[name] for name in UpdateRow.__slots__]
@@ -194,19 +194,19 @@ async def updates_after(transaction: Transaction, number: int, *, limit: int) ->
 
 
 async def updates_of(transaction: Transaction, job_id: str) -> list[UpdateRow]:
-    """Return everything that was told about the job, in order."""
+    """Return all updates of the job, in order."""
     columns = [_table.c[name] for name in UpdateRow.__slots__]
     query = sa.select(*columns).where(_table.c.job_id == job_id).order_by(_table.c.id)
     return [UpdateRow(**row._mapping) for row in await transaction.execute(query)]
 
 
 async def last_update(transaction: Transaction) -> int:
-    """Return the number of the last update there is."""
+    """Return the number of the last update."""
     return await read_counter(transaction, "updates")
 
 
 async def forget_updates_of(transaction: Transaction, job_ids: Collection[str]) -> None:
-    """Note that the updates of these jobs go with them: who has not read them is to be told."""
+    """Store that the updates of these jobs are deleted with them, for readers that lag behind."""
     newest = sa.select(sa.func.max(_table.c.id)).where(_table.c.job_id.in_(job_ids))
     last = await transaction.scalar(newest)
     if last is not None:
@@ -216,10 +216,10 @@ async def forget_updates_of(transaction: Transaction, job_ids: Collection[str]) 
 async def forget_old_updates(
     transaction: Transaction, *, before: float, after: int, limit: int
 ) -> tuple[int, bool]:
-    """Drop updates older than *before* of jobs that are over, among the *limit* after a number.
+    """Delete updates of ended jobs older than *before*, among the first *limit* after a number.
 
     Returns:
-        The last number that was looked at, and whether there may be older ones after it.
+        The last number that was examined, and whether there may be more old updates after it.
     """
     jobs = tables.jobs.c
     query = (
@@ -243,13 +243,13 @@ _updates: Final = tables.transitions
 
 @dataclass(frozen=True, slots=True)
 class WebhookCursor:
-    """How far a receiver has been told.
+    """How far a webhook receiver has read.
 
     Attributes:
-        position: Every update up to it has been taken up.
-        told: Up to which number the receiver knows that updates were forgotten.
-        pending: Jobs with updates up to the position that were not accepted, and from which
-            number on they may be found.
+        position: Every update up to it was delivered, or its job is in ``pending``.
+        told: The receiver knows that updates up to this number were deleted.
+        pending: Jobs with undelivered updates up to the position, each with the first number at
+            which they may be found.
     """
 
     position: int
@@ -259,7 +259,7 @@ class WebhookCursor:
 
 @dataclass(frozen=True, slots=True)
 class UpdateHead:
-    """Which job an update is of, without what it says."""
+    """The job, time and state of an update, without its content."""
 
     id: int
     job_id: str
@@ -268,7 +268,7 @@ class UpdateHead:
 
 
 async def ensure_cursors(transaction: Transaction, receivers: Collection[str]) -> None:
-    """Have a receiver that is not known begin with what happens next."""
+    """Have new receivers begin with the next update."""
     begin = {
         "position": await read_counter(transaction, "updates"),
         "told": await read_counter(transaction, "updates_forgotten"),
@@ -280,14 +280,14 @@ async def ensure_cursors(transaction: Transaction, receivers: Collection[str]) -
 
 
 async def read_cursor(transaction: Transaction, receiver: str) -> WebhookCursor:
-    """Return how far the receiver has been told; :func:`ensure_cursors` has begun it."""
+    """Return the receiver's cursor; :func:`ensure_cursors` must have made it."""
     query = sa.select(_webhooks).where(_webhooks.c.receiver == receiver)
     row = (await transaction.execute(query)).one()
     return WebhookCursor(row.position, row.told, row.pending)
 
 
 async def write_cursor(transaction: Transaction, receiver: str, cursor: WebhookCursor) -> None:
-    """Note how far the receiver has been told."""
+    """Store the receiver's cursor."""
     values = {"position": cursor.position, "told": cursor.told, "pending": dict(cursor.pending)}
     await transaction.execute(
         sa.update(_webhooks).where(_webhooks.c.receiver == receiver).values(values)
@@ -295,7 +295,7 @@ async def write_cursor(transaction: Transaction, receiver: str, cursor: WebhookC
 
 
 async def heads_after(transaction: Transaction, number: int, *, limit: int) -> list[UpdateHead]:
-    """Return of which jobs the first *limit* updates after *number* are."""
+    """Return the heads of the first *limit* updates after *number*."""
     columns = [_updates.c[name] for name in UpdateHead.__slots__]
     query = sa.select(*columns).where(_updates.c.id > number).order_by(_updates.c.id).limit(limit)
     return [UpdateHead(**row._mapping) for row in await transaction.execute(query)]
@@ -309,7 +309,7 @@ async def next_update_of(
     last: int,
     states: Sequence[str] | None = None,
 ) -> UpdateRow | None:
-    """Return the job's first update among these numbers, and of *states* where they are given."""
+    """Return the job's first update in a range of numbers, optionally in one of *states*."""
     columns = [_updates.c[name] for name in UpdateRow.__slots__]
     query = sa.select(*columns).where(
         _updates.c.job_id == job_id, _updates.c.id >= first, _updates.c.id <= last
@@ -321,7 +321,7 @@ async def next_update_of(
 
 
 async def time_from(transaction: Transaction, number: int) -> float | None:
-    """Return the time of the first update from *number* on; None where there is none."""
+    """Return the time of the first update from *number* on, if there is one."""
     query = sa.select(_updates.c.at).where(_updates.c.id >= number).order_by(_updates.c.id).limit(1)
     at: float | None = await transaction.scalar(query)
     return at

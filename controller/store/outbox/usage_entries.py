@@ -1,4 +1,4 @@
-"""Queries on the ledger: appended to, never changed, numbered in the order of commits."""
+"""Queries on the usage ledger: entries are only appended, numbered in the order of commits."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _table: Final = tables.usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEntry:
-    """What one replica has used in one attempt from its start until a moment: absolute.
+    """The usage of one replica in one attempt from its start until a moment: cumulative.
 
-    ``period`` counts the entries of an attempt's rank from 0, without a gap; ``final`` is the last
-    one. ``id`` is 0 until the ledger has it. ``tool`` is which tool of the job has used it, None
-    where the job itself has.
+    ``period`` counts the entries of a rank and attempt from 0 without gaps; ``final`` marks the
+    last one. ``id`` is 0 until the entry is in the ledger. ``tool`` is the job's tool that used
+    the resources; None for the job itself.
     """
 
     id: int = 0
@@ -63,7 +63,7 @@ _LAST: Final = (
     sa.select(
         _table.c.rank,
         sa.func.max(_table.c.period),
-        # Of a boolean there is no maximum in PostgreSQL.
+        # PostgreSQL has no maximum of booleans.
         sa.func.max(sa.cast(_table.c.final, sa.Integer)),
     )
     .where(_table.c.uid == sa.bindparam("of"))
@@ -72,13 +72,13 @@ _LAST: Final = (
 
 
 async def last_entries(transaction: Transaction, uid: str) -> dict[int, LastEntry]:
-    """Return the last entry of each rank of the attempt that is this VolcanoJob."""
+    """Return the last entry of each rank of the VolcanoJob *uid*."""
     rows = await transaction.execute(_LAST, {"of": uid})
     return {rank: LastEntry(period, bool(ended)) for rank, period, ended in rows}
 
 
 async def append_usage(transaction: Transaction, entries: Sequence[UsageEntry]) -> None:
-    """Append *entries*; the caller holds their job, so that nobody else appends the same."""
+    """Append *entries*. The caller must hold their job, so that nobody else appends the same."""
     if not entries:
         return
     last = await take_number(transaction, "usage", len(entries))
@@ -93,7 +93,7 @@ async def usage_after(transaction: Transaction, number: int, *, limit: int) -> l
     """Return the first *limit* entries after *number*.
 
     Raises:
-        Forgotten: If some of them are not known.
+        Forgotten: If some of them are unknown.
     """
     await refuse_unknown(transaction, "usage", number)
     query = sa.select(*_COLUMNS).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
@@ -101,11 +101,11 @@ async def usage_after(transaction: Transaction, number: int, *, limit: int) -> l
 
 
 async def forget_usage(transaction: Transaction, *, before: float, limit: int) -> int:
-    """Drop entries that were acknowledged and are older than *before*; return how many."""
+    """Delete acknowledged entries that are older than *before*; return their number."""
     acknowledged = await read_counter(transaction, "usage_acknowledged")
     taken = sa.select(_table.c.id, _table.c.at).where(_table.c.id <= acknowledged)
     oldest = await transaction.execute(taken.order_by(_table.c.id).limit(limit))
-    # From the beginning and without a gap, so that one number says what is gone.
+    # From the first entry on without gaps, so that one number says which are deleted.
     gone = [row.id for row in takewhile(lambda row: row.at < before, oldest)]
     if gone:
         await transaction.execute(sa.delete(_table).where(_table.c.id <= gone[-1]))

@@ -1,4 +1,4 @@
 """Queries on interactive sessions.
 
-- ``session_rows``: the sessions, and pages of them. ``revocations``: of grants.
+- ``session_rows``: sessions, and pages of them. ``revocations``: revocations of grants.
 """

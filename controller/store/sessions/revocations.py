@@ -1,4 +1,4 @@
-"""Queries on revocations. One is here before its call is answered."""
+"""Queries on revocations. A revocation is stored before its request is answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _table = tables.revocations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRevocation:
-    """A revocation: of one ``jti``, one ``sub`` of a session, everybody on it, or one ``kid``."""
+    """A revocation of one ``jti``, one ``sub`` of a session, a whole session, or one ``kid``."""
 
     member: str
     at: float
@@ -29,7 +29,7 @@ class StoredRevocation:
 
     @property
     def score(self) -> float:
-        """When it may be dropped."""
+        """When the revocation may be deleted."""
         return self.at + REVOCATION_KEPT_SECONDS
 
 
@@ -43,14 +43,14 @@ _MATTERING: Final = (
 async def revocation_time(transaction: Transaction, *, now: float) -> float:
     """Return the time of a revocation that is made *now*, by this process' clock.
 
-    The later of that and the database's: by a replica whose clock is behind that of the others, a
-    revocation would miss grants that were given before it.
+    It is the later of *now* and the database's clock. By the clock of a replica that is behind
+    the others, a revocation would miss grants that were issued before it.
     """
     return max(now, await database_clock(transaction) or now)
 
 
 async def add_revocation(transaction: Transaction, revocation: StoredRevocation) -> None:
-    """Add the revocation; of one that is there already, the later time counts."""
+    """Add the revocation; if it exists, the later time is kept."""
     revision = await raise_revision(transaction)
     values = {name: getattr(revocation, name) for name in StoredRevocation.__slots__}
     same = _table.c.member == revocation.member
@@ -69,8 +69,8 @@ async def revoke(
     sub: str | None = None,
     kid: str | None = None,
 ) -> GrantRevoked:
-    """Add the revocation that is made *now*, and return it as gateways are told of it."""
-    # To the millisecond, as the event will carry it. The order is the leader's to give.
+    """Add a revocation that is made *now*; return the event for the gateways."""
+    # Rounded as in the event. The leader assigns epoch and sequence number.
     at = event_time(await revocation_time(transaction, now=now))
     event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid, jti=jti, sub=sub, kid=kid)
     entry = event.revocation()
@@ -86,7 +86,7 @@ async def revoke(
 async def revocations_that_matter(
     transaction: Transaction, *, now: float, after: int = 0
 ) -> list[StoredRevocation]:
-    """Return the revocations that a grant could still outlive, added after revision *after*."""
+    """Return the revocations that a grant could outlive, added after revision *after*."""
     found, _ = await revocations_after(transaction, after, now=now)
     return found
 
@@ -94,7 +94,7 @@ async def revocations_that_matter(
 async def revoked_at_members(
     transaction: Transaction, members: Collection[str]
 ) -> dict[str, float]:
-    """Return when those of the members were revoked that were."""
+    """Return when each of the members was revoked, for those that were."""
     query = sa.select(_table.c.member, _table.c.at).where(_table.c.member.in_(members))
     return {row.member: row.at for row in await transaction.execute(query)}
 
@@ -102,7 +102,7 @@ async def revoked_at_members(
 async def revocations_after(
     transaction: Transaction, after: int, *, now: float
 ) -> tuple[list[StoredRevocation], int]:
-    """Return the same, and the revision up to which they are known then."""
+    """Return the same as :func:`revocations_that_matter`, and the last revision among them."""
     since = now - REVOCATION_KEPT_SECONDS
     rows = (await transaction.execute(_MATTERING, {"since": since, "after": after})).all()
     found = [
@@ -113,6 +113,6 @@ async def revocations_after(
 
 
 async def forget_revocations(transaction: Transaction, *, now: float) -> None:
-    """Drop those that no grant can outlive."""
+    """Delete revocations that no grant can outlive."""
     old = _table.c.at < now - REVOCATION_KEPT_SECONDS
     await transaction.execute(sa.delete(_table).where(old))

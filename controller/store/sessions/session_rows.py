@@ -1,4 +1,4 @@
-"""Queries on interactive sessions, one by one and in pages (see ``controller.store.paging``)."""
+"""Queries on interactive sessions, and pages of them (see ``controller.store.paging``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGED: Final = sa.select(_table.c.job_id, _table.c.revision).where(
 
 
 def make_sid(random: Callable[[int], bytes]) -> str:
-    """Return a new session identifier: 128 random bits as a lower-case base32 DNS label."""
+    """Return a new session id: 128 random bits as a lower-case base32 DNS label."""
     return base64.b32encode(random(SID_BYTES)).decode("ascii").lower().rstrip("=")
 
 
@@ -34,10 +34,10 @@ def make_sid(random: Callable[[int], bytes]) -> str:
 class Session:
     """One opening of one endpoint of one rank of a job.
 
-    ``endpoint`` is None for a port that the job did not declare; ``port`` is None for terminals.
-    Of a terminal, ``hub_id``, ``pod`` and ``pod_uid`` say where its shell is, once that is known.
-    ``links`` are the public names under which everybody reaches it. ``clipboard`` and
-    ``service_workers`` are as in :class:`shared.routes.route.Route`.
+    - ``endpoint`` is None for a port that the job did not declare; ``port`` is None for terminals.
+    - ``hub_id``, ``pod`` and ``pod_uid`` are set once a terminal's shell has a place.
+    - ``links`` are the public names of a session that is open to everybody.
+    - ``clipboard`` and ``service_workers`` are as in :class:`shared.routes.route.Route`.
     """
 
     sid: str
@@ -79,7 +79,7 @@ async def insert_session(transaction: Transaction, session: Session) -> None:
 
 
 async def find_session(transaction: Transaction, sid: str) -> Session | None:
-    """Return the session, also one that has ended."""
+    """Return the session, even if it has ended."""
     row = (await transaction.execute(sa.select(_table).where(_table.c.sid == sid))).first()
     return None if row is None else _session(row)
 
@@ -87,21 +87,21 @@ async def find_session(transaction: Transaction, sid: str) -> Session | None:
 async def find_sessions(
     transaction: Transaction, sids: Collection[str], *where: sa.ColumnElement[bool]
 ) -> list[Session]:
-    """Return those of the sessions that there are, also ones that have ended, and *where* holds."""
+    """Return the sessions that exist and match *where*, even if they have ended."""
     found = sa.select(_table).where(_table.c.sid.in_(sids), *where)
     return [_session(row) for row in await transaction.execute(found)]
 
 
 def owner_of_session() -> sa.ScalarSelect[str]:
-    """Return who owns the job of a session, for a statement on sessions."""
+    """Return the owner of a session's job as an SQL expression."""
     jobs = tables.jobs.c
     return sa.select(jobs.owner_user).where(jobs.id == _table.c.job_id).scalar_subquery()
 
 
 async def sids_made_with(transaction: Transaction, job_id: str, *, at: float) -> dict[str, str]:
-    """Return the sessions that were made with the job, by the names of their endpoints.
+    """Return the sessions that were created with the job, by the names of their endpoints.
 
-    Those to which public links lead were too, and are others.
+    Sessions of public links, which were created with it too, are left out.
     """
     query = sa.select(_table.c.endpoint, _table.c.sid, _table.c.links).where(
         _table.c.job_id == job_id, _table.c.created_at == at
@@ -111,7 +111,7 @@ async def sids_made_with(transaction: Transaction, job_id: str, *, at: float) ->
 
 
 async def live_sessions(transaction: Transaction, *, until: int | None = None) -> list[Session]:
-    """Return every session that has not ended, or those that have not changed since *until*."""
+    """Return every live session, or those whose last change is not after revision *until*."""
     live = sa.select(_table).where(_table.c.ended_at.is_(None))
     if until is not None:
         live = live.where(_table.c.revision <= until)
@@ -119,30 +119,30 @@ async def live_sessions(transaction: Transaction, *, until: int | None = None) -
 
 
 async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -> list[Session]:
-    """Return the sessions of these jobs that have not ended."""
+    """Return the live sessions of these jobs."""
     rows = await transaction.execute(_LIVE_OF, {"job_ids": list(job_ids)})
     return [_session(row) for row in rows]
 
 
 async def live_sessions_among(transaction: Transaction, sids: Collection[str]) -> list[Session]:
-    """Return those of the sessions that there are and that have not ended."""
+    """Return those of the sessions that are live."""
     return await find_sessions(transaction, sids, _table.c.ended_at.is_(None)) if sids else []
 
 
 async def end_session(transaction: Transaction, sid: str, *, reason: str, now: float) -> bool:
-    """End the session; say whether it had not ended before."""
+    """End the session; return whether it was live."""
     return await _end(transaction, _table.c.sid == sid, reason, now) > 0
 
 
 async def end_sessions_of(transaction: Transaction, job_id: str, *, reason: str, now: float) -> int:
-    """End all sessions of the job; return how many there were."""
+    """End all sessions of the job; return how many were live."""
     return await _end(transaction, _table.c.job_id == job_id, reason, now)
 
 
 async def end_sessions_at(
     transaction: Transaction, job_id: str, *, endpoint: str, rank: int, reason: str, now: float
 ) -> int:
-    """End the sessions of an endpoint of one rank of the job; return how many there were."""
+    """End the sessions of an endpoint of one rank of the job; return how many were live."""
     there = (_table.c.job_id == job_id, _table.c.endpoint == endpoint, _table.c.rank == rank)
     return await _end(transaction, sa.and_(*there), reason, now)
 
@@ -162,7 +162,7 @@ async def _end(
 async def assign_shell(
     transaction: Transaction, sid: str, *, hub_id: str, pod: str, pod_uid: str
 ) -> bool:
-    """Say which hub holds the terminal, and into which pod; False if it has ended meanwhile."""
+    """Store the hub and the pod of a terminal's shell; False if the session has ended meanwhile."""
     assigned = await transaction.execute(
         sa.update(_table)
         .where(_table.c.sid == sid, _table.c.ended_at.is_(None))
@@ -174,7 +174,7 @@ async def assign_shell(
 async def jobs_with_changed_sessions(
     transaction: Transaction, *, after: int
 ) -> tuple[Sequence[str], int]:
-    """Return the jobs whose sessions changed after revision *after*, and the latest revision."""
+    """Return the jobs whose sessions changed after revision *after*, and the highest revision."""
     rows = (await transaction.execute(_CHANGED, {"after": after})).all()
     return sorted({row.job_id for row in rows}), max((row.revision for row in rows), default=after)
 
@@ -184,7 +184,7 @@ _HAS_NOT_ENDED: Final[sa.ColumnElement[bool]] = sa.literal_column(tables.HAS_NOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """Which sessions are asked for; ``user`` owns their jobs. None matches all."""
+    """Selects sessions; ``user`` owns their jobs. None matches all."""
 
     job: str | None = None
     user: str | None = None
@@ -194,9 +194,9 @@ class SessionFilter:
 async def newest_sessions(
     transaction: Transaction, wanted: SessionFilter, *, after: Key | None, count: int
 ) -> list[Key]:
-    """Return the first *count* sessions after a place that may be asked for, newest first.
+    """Return the first *count* candidates after a position, newest first.
 
-    They are found by the first filter there is; :func:`sessions_among` asks for all.
+    They match the first filter that is given; :func:`sessions_among` checks all filters.
     """
     of = _table.c
     if wanted.job is not None:
@@ -213,7 +213,7 @@ async def newest_sessions(
 async def sessions_among(
     transaction: Transaction, wanted: SessionFilter, sids: Collection[str]
 ) -> list[Session]:
-    """Return those of the sessions that are asked for."""
+    """Return the sessions that match the filter."""
     of, where = _table.c, []
     if wanted.job is not None:
         where.append(of.job_id == wanted.job)
@@ -225,9 +225,9 @@ async def sessions_among(
 
 
 async def fill_in_owners(transaction: Transaction, *, limit: int) -> int:
-    """Fill in whose the sessions are that the version before opened; return of how many.
+    """Set the owners of sessions that the previous version opened; return the number of sessions.
 
-    It does not know the column. *limit* at most.
+    That version does not know the column. At most *limit* sessions are changed.
     """
     sids = sa.select(_table.c.sid).where(_table.c.owner_user.is_(None)).limit(limit)
     filled = await transaction.execute(

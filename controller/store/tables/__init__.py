@@ -1,4 +1,4 @@
-"""The tables, by the queries on them. Times are unix seconds; a change here needs a migration."""
+"""All tables. Times are unix seconds. A change here needs a migration."""
 
 from controller.store.tables.instance_tables import *  # noqa: F403
 from controller.store.tables.job_tables import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What this deployment is, what it tells, and its sessions; and how keys and indexes are named."""
+"""Tables of the installation, of updates and usage, and of sessions; naming of keys and indexes."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ metadata: Final = sa.MetaData(
 )
 
 
-# One row: who this store is, and what was last told to Redis.
+# One row: the identity of this store, and the last event that was published to Redis.
 position: Final = sa.Table(
     "position",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("identity", sa.String(64), nullable=False),
-    # Raised by every change that another process has to notice.
+    # Raised by every change that other processes must notice.
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("epoch", sa.String(64)),
     sa.Column("seq", sa.BigInteger, nullable=False),
-    # The last entry of the stream of sign-outs that was taken up.
+    # The last entry of the stream of sign-outs that was processed.
     sa.Column("asks", sa.String(64)),
 )
 
-# One row: who leads. Apart from `position`: each of a leader's transactions holds it shared, and
-# would wait for the others' end if it then had to write there (on PostgreSQL, for ever).
+# One row: the leader. Not part of `position`: if each of a leader's transactions held that row
+# shared and then had to write it, it would wait for the others' end (on PostgreSQL, for ever).
 leadership: Final = sa.Table(
     "leadership",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("holder", sa.String(255), nullable=False),
-    # The leader's last sign of life: what happened later, nobody saw.
+    # The leader's last heartbeat: nobody has observed later events.
     sa.Column("seen_at", sa.Double, nullable=False),
 )
 
-# Numbers handed out in the order of commits: whoever takes one holds its row until then, so that
-# a reader who has seen a number has seen all before it.
+# Numbers in the order of commits: taking one locks its row until the transaction ends, so that a
+# reader of one number has seen all earlier ones.
 counters: Final = sa.Table(
     "counters",
     metadata,
@@ -51,7 +51,7 @@ counters: Final = sa.Table(
     sa.Column("value", sa.BigInteger, nullable=False),
 )
 
-# One row: whether jobs are taken and submitted.
+# One row: whether jobs are accepted and submitted.
 maintenance: Final = sa.Table(
     "maintenance",
     metadata,
@@ -61,7 +61,7 @@ maintenance: Final = sa.Table(
     sa.Column("since", sa.Double, nullable=False),
 )
 
-# One row, once it is known: which VolcanoJobs the cluster takes, as a leader read it there.
+# At most one row: the VolcanoJob schema that the cluster accepts, as a leader read it.
 volcano: Final = sa.Table(
     "volcano",
     metadata,
@@ -71,7 +71,7 @@ volcano: Final = sa.Table(
 )
 
 
-# What orchestrators are told, in the order of its numbers, which are those of commits.
+# Updates for orchestrators, numbered in the order of commits.
 transitions: Final = sa.Table(
     "transitions",
     metadata,
@@ -87,26 +87,26 @@ transitions: Final = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("reason", sa.String(64)),
     sa.Column("message", sa.Text),
-    # How each rank ended, once the job has.
+    # How each rank ended, in the update that reports the job's end.
     sa.Column("exits", sa.JSON),
     sa.Column("details", sa.JSON(none_as_null=True)),
     sa.Index("ix_transitions_job_id", "job_id", "id"),
 )
 
-# How far each receiver of webhooks has been told of `transitions`.
+# How far each webhook receiver has read `transitions`.
 webhooks: Final = sa.Table(
     "webhooks",
     metadata,
     sa.Column("receiver", sa.String(63), primary_key=True),
-    # Every update up to it has been taken up: it was accepted, or its job is pending.
+    # Every update up to it was delivered, or its job is pending.
     sa.Column("position", sa.BigInteger, nullable=False),
-    # Up to which number it need not be told any more that updates are forgotten.
+    # The receiver knows that updates up to this number were deleted.
     sa.Column("told", sa.BigInteger, nullable=False),
-    # Of jobs whose updates up to the position were not all accepted: from which number on.
+    # Jobs with undelivered updates up to the position, each with the first number of them.
     sa.Column("pending", sa.JSON, nullable=False),
 )
 
-# The ledger: appended to, never changed. It outlives the jobs.
+# The usage ledger: append-only. It outlives the jobs.
 usage: Final = sa.Table(
     "usage",
     metadata,
@@ -114,7 +114,7 @@ usage: Final = sa.Table(
     sa.Column("job_id", sa.String(40), nullable=False),
     sa.Column("owner_user", sa.String(255), nullable=False),
     sa.Column("owner_project", sa.String(255)),
-    # A job's id may come back after its record is forgotten; its VolcanoJob's never does.
+    # A job's id may be reused after its record is deleted; its VolcanoJob's uid never is.
     sa.Column("uid", sa.String(64), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("rank", sa.Integer, nullable=False),
@@ -122,19 +122,19 @@ usage: Final = sa.Table(
     sa.Column("until", sa.Double, nullable=False),
     sa.Column("seconds", sa.Double, nullable=False),
     sa.Column("final", sa.Boolean, nullable=False),
-    # What was used and what it costs, as at the job's acceptance.
+    # Product and price at the job's acceptance.
     sa.Column("product", sa.String(63)),
     sa.Column("price", sa.JSON),
     sa.Column("resources", sa.JSON, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
-    # Which tool of the job has used it; none where the job itself has.
+    # The tool of the job that used it; null for the job itself.
     sa.Column("tool", sa.String(63)),
     sa.UniqueConstraint("uid", "rank", "period"),
 )
 
 
 HAS_NOT_ENDED: Final = "NOT (ended_at IS NOT NULL)"
-"""Of sessions. By ``IS NULL`` SQLite would prefer the index of those that ended, and then sort."""
+"""A condition on sessions. For ``IS NULL``, SQLite would use the index on ended_at, then sort."""
 
 sessions: Final = sa.Table(
     "sessions",
@@ -149,17 +149,17 @@ sessions: Final = sa.Table(
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("ended_at", sa.Double),
     sa.Column("end_reason", sa.String(64)),
-    # Of a terminal: which hub holds it, and into which pod. Written before it is published.
+    # For a terminal: the hub and the pod of its shell. Written before the route is published.
     sa.Column("hub_id", sa.String(64)),
     sa.Column("pod", sa.String(253)),
     sa.Column("pod_uid", sa.String(64)),
-    # Public names under which everybody reaches it; none for a session of somebody's.
+    # Public names of a session that is open to everybody; null for a user's session.
     sa.Column("links", sa.JSON),
-    # What its route restricts; none is as little as there was before there were restrictions.
+    # Restrictions of its route; null restricts as little as before there were restrictions.
     sa.Column("clipboard", sa.String(8)),
     sa.Column("service_workers", sa.Boolean),
     sa.Column("revision", sa.BigInteger, nullable=False),
-    # Its job's, to find it by; null where the version before opened it.
+    # The owner of its job, to search by; null if the previous version opened it.
     sa.Column("owner_user", sa.String(255)),
     sa.Index("ix_sessions_job_id", "job_id"),
     sa.Index("ix_sessions_newest", "created_at", "sid"),

@@ -1,4 +1,4 @@
-"""Jobs: as asked for, what was done for them and seen of them, and what they have of each other."""
+"""Tables of jobs: requests, progress, observations, and relations between jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ jobs: Final = sa.Table(
     sa.Column("owner_user", sa.String(255), nullable=False),
     sa.Column("owner_project", sa.String(255)),
     sa.Column("namespace", sa.String(63), nullable=False),
-    # The accepted job without secret values; those are sealed until the job is over.
+    # The accepted job without secret values, which stay sealed until the job ends.
     sa.Column("spec", sa.JSON, nullable=False),
     sa.Column("sealed", sa.LargeBinary),
     sa.Column("fingerprint", sa.LargeBinary),
@@ -33,52 +33,52 @@ jobs: Final = sa.Table(
     sa.Column("started_at", sa.Double),
     sa.Column("finished_at", sa.Double),
     sa.Column("revision", sa.BigInteger, nullable=False),
-    # Whom it waits behind; known once it is submitted.
+    # The Volcano queue; known once the job is submitted.
     sa.Column("queue", sa.String(63)),
-    # How long it may go on from its first start, extensions included.
+    # The time allocation from the first start, including extensions.
     sa.Column("allocated_seconds", sa.Double),
-    # How it is to be told when it was ended on purpose: by its owner, the clock, or its funds.
+    # How a requested end is reported: by its owner, its time, or its funds.
     sa.Column("end_state", sa.String(16)),
     sa.Column("end_reason", sa.String(64)),
     sa.Column("end_message", sa.Text),
-    # Why its VolcanoJob is being replaced by another attempt's, while it is.
+    # Why another attempt's VolcanoJob replaces the current one, while that is under way.
     sa.Column("renewal", sa.String(16)),
-    # A command of ours to stop the VolcanoJob is, or was, on its way.
+    # A command of ours to stop the VolcanoJob is or was on its way.
     sa.Column("stopping", sa.Boolean, nullable=False, server_default=sa.false()),
-    # What it is charged by, as when it was accepted.
+    # What the job is charged by, as of its acceptance.
     sa.Column("product", sa.String(63)),
     sa.Column("price", sa.JSON(none_as_null=True)),
-    # What all its replicas take together: processors, bytes, devices.
+    # The total of all replicas: CPU cores, bytes of memory, GPUs.
     sa.Column("cpu", sa.Double, nullable=False, server_default="0"),
     sa.Column("memory", sa.Double, nullable=False, server_default="0"),
     sa.Column("gpu", sa.Double, nullable=False, server_default="0"),
     sa.Column("evictions", sa.Integer, nullable=False, server_default="0"),
-    # By earlier attempts, of those that the job's own policies allow.
+    # Retries that earlier attempts have used, of those that the job's own policies allow.
     sa.Column("retries_used", sa.Integer, nullable=False, server_default="0"),
     # The VolcanoJob whose deletion the API server has accepted: its pods may be deleted too.
     sa.Column("removed_uid", sa.String(64)),
-    # What a delayed policy of the job had us tell Volcano to do with its VolcanoJob, and why.
+    # The action on the VolcanoJob that a delayed policy had us command, and the reason.
     sa.Column("ordered", sa.String(16)),
     sa.Column("ordered_why", sa.Text),
-    # What the cluster keeps of the job for a store that knows nothing.
+    # What the cluster's annotations hold for a store that does not know the job.
     sa.Column("kept", sa.Text),
-    # What the cluster last said about why the VolcanoJob waits.
+    # The last known reason why the VolcanoJob waits.
     sa.Column("explained", sa.JSON(none_as_null=True)),
-    # Why this version of the controller cannot go on with it; null where it can.
+    # Why this version of the controller cannot process the job; null if it can.
     sa.Column("parked", sa.Text),
-    # As in its spec, to find it by: empty without one, null where the version before accepted it.
+    # The spec's kind, to search by: empty without one, null if the previous version accepted it.
     sa.Column("kind", sa.String(63)),
-    # What is known of the reason and of the end's, for programs.
+    # Machine-readable details of the reason, and of the end's reason.
     sa.Column("details", sa.JSON(none_as_null=True)),
     sa.Column("end_details", sa.JSON(none_as_null=True)),
-    # The value of its PriorityClass; null where that is not known, or it has none.
+    # The value of its PriorityClass; null if it has none, or if the value is not known.
     sa.Column("priority_value", sa.Integer),
-    # With which batch it came, and which of its items it is.
+    # Its batch, and its item there.
     sa.Column("batch", sa.String(40)),
     sa.Column("batch_index", sa.Integer),
-    # Of a tool's run, which is kept as a job is and is none: whose it is, and what it looks at.
+    # For a tool's run, which is stored like a job: its job, tool and rank.
     sa.Column("tool", sa.JSON(none_as_null=True)),
-    # How many tools the job has.
+    # The number of the job's tools.
     sa.Column("tools", sa.Integer, nullable=False, server_default="0"),
     sa.Index("ix_jobs_queue", "queue", "state", "created_at"),
     # Each filter of a list in each of its two orders: see ``job_lists``.
@@ -94,9 +94,9 @@ jobs: Final = sa.Table(
     sa.Index("ix_jobs_project_state_newest", "owner_project", "state", "created_at", "id"),
     sa.Index("ix_jobs_kind_newest", "kind", "created_at", "id"),
     sa.Index("ix_jobs_revision", "revision"),
-    # Those that are not over, and those that have been for long.
+    # For live jobs, and for jobs that ended long ago.
     sa.Index("ix_jobs_finished_at", "finished_at"),
-    # With the state, so that a batch's jobs are counted from it alone.
+    # Includes the state, so that a batch's jobs are counted from the index alone.
     sa.Index(
         "ix_jobs_batch",
         "batch",
@@ -107,7 +107,7 @@ jobs: Final = sa.Table(
     ),
 )
 
-# Jobs that were asked for together, of one template.
+# Jobs that were submitted together, from one template.
 batches: Final = sa.Table(
     "batches",
     metadata,
@@ -115,10 +115,10 @@ batches: Final = sa.Table(
     sa.Column("owner_user", sa.String(255), nullable=False),
     sa.Column("owner_project", sa.String(255)),
     sa.Column("mode", sa.String(16), nullable=False),
-    # Tells its body from another one, and nothing about it: there may be secrets in it.
+    # Identifies the request's body without revealing it: it may contain secrets.
     sa.Column("fingerprint", sa.LargeBinary, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
-    # How many items there are, and how many of these are jobs.
+    # The number of items, and the number of those that are jobs.
     sa.Column("items", sa.Integer, nullable=False),
     sa.Column("jobs", sa.Integer, nullable=False),
     sa.Index("ix_batches_newest", "created_at", "id"),
@@ -131,12 +131,12 @@ batch_items: Final = sa.Table(
     metadata,
     sa.Column("batch_id", sa.ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
-    # No key into `jobs`: the item outlives its job's record. None where it names no job.
+    # Not a foreign key: the item outlives its job's record. Null if it names no job.
     sa.Column("job_id", sa.String(40)),
     sa.Column("result", sa.String(16), nullable=False),
     sa.Column("parameters", sa.JSON, nullable=False),
     sa.Column("problems", sa.JSON(none_as_null=True)),
-    # The job's last state, once its record is forgotten.
+    # The job's last state, once its record is deleted.
     sa.Column("ended_as", sa.String(16)),
     sa.Index(
         "ix_batch_items_ended_as",
@@ -156,7 +156,7 @@ job_labels: Final = sa.Table(
     sa.Index("ix_job_labels_name", "name", "value", "job_id"),
 )
 
-# Time that was added to a job's allocation; `key` is the caller's, so that asking again adds none.
+# Extensions of a job's time allocation; `key` is the idempotency key.
 extensions: Final = sa.Table(
     "extensions",
     metadata,
@@ -166,27 +166,27 @@ extensions: Final = sa.Table(
     sa.Column("at", sa.Double, nullable=False),
 )
 
-# What is attached to a job, at which rank. Each run of it is a row of `jobs`, of which the last one
-# is named here; no key to it, since it may be forgotten before the job is.
+# Tools that are attached to jobs. Each run of a tool is a row of `jobs`; `run` names the last one.
+# Not a foreign key, since that row may be deleted before the job.
 tools: Final = sa.Table(
     "tools",
     metadata,
     sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("name", sa.String(63), primary_key=True),
     sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
-    # What is run, as a job without an identifier, as it was declared when it was asked for.
+    # What runs, as a job without an id, as declared when the tool was attached.
     sa.Column("spec", sa.JSON, nullable=False),
-    # What else shapes its pod.
+    # The other inputs of its pod.
     sa.Column("shape", sa.JSON, nullable=False),
-    # What it is charged by and takes, as when it was asked for.
+    # What it is charged by and its resources, as of its attachment.
     sa.Column("charged", sa.JSON, nullable=False),
-    # Where the job has files of its pod's own, which the tool does not see.
+    # Folders that only the job's pod has, which the tool does not see.
     sa.Column("unshared", sa.JSON, nullable=False),
     sa.Column("asked_at", sa.Double, nullable=False),
     sa.Column("run", sa.String(40)),
 )
 
-# Jobs whose record is gone and whose VolcanoJob may be removed.
+# Deleted jobs whose VolcanoJob may be removed.
 tombstones: Final = sa.Table(
     "tombstones",
     metadata,
@@ -197,7 +197,7 @@ tombstones: Final = sa.Table(
 )
 
 
-# One row per VolcanoJob that was made for a job.
+# One row per VolcanoJob of a job.
 attempts: Final = sa.Table(
     "attempts",
     metadata,
@@ -210,16 +210,16 @@ attempts: Final = sa.Table(
     sa.Column("outcome", sa.String(16)),
     sa.Column("reason", sa.String(64)),
     sa.Column("message", sa.Text),
-    # The VolcanoJob's count of the times that it was started over.
+    # Volcano's own count of restarts.
     sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
-    # Of the job's retries, how many this one has used; set once, when the next one begins.
+    # How many of the job's retries it has used; set when the next attempt begins.
     sa.Column("used", sa.Integer),
-    # How often it was started over: Volcano counts a restart that it then refuses, too.
+    # The restarts that took place: Volcano also counts a restart that it then refuses.
     sa.Column("restarts", sa.Integer),
     sa.Column("details", sa.JSON(none_as_null=True)),
 )
 
-# Every pod that was ever seen: where a replica ran, from when to when, and how that ended.
+# Every pod that was observed: where and when a replica ran, and how it ended.
 runs: Final = sa.Table(
     "runs",
     metadata,
@@ -239,32 +239,32 @@ runs: Final = sa.Table(
     sa.Column("seen_at", sa.Double, nullable=False),
     sa.Column("started_at", sa.Double),
     sa.Column("ended_at", sa.Double),
-    # Volcano's count of restarts when it was made: at a higher one it was killed for a restart.
+    # Volcano's count of restarts at its start: at a higher one, the pod was killed for a restart.
     sa.Column("retry", sa.Integer),
-    # What its program may take of memory, as Kubernetes writes it.
+    # The program's memory limit, as a Kubernetes quantity.
     sa.Column("memory_limit", sa.String(32)),
 )
 
-# Logs of pods, and of which objects each consists. No key into `jobs`: a log whose job is forgotten
+# Logs of pods, and the objects of each. Not a foreign key into `jobs`: a log whose job is deleted
 # stays until its objects are removed.
 pod_logs: Final = sa.Table(
     "pod_logs",
     metadata,
-    # What its objects are named by; nothing of the job is part of it.
+    # Prefix of its objects' names; nothing of the job is part of it.
     sa.Column("key", sa.String(32), primary_key=True),
     sa.Column("job_id", sa.String(40), nullable=False),
     sa.Column("pod_uid", sa.String(64), nullable=False),
-    # "open" while it grows, "whole", and "dropped" once its job is forgotten.
+    # "open" while it grows, "whole" at its end, "dropped" once its job is deleted.
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("segments", sa.JSON, nullable=False),
-    # Why something of it was lost; empty where nothing was.
+    # Why parts of it are missing; empty if it is complete.
     sa.Column("lost", sa.JSON, nullable=False),
     sa.Column("changed_at", sa.Double, nullable=False),
     sa.Index("ix_pod_logs_job_id", "job_id", "pod_uid"),
     sa.Index("ix_pod_logs_state", "state"),
 )
 
-# Which hooks have run to their end.
+# Hooks that have succeeded.
 hooks: Final = sa.Table(
     "hooks",
     metadata,
@@ -275,8 +275,8 @@ hooks: Final = sa.Table(
     sa.Column("at", sa.Double, nullable=False),
 )
 
-# Hooks that failed, until they have run to their end or the job is forgotten. No key into `jobs`:
-# a hook can also block while it is asked whether a job can be accepted.
+# Hooks that failed, until they succeed or the job is deleted. Not a foreign key into `jobs`: a hook
+# can also block while it decides whether a job can be accepted.
 hook_failures: Final = sa.Table(
     "hook_failures",
     metadata,
@@ -287,14 +287,14 @@ hook_failures: Final = sa.Table(
     sa.Column("tries", sa.Integer, nullable=False),
     sa.Column("error", sa.Text, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
-    # When it is tried again; null: it is given up.
+    # When it is tried again; null if it is not.
     sa.Column("next_at", sa.Double),
     # It blocked a whole process: the plugin is not called for the job any more.
     sa.Column("blocked", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("ix_hook_failures_at", "at"),
 )
 
-# When a plugin wants to look at a job again.
+# When a plugin monitors a job next.
 due: Final = sa.Table(
     "due",
     metadata,
@@ -304,22 +304,22 @@ due: Final = sa.Table(
     sa.Index("ix_due_at", "at"),
 )
 
-# Policies with a timeout that something has triggered, and when each is carried out.
+# Policies with a timeout whose trigger has occurred, and when each takes effect.
 policy_timers: Final = sa.Table(
     "policy_timers",
     metadata,
     sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
-    # The event, and the pod or task that it was about.
+    # The event, and the pod or task that it concerns.
     sa.Column("trigger", sa.String(160), primary_key=True),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("due_at", sa.Double, nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
-    # Volcano's count of restarts at that moment: with another one the trigger is out of date.
+    # Volcano's count of restarts at that moment: a different count makes the trigger obsolete.
     sa.Column("retries", sa.Integer, nullable=False),
 )
 
-# What was made beside a VolcanoJob: the evidence by which it may be removed.
+# Objects that were created beside a VolcanoJob: the evidence by which they may be removed.
 companions: Final = sa.Table(
     "companions",
     metadata,
@@ -329,28 +329,28 @@ companions: Final = sa.Table(
     sa.Column("name", sa.String(253), primary_key=True),
     sa.Column("uid", sa.String(64), nullable=False),
     sa.Column("owner_uid", sa.String(64)),
-    # Where it is reached, if it is a Service.
+    # The address of a Service.
     sa.Column("address", sa.String(64)),
-    # Of which connections to other jobs it was made; another value now means that it is stale.
+    # Digest of the connections to other jobs that it was made from; stale if it differs.
     sa.Column("basis", sa.String(64)),
-    # It goes with the job and not with a VolcanoJob, of which a job may have several.
+    # It is removed with the job rather than with a VolcanoJob, of which a job may have several.
     sa.Column("lasting", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 
-# Which job names which other as its peer. Its rows follow from the jobs' specs.
+# Peers of jobs. The rows follow from the jobs' specs.
 connections: Final = sa.Table(
     "connections",
     metadata,
     sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("peer_id", sa.String(40), primary_key=True),
-    # The ports that it asked for; none for those that the peer declares.
+    # The requested ports; empty for those that the peer declares.
     sa.Column("ports", sa.JSON, nullable=False),
     sa.Index("ix_connections_peer_id", "peer_id"),
 )
 
-# Which job waits for which other to end, and how that ended, once it has. No key to the other: what
-# is known of its end outlives its record.
+# Jobs that a job waits for, and how each ended. Not a foreign key to the predecessor: how it ended
+# outlives its record.
 predecessors: Final = sa.Table(
     "predecessors",
     metadata,
@@ -361,8 +361,8 @@ predecessors: Final = sa.Table(
     sa.Index("ix_predecessors_predecessor_id", "predecessor_id"),
 )
 
-# Where jobs' inputs are mounted within their output folders (`place`), which of these mount points
-# were not there before (`made`), and the VolcanoJob that removes them once no job has the folder.
+# Mount points of jobs' inputs within their output folders (`place`), those of them that did not
+# exist before (`made`), and the VolcanoJob that removes these once no job holds the folder.
 mount_points: Final = sa.Table(
     "mount_points",
     metadata,
@@ -377,7 +377,7 @@ mount_points: Final = sa.Table(
     sa.Index("ix_mount_points_place", "place"),
 )
 
-# Public names: whose each is, which job has it now, and since when none has.
+# Public names: the owner of each, the job that has it, and when it was released.
 links: Final = sa.Table(
     "links",
     metadata,
@@ -388,7 +388,7 @@ links: Final = sa.Table(
     sa.Index("ix_links_job_id", "job_id"),
 )
 
-# Folders of storage claims that owners' names lead to: whose each is, as JSON. Kept for good, as
+# Folders of storage claims that owners' names lead to, with the holder as JSON. Kept for good, as
 # the files are.
 places: Final = sa.Table(
     "places",

@@ -60,18 +60,18 @@ def test_of_the_environment_they_get_what_the_driver_reads_too() -> None:
         ("postgresql://u:canary@h/d?sslmode=require", None),
         ("postgresql+asyncpg://h/d?host=a,b&port=1,2", None),
         ("postgresql://h/d?channel_binding=canary", "unknown parameter channel_binding"),
-        ("postgresql://h/d?sslmode=a&sslmode=canary", "parameter sslmode is there twice"),
+        ("postgresql://h/d?sslmode=a&sslmode=canary", "parameter sslmode is given twice"),
         (
             "postgresql://h/d?sslmode=canary",
-            "parameter sslmode is none of disable, allow, prefer, require, verify-ca, verify-full",
+            "parameter sslmode must be one of disable, allow, prefer, require, verify-ca, verify-full",
         ),
         ("postgresql://h/d?ssl=verify_full&ssl_min_protocol_version=TLSv1.2", None),
         (
             "postgresql://h/d?ssl_min_protocol_version=canary",
-            "parameter ssl_min_protocol_version is none of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3",
+            "parameter ssl_min_protocol_version must be one of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3",
         ),
-        ("postgresql://h:canary/d", "not a URL as SQLAlchemy takes it"),
-        ("postgresql://h/d?host=a,canary&port=1,2,3", "not a URL as SQLAlchemy takes it"),
+        ("postgresql://h:canary/d", "not a SQLAlchemy URL"),
+        ("postgresql://h/d?host=a,canary&port=1,2,3", "not a SQLAlchemy URL"),
     ],
 )
 def test_a_problem_is_said_without_a_value(url: str, problem: str | None) -> None:

@@ -150,7 +150,7 @@ async def test_a_process_is_ready_while_its_store_takes_writes(
     async with opened(url) as operator:
         store = Store(url)
         probe = StoreProbe(store)
-        assert probe.problems() == ("the store takes no writes: nothing was written",)
+        assert probe.problems() == ("the store is not writable: nothing was written yet",)
         running = asyncio.create_task(probe.run())
 
         async def problem() -> str | None:
@@ -175,7 +175,7 @@ async def test_a_process_is_ready_while_its_store_takes_writes(
             async with store.read() as transaction:
                 assert await transaction.scalar(sa.select(tables.leadership.c.term)) == 0
             told = [one.getMessage() for one in caplog.records if one.name == probing.__name__]
-            assert told == ["the store takes no writes", "the store takes writes again"]
+            assert told == ["the store is not writable", "the store is writable again"]
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -106,8 +106,8 @@ async def test_a_link_that_another_job_has_is_a_conflict_also_in_one_call(
     submissions: Submissions, store: Store
 ) -> None:
     first, second = await submit(submissions, linked("j1"), linked("j2"))
-    assert (first.result, second) == ("created", conflict("j2", "is another job's"))
-    assert await submit(submissions, linked("j3")) == [conflict("j3", "is another job's")]
+    assert (first.result, second) == ("created", conflict("j2", "is in use by another job"))
+    assert await submit(submissions, linked("j3")) == [conflict("j3", "is in use by another job")]
     assert await sessions_of(store, "j3") == []
     assert [one.result for one in await submit(submissions, linked("j1"))] == ["unchanged"]
 
@@ -134,7 +134,7 @@ async def test_a_released_link_passes_to_another_owner_after_thirty_days(
     await links.release("j1")
     clock.now += PASSES_ON_SECONDS - 1
     bobs = linked("j2", user="bob")
-    assert await submit(submissions, bobs) == [conflict("j2", "is another owner's")]
+    assert await submit(submissions, bobs) == [conflict("j2", "is reserved for another owner")]
     clock.now += 1
     assert [one.result for one in await submit(submissions, bobs)] == ["created"]
 

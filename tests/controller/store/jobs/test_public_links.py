@@ -37,7 +37,7 @@ async def test_a_link_is_one_jobs_at_a_time_also_of_one_owner(store: Store) -> N
     await add(store, "j1")
     await take(store, "first", owner="ada", job="j1")
     asked = await why_not(store, "other", "first", owner="ada", job="j2", now=5.0)
-    assert asked == {"first": "is another job's"}
+    assert asked == {"first": "is in use by another job"}
     assert await why_not(store, "first", owner="ada", job="j1", now=5.0) == {}
 
 
@@ -50,7 +50,7 @@ async def test_a_released_link_is_its_owners_at_once_and_anothers_after_thirty_d
     assert await why_not(store, "first", owner="ada", job="j2", now=101.0) == {}
     almost = 100.0 + PASSES_ON_SECONDS - 1
     refused = await why_not(store, "first", owner="bob", job="j2", now=almost)
-    assert refused == {"first": "is another owner's"}
+    assert refused == {"first": "is reserved for another owner"}
     assert await why_not(store, "first", owner="bob", job="j2", now=almost + 1) == {}
 
 
