@@ -25,7 +25,7 @@ from benchmarks.requests import KEY, MARK, Visitor, get_head, socket_head
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
-from gateway.core.http.upgrade import accept_of
+from gateway.core.http.upgrade import accept_value
 from gateway.live import Live
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.gateway import DataPath, Parts
@@ -47,7 +47,7 @@ ANSWER: Final = (
 )
 SWITCH: Final = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Accept: " + accept_of(KEY.encode()) + b"\r\n\r\n"
+    b"Sec-WebSocket-Accept: " + accept_value(KEY.encode()) + b"\r\n\r\n"
 )
 
 

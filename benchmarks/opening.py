@@ -38,7 +38,7 @@ from gateway.audit import Trail
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
-from gateway.core.http.upgrade import accept_of
+from gateway.core.http.upgrade import accept_value
 from gateway.live import Live
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.dial import Dialler
@@ -78,7 +78,7 @@ def _batch(port: int, app: socket.socket, heads: list[bytes]) -> None:
         key = base64.b64encode(secrets.token_bytes(16))
         browser = socket.create_connection(("127.0.0.1", port))
         browser.sendall(head.replace(KEY.encode(), key))
-        browsers.append((browser, accept_of(key)))
+        browsers.append((browser, accept_value(key)))
     taken = []
     for _ in heads:
         sock, _address = app.accept()
@@ -86,7 +86,7 @@ def _batch(port: int, app: socket.socket, heads: list[bytes]) -> None:
         at = asked.index(b"Sec-WebSocket-Key: ") + 19
         sock.sendall(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Accept: " + accept_of(asked[at : at + _KEY_BYTES]) + b"\r\n\r\n"
+            b"Sec-WebSocket-Accept: " + accept_value(asked[at : at + _KEY_BYTES]) + b"\r\n\r\n"
         )
         taken.append(sock)
     for browser, accept in browsers:

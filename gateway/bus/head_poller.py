@@ -54,7 +54,7 @@ class HeadPoller:
         pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
         while True:
             await self._until_next_look(pause)
-            if self.clock.slept(self.monotonic()):
+            if self.clock.was_suspended(self.monotonic()):
                 self.holder.note("slept")
             began = self.monotonic()
             found = await self._look_at_head()
@@ -68,7 +68,7 @@ class HeadPoller:
                 pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
             else:
                 pause, retry = retry, next_retry(retry)
-            self.clock.looked(self.monotonic())
+            self.clock.head_polled(self.monotonic())
             self.holder.note_state()
 
     async def _until_repaired(self) -> None:
@@ -86,7 +86,7 @@ class HeadPoller:
     def _is_known(self) -> bool:
         """Whether the table is recent enough to be served before the repair ends."""
         lost = self.holder.bus in (Bus.LOST, Bus.CLOSED)
-        return not lost and not self.clock.slept(self.monotonic())
+        return not lost and not self.clock.was_suspended(self.monotonic())
 
     async def _until_next_look(self, pause: float) -> None:
         now = self.monotonic()

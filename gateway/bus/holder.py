@@ -98,9 +98,9 @@ class RouteTableHolder:
     def __post_init__(self) -> None:
         self.policy.connect(
             table=lambda: self.table,
-            on_attested=lambda age: self.clock.attested(self.monotonic() - age),
+            on_attested=lambda age: self.clock.head_signed(self.monotonic() - age),
         )
-        self.catch_up = CatchUp(on_reached=self.clock.good)
+        self.catch_up = CatchUp(on_reached=self.clock.head_confirmed)
 
     @property
     def unserved_reason(self) -> str | None:
@@ -141,7 +141,7 @@ class RouteTableHolder:
         A request then waits for :meth:`repair` before it is decided, since the table may lack
         revocations and new routes.
         """
-        return self.table is not None and self.clock.slept(self.monotonic())
+        return self.table is not None and self.clock.was_suspended(self.monotonic())
 
     async def repair(self) -> None:
         """Return when the table has reached the head that Redis holds now, or after a deadline.
@@ -185,7 +185,7 @@ class RouteTableHolder:
         if self.table is None:
             return
         if event.epoch == self.table.epoch:
-            self.clock.heard(self.monotonic())
+            self.clock.heartbeat_received(self.monotonic())
         self._revoke(event, self.table)
         if self.advance_by(event, self.table) is Outcome.REPAIR:
             self.note("gap")
@@ -308,11 +308,11 @@ class RouteTableHolder:
         self.note("snapshot")
         moved = old is None or (old.epoch, old.seq) != (table.epoch, table.seq)
         if moved:
-            self.clock.heard(self.monotonic())
+            self.clock.heartbeat_received(self.monotonic())
         while self._signed_out:
             self._sign_out(*self._signed_out.popleft(), table)
         self.table = table
-        self.clock.good(read_at)
+        self.clock.head_confirmed(read_at)
         log.info(
             "loaded a snapshot of the route table",
             extra={"epoch": table.epoch, "seq": table.seq, "routes": len(table)},

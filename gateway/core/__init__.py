@@ -1,12 +1,12 @@
-"""What the gateway decides, without I/O: bytes and facts in, values and actions out.
+"""What the gateway decides, without I/O: bytes and state in, values and actions out.
 
 A request passes the packages in this order:
 
-- :mod:`.http` is the syntax: heads are read strictly and written in canonical form, bodies framed.
-- :mod:`.downstream` is one browser's connection: the phases of a request and its response.
-- :mod:`.access` decides each request: grants, origins, how a token opens a session, and the table
-  of the gateway's own answers.
-- :mod:`.limits` are the bounds: connections, rates, addresses, load.
-- :mod:`.frames` follows WebSocket frames, :mod:`.rfb` the protocol of desktops.
-- :mod:`.bus_state` says how the bus stands.
+- :mod:`.http` is the syntax: it reads heads strictly, writes them in canonical form, and frames
+  bodies.
+- :mod:`.downstream` is the state machine of one downstream connection.
+- :mod:`.access` makes the access decision: grants, origins, tokens, and the table of refusals.
+- :mod:`.limits` holds the limits: connections, rates, addresses, load.
+- :mod:`.frames` follows WebSocket frames; :mod:`.rfb` is the protocol of desktops.
+- :mod:`.bus_state` derives the state of the bus.
 """

@@ -1,7 +1,8 @@
-"""Where WebSocket frames begin and end (RFC 6455, section 5.2), without touching them.
+"""WebSocket frame boundaries (RFC 6455, section 5.2), found without changing the frames.
 
-A tunnel passes bytes on as they come. To put a Close of ours between two frames it must know
-whether the last byte it wrote ended one; so it skips from frame header to frame header.
+A tunnel relays bytes as they arrive. To insert a Close between two frames, the gateway must know
+whether the last byte that it wrote ended a frame. It therefore skips from frame header to frame
+header.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 
 try:
     from websockets.speedups import apply_mask
-except ImportError:  # where there is no wheel for the machine
+except ImportError:  # no compiled wheel exists for this platform
     from websockets.utils import apply_mask
 
 CLOSE_NORMAL: Final = 1000
@@ -19,52 +20,52 @@ NO_STATUS: Final = 1005
 CLOSE_NO_TEXT: Final = 1007
 CLOSE_REFUSED: Final = 1008
 CLOSE_FAILED: Final = 1011
-"""Codes of RFC 6455, section 7.4.1; those of our own are in :mod:`gateway.core.access.refusals`."""
+"""Codes of RFC 6455, section 7.4.1. Our own are in :mod:`gateway.core.access.refusals`."""
 CLOSE_OPCODE: Final = 0x88
 BINARY_MESSAGE: Final = 0x82
-"""The first byte of a binary message that is one frame."""
+"""The first byte of an unfragmented binary message."""
 PING_FRAME: Final = b"\x89\x00"
 """An unmasked Ping without data, as a server sends it."""
 MAX_REASON_BYTES: Final = 123
 FRAMES_AT_ONCE: Final = 1024
-"""Frames followed in one call: 0.12 ms."""
+"""The maximum number of frames followed in one call; they take 0.12 ms."""
 MESSAGES_AT_ONCE: Final = 512
-"""Messages read in one call: 0.13 ms."""
+"""The maximum number of messages read in one call; they take 0.13 ms."""
 _EXTENDED: Final = {126: 2, 127: 8}
 
 
 class FrameTracker:
-    """Follows frame boundaries in a stream."""
+    """Follows the frame boundaries of a stream."""
 
-    __slots__ = ("header", "left")
+    __slots__ = ("header", "remaining")
 
     def __init__(self) -> None:
-        self.left = 0
-        """How many bytes of the frame under way are still to come; 0 within a frame's header."""
+        self.remaining = 0
+        """Bytes of the current frame that have not arrived; 0 within a frame header."""
         self.header = b""
-        """What has come of a frame's header that is not complete."""
+        """The bytes of an incomplete frame header."""
 
     @property
     def at_boundary(self) -> bool:
-        """Whether the last byte fed ended a frame, or nothing was fed."""
-        return not self.left and not self.header
+        """Whether the last byte fed ended a frame, or no byte was fed."""
+        return not self.remaining and not self.header
 
     def feed(self, data: bytes, most: int = FRAMES_AT_ONCE) -> int:
-        """Follow *data*; return how many bytes of it were followed, and may be passed on.
+        """Follow *data*; return how many of its bytes were followed and may be relayed.
 
-        That is all of it, unless it holds more than *most* frames: frames can be of two bytes, and
-        one read must not take long.
+        The result is less than the whole only when *data* holds more than *most* frames: a frame
+        can have two bytes, and one read must not take long.
         """
         size = len(data)
-        if size <= self.left:
-            self.left -= size
+        if size <= self.remaining:
+            self.remaining -= size
             return size
-        if not self.left and not self.header and 2 <= size == data[1] + 2 < 128:
-            return size  # one small frame without a mask, as most of an app's are
-        at, before = self.left, len(self.header)
+        if not self.remaining and not self.header and 2 <= size == data[1] + 2 < 128:
+            return size  # one small unmasked frame, the usual case from an app
+        at, before = self.remaining, len(self.header)
         if before:
             data = self.header + data
-        end, self.header, self.left = size + before, b"", 0
+        end, self.header, self.remaining = size + before, b"", 0
         left = most
         while at < end:
             frame = frame_size(data, at)
@@ -75,13 +76,13 @@ class FrameTracker:
             left -= 1
             if not left and at < end:
                 return at - before
-        self.left = at - end
+        self.remaining = at - end
         return size
 
     def feed_to_boundary(self, data: bytes) -> int:
-        """Return how many bytes of *data* end the frame that is under way; all if they do not.
+        """Return how many bytes of *data* end the current frame; all of them if they do not.
 
-        Only these are followed.
+        Only these bytes are followed.
         """
         if self.at_boundary:
             return 0
@@ -90,15 +91,15 @@ class FrameTracker:
             frame = frame_size(self.header + data, 0)
             needed = frame - head if frame else len(data)
         else:
-            needed = self.left
+            needed = self.remaining
         taken = min(needed, len(data))
         return self.feed(data[:taken])
 
 
 def frame_size(data: bytes, at: int) -> int:
-    """Return the size, header included, of the frame that begins at *at*; 0 if that is not known.
+    """Return the size, header included, of the frame at *at*; 0 while its header is incomplete.
 
-    Masked and unmasked frames alike: what an app sends is not ours to judge.
+    Masked and unmasked frames are both accepted: the gateway does not validate an app's frames.
     """
     if len(data) < at + 2:
         return 0
@@ -115,11 +116,10 @@ def frame_size(data: bytes, at: int) -> int:
 
 
 def take_messages(data: bytes) -> tuple[list[bytes], int]:
-    """Return the binary messages that *data* begins with, and where in it they end.
+    """Return the binary messages at the start of *data*, unmasked, and where they end in it.
 
-    No more than :data:`MESSAGES_AT_ONCE`, and only those that need no second look: in one frame,
-    complete, masked, of less than 64 KiB and without extensions. Where the next frame is anything
-    else, it is left to a full parser.
+    At most :data:`MESSAGES_AT_ONCE` are returned, and only simple ones: unfragmented, complete,
+    masked, shorter than 64 KiB, without extensions. Any other frame is left to a full parser.
     """
     messages: list[bytes] = []
     at, size = 0, len(data)
@@ -138,6 +138,6 @@ def take_messages(data: bytes) -> tuple[list[bytes], int]:
 
 
 def close_frame(code: int, reason: str) -> bytes:
-    """Return an unmasked Close, as a server sends it."""
+    """Return an unmasked Close frame, as a server sends it."""
     text = reason.encode()[:MAX_REASON_BYTES]
     return bytes((CLOSE_OPCODE, len(text) + 2)) + code.to_bytes(2, "big") + text

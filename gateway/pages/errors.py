@@ -17,7 +17,7 @@ from gateway.core.access.refusals import (
     Subject,
     without_controls,
 )
-from gateway.core.http.accept import wants_page
+from gateway.core.http.accept import prefers_html
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
@@ -92,7 +92,7 @@ class PageErrors:
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
         """Return a page for browsers, JSON for everybody else."""
         texts = LANGUAGES.of(languages)
-        if not wants_page(accept):
+        if not prefers_html(accept):
             told = _json_of(refusal, texts) or self._json.render(refusal, accept)
             return told._replace(fields=(("Vary", VARY),))
         # Messages of routes are few at a time, but not bounded.

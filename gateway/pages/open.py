@@ -25,9 +25,9 @@ from gateway.core.access.opening import (
 )
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.access.site import Site
-from gateway.core.http.accept import wants_page
+from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
-from gateway.core.limits.rates import Rate, whole_seconds
+from gateway.core.limits.rates import Rate, retry_after
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
 from gateway.session_tokens import SessionTokens
@@ -140,7 +140,7 @@ class OpenPage:
         waits = self.of_address.take(address)
         is_known = table is not None and page_request.sid in table
         if not (is_known and not self.of_session.take(f"{address} {page_request.sid}")) and waits:
-            raise OpeningRefused("too_many_opens", again_in=whole_seconds(waits))
+            raise OpeningRefused("too_many_opens", again_in=retry_after(waits))
 
     def _check_origin(self, request: web.Request, page_request: ServePage) -> None:
         allowed = may_post(
@@ -170,7 +170,7 @@ class OpenPage:
     def _ask_first(
         self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
     ) -> web.Response:
-        if not wants_page(field_of(request, "Accept")):
+        if not prefers_html(field_of(request, "Accept")):
             return self.responses.refuse(request, _OTHER_USER, operation="open", who=claims)
         self.responses.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
@@ -227,7 +227,7 @@ def _place_of(route: Route, after: str, destination: str | None) -> str:
 def _check_rate(rate: Rate, key: str) -> None:
     waits = rate.take(key)
     if waits:
-        raise OpeningRefused("too_many_opens", again_in=whole_seconds(waits))
+        raise OpeningRefused("too_many_opens", again_in=retry_after(waits))
 
 
 async def _read(request: web.Request) -> bytes:

@@ -10,7 +10,7 @@ from gateway.audit import Operation, Trail, Verified
 from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import Errors, Refusal, refusal_fields
 from gateway.core.access.site import Site
-from gateway.core.http.oversize import expiring_lines, foreign_names
+from gateway.core.http.oversize import expiry_lines, foreign_cookie_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.pages.documents import VARY, Card, Documents, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
@@ -86,7 +86,7 @@ class Responses:
             value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())
         ]
         secure = self.site.scheme == "https"
-        for line in expiring_lines(foreign_names(values), base=base, secure=secure):
+        for line in expiry_lines(foreign_cookie_names(values), base=base, secure=secure):
             response.headers.add("Set-Cookie", line)
 
     def record(

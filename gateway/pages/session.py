@@ -13,8 +13,8 @@ from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import ServePage, route_refusal
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.end_notice import notice_of, told_from
-from gateway.core.http.accept import takes_gzip
-from gateway.core.http.oversize import is_own_click
+from gateway.core.http.accept import accepts_gzip
+from gateway.core.http.oversize import is_same_origin_navigation
 from gateway.pages.assets import Assets
 from gateway.pages.documents import EndNotice, Screen
 from gateway.pages.errors import job_url
@@ -108,7 +108,7 @@ class SessionPages:
     async def clear_cookies(self, request: web.Request) -> web.Response:
         """Expire the cookies that are not ours, by a click on a page of this host, and go on."""
         mode = field_of(request, "Sec-Fetch-Mode") or None
-        if not is_own_click(field_of(request, "Sec-Fetch-Site"), mode):
+        if not is_same_origin_navigation(field_of(request, "Sec-Fetch-Site"), mode):
             return self.responses.refuse(request, REFUSALS["other_origin"])
         answer = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
         self.responses.expire_foreign(request, answer)
@@ -127,7 +127,7 @@ class SessionPages:
             "Vary": "Accept-Encoding",
         }
         body = asset.compressed
-        if body is None or not takes_gzip(field_of(request, "Accept-Encoding")):
+        if body is None or not accepts_gzip(field_of(request, "Accept-Encoding")):
             return web.Response(body=asset.body, headers=headers)
         return web.Response(body=body, headers=headers | {"Content-Encoding": "gzip"})
 

@@ -15,9 +15,9 @@ from gateway.core.access.decision import SIGN_OUT_PATH
 from gateway.core.access.opening import expired_cookies
 from gateway.core.access.refusals import REFUSALS
 from gateway.core.access.site import Site
-from gateway.core.http.accept import wants_page
+from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
-from gateway.core.limits.rates import Rate, whole_seconds
+from gateway.core.limits.rates import Rate, retry_after
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
 from gateway.sign_outs import SignOuts
@@ -62,14 +62,14 @@ class SignOutPage:
         waits = self.of_user.take(f"{grant.sid} {grant.sub}")
         waits = waits or self.of_address.take(limit_key(page_request.client_address))
         if waits:
-            refusal = REFUSALS["too_many_opens"].again_in(whole_seconds(waits))
+            refusal = REFUSALS["too_many_opens"].again_in(retry_after(waits))
             return self.responses.refuse(request, refusal, operation="sign-out")
         self.responses.audit.signed_out(grant, page_request.route, page_request.client_address)
         told = await self.sign_outs.end(grant)
         return self._signed_out(request, everywhere=told)
 
     def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:
-        if wants_page(field_of(request, "Accept")):
+        if prefers_html(field_of(request, "Accept")):
             texts = texts_for(request)
             card = Card(
                 title=texts("signed_out.title"),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from gateway.core.access.refusals import Errors, JsonErrors
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.http_date import HttpDate
-from gateway.core.http.known_sections import KnownSections
 from gateway.core.http.response_heads import ResponseReader
-from gateway.core.limits.connection_quota import ConnectionQuota, Waiting
+from gateway.core.http.section_cache import SectionCache
+from gateway.core.limits.connection_quota import ConnectionQuota, QuotaMember
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
@@ -95,10 +95,10 @@ class CarriesRequests(Resettable, Protocol):
         """Say whether it is closed, or about to be."""
 
 
-class MakesRoom(Waiting, Protocol):
+class Evictable(QuotaMember, Protocol):
     """A connection without a credential."""
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Close it, which waits for its client; its place is free at once."""
 
 
@@ -146,7 +146,7 @@ class Context:
             limits=parts.limits,
         )
         self.fields = FieldReader(parts.site.cookie_name)
-        self.known = KnownSections()
+        self.known = SectionCache()
         self.responses = ResponseReader(
             parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
         )
@@ -154,9 +154,9 @@ class Context:
         """Browsers' connections that carry HTTP."""
         self.pages: set[Resettable] = set()
         """Those that a page of the gateway answers."""
-        self.connection_quota: ConnectionQuota[MakesRoom] = ConnectionQuota(
+        self.connection_quota: ConnectionQuota[Evictable] = ConnectionQuota(
             most=parts.limits.connections,
             most_unauthenticated=parts.limits.address_connections,
-            known=parts.live.__len__,
+            count_authenticated=parts.live.__len__,
             overload=parts.overload,
         )

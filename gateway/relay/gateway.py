@@ -85,14 +85,14 @@ class DataPath(Context):
         connection = DownstreamConnection(self, self.admission, peer)
         quota = self.connection_quota
         if quota.nearly_full:
-            self.make_room(_ROOM_FOR_ONE)
-        if quota.is_crowded(connection.key):
-            self.make_room(_ROOM_FOR_ONE, key=connection.key)
-        connection.verdict = quota.judge(connection.key)
+            self.evict_idle(_ROOM_FOR_ONE)
+        if quota.is_address_full(connection.key):
+            self.evict_idle(_ROOM_FOR_ONE, key=connection.key)
+        connection.verdict = quota.judge_new(connection.key)
         if connection.verdict is DROPPED:
             self.meters.dropped += 1
             return None
-        quota.enter(connection)
+        quota.add(connection)
         return connection
 
     @property
@@ -138,15 +138,17 @@ class DataPath(Context):
         for connection in tuple(self.connections):
             connection.drain()
 
-    def make_room(self, most: int, *, key: str = "") -> None:
+    def evict_idle(self, most: int, *, key: str = "") -> None:
         """Close up to *most* connections without a credential whose client is waited for too long.
 
         Args:
             most: How many.
             key: Of the address whose connections make room for another one of it; "" for any.
         """
-        for connection in self.connection_quota.idle(most, now=self.parts.loop.time(), key=key):
-            connection.make_room()
+        for connection in self.connection_quota.find_idle(
+            most, now=self.parts.loop.time(), key=key
+        ):
+            connection.evict()
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
         """Close connections that wait for a request, unused ones, and those whose peer stalls.

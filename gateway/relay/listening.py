@@ -20,7 +20,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.limits.addresses import is_within, plain
+from gateway.core.limits.addresses import is_within, unmapped
 from gateway.core.limits.proxy_header import (
     FIXED_BYTES,
     SIGNATURE,
@@ -161,7 +161,7 @@ class Listener:
         self._look_later()
 
     def _look_later(self) -> None:
-        self._path.make_room(self._at_once)
+        self._path.evict_idle(self._at_once)
         self._timer = self._loop.call_later(PAUSE_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -200,7 +200,7 @@ class Listener:
                 continue  # it has gone before it was accepted
             descriptor = sock.fileno()
             self._path.turns.accepted(descriptor)
-            self._begin(sock, plain(str(address[0])))
+            self._begin(sock, unmapped(str(address[0])))
             if descriptor >= self._ceiling:
                 self._wait_for_descriptors()
                 return
@@ -241,7 +241,7 @@ class Listener:
         sock.close()
         if connection is not None:
             connection.task = None  # its error knows it: a cycle, with the buffers of TLS in it
-            self._path.connection_quota.leave(connection)
+            self._path.connection_quota.remove(connection)
         if isinstance(error, OSError | BadProxyHeader):
             self._path.meters.failed_arrivals += 1
             log.debug("a connection came to nothing", extra={"peer": peer, "why": str(error)})

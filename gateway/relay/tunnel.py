@@ -309,7 +309,7 @@ class Tunnel(asyncio.Protocol):
             self._check_length()
 
     def _check_length(self) -> None:
-        if self.tracker.left > self.path.parts.limits.frame_bytes:
+        if self.tracker.remaining > self.path.parts.limits.frame_bytes:
             self.reset()
 
     def _say_close(self) -> None:
@@ -374,7 +374,7 @@ class AppSide(asyncio.Protocol):
             turns.take(self, data)
         elif (
             2 <= size == data[1] + 2 < 128
-            and not (tunnel.tracker.left or tunnel.tracker.header or tunnel.backlog)
+            and not (tunnel.tracker.remaining or tunnel.tracker.header or tunnel.backlog)
             and not tunnel.phase
         ):
             # One small frame between others, without a mask, as most of an app's messages are:

@@ -14,7 +14,7 @@ KEY = base64.b64encode(bytes(range(16))).decode()
 MASK = b"\x12\x34\x56\x78"
 
 
-def accept_of(key: str) -> str:
+def accept_value(key: str) -> str:
     """Return the Sec-WebSocket-Accept that answers *key*."""
     text = key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
     return base64.b64encode(hashlib.sha1(text.encode()).digest()).decode()

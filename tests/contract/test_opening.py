@@ -197,7 +197,7 @@ def origins_of(rig: Rig, session: Session, sibling: Session) -> dict[str, str]:
 
 
 MALFORMED = {"empty", "path", "two"}
-WELCOME = {"local": {"own", "issuer"}, "edge": {"own", "portal"}}
+ACCEPTED = {"local": {"own", "issuer"}, "edge": {"own", "portal"}}
 
 
 @pytest.mark.parametrize("where", ["local", "edge"])
@@ -215,7 +215,7 @@ async def test_tokens_are_posted_from_here_and_from_open_origins(
         else:
             # The same token goes on being good: no refused try costs anyone their link.
             assert answer.status in ((400, 403) if name in MALFORMED else (403,)), name
-    assert taken == WELCOME[where]
+    assert taken == ACCEPTED[where]
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])

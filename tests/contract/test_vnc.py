@@ -53,7 +53,7 @@ async def connected(rig: Rig, session: Session, **claims: Any) -> Pipe:
     stream, answer = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
     assert answer.status == 101, answer
     assert answer.get("Sec-WebSocket-Protocol") == "binary"
-    assert answer.get("Sec-WebSocket-Accept") == frames.accept_of(frames.KEY)
+    assert answer.get("Sec-WebSocket-Accept") == frames.accept_value(frames.KEY)
     return Pipe(stream)
 
 

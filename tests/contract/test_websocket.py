@@ -35,7 +35,7 @@ async def test_the_handshake_is_between_client_and_app(rig: Rig, serve: Serve) -
     offer = ("Sec-WebSocket-Protocol", "kernel.v1, kernel.v2")
     _, one = await rig.upgrade(session, "/api?x=1", [*own, offer, ("X-Client", "2")])
     assert one.status == 101
-    assert one.get("Sec-WebSocket-Accept") == frames.accept_of(frames.KEY)
+    assert one.get("Sec-WebSocket-Accept") == frames.accept_value(frames.KEY)
     assert one.get("Sec-WebSocket-Protocol") == "kernel.v1"
     assert (one.get("Upgrade") or "").lower() == "websocket"
     assert (one.get("Connection") or "").lower() == "upgrade"
@@ -203,7 +203,7 @@ async def test_a_key_of_its_own_is_answered(rig: Rig, serve: Serve) -> None:
     fields = [*frames.HANDSHAKE[:3], ("Sec-WebSocket-Key", key), *own]
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=fields))
-    assert (await read_answer(stream)).get("Sec-WebSocket-Accept") == frames.accept_of(key)
+    assert (await read_answer(stream)).get("Sec-WebSocket-Accept") == frames.accept_value(key)
 
 
 # Frames

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.core.bus_state import SLEPT_SECONDS
+from gateway.core.bus_state import SUSPENDED_SECONDS
 from tests.contract.conftest import Serve
 from tests.contract.frames import alive, last_frame
 from tests.contract.messages import request
@@ -418,7 +418,7 @@ async def test_a_gateway_that_was_stopped_serves_nothing_that_was_withdrawn_mean
         # The kernel accepts them; the workers find all of this at once when they wake.
         asked = request("GET", "/", host=session.host, fields=[("Cookie", cookie)])
         waiting = [asyncio.create_task(rig.ask(asked, seconds=60.0)) for _ in range(24)]
-        await asyncio.sleep(SLEPT_SECONDS + 0.5)
+        await asyncio.sleep(SUSPENDED_SECONDS + 0.5)
         for pid in family:
             os.kill(pid, signal.SIGCONT)
         assert {answer.status for answer in await asyncio.gather(*waiting)} <= {401, 503}

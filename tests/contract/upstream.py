@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from tests.contract.frames import CLOSE, accept_of, encode, read_frame
+from tests.contract.frames import CLOSE, accept_value, encode, read_frame
 from tests.contract.messages import Request, answer, read_request, read_request_head
 from tests.contract.streams import Ended, Stream
 
@@ -163,7 +163,7 @@ def websocket(talk: Talk | None = None, *fields: str) -> Script:
 
 def upgrade_answer(key: str, *fields: str) -> bytes:
     """Return the 101 to an upgrade with *key*."""
-    accept = f"Sec-WebSocket-Accept: {accept_of(key)}"
+    accept = f"Sec-WebSocket-Accept: {accept_value(key)}"
     return answer(
         "101 Switching Protocols", "Connection: Upgrade", "Upgrade: websocket", accept, *fields
     )

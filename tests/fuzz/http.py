@@ -6,12 +6,17 @@ from collections.abc import Hashable
 from typing import Final
 
 from gateway.core.access.refusals import REFUSALS
-from gateway.core.http.fields import FieldReader, Fields, Section, check_together
+from gateway.core.http.fields import FieldReader, Fields, Section, check_consistency
 from gateway.core.http.framing import Body, ChunkedBody, FramingError, LengthBody
-from gateway.core.http.headers import Facts, forwarded_fields, head_to_app
+from gateway.core.http.headers import ForwardedInfo, forwarded_fields, upstream_head
 from gateway.core.http.heads import HeadRefused, StartLine, find_end, read_start_line
-from gateway.core.http.response_heads import BAD, ResponseReader, find_response_end, response_body
-from gateway.core.http.upgrade import is_proper_upgrade
+from gateway.core.http.response_heads import (
+    BAD_RESPONSE,
+    ResponseReader,
+    find_response_end,
+    response_body,
+)
+from gateway.core.http.upgrade import is_valid_upgrade
 from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
     COOKIE,
@@ -22,7 +27,7 @@ from tests.fuzz.reading import (
     read_request,
 )
 
-_FACTS: Final = Facts(client_address="192.0.2.7", scheme="http", user="ada")
+_FACTS: Final = ForwardedInfo(client_address="192.0.2.7", scheme="http", user="ada")
 _READER: Final = FieldReader(COOKIE)
 _ANSWERS: Final = ResponseReader("frame-ancestors 'self'")
 _IDENTITY: Final = frozenset({b"x_forwarded_user", b"x_forwarded_for", b"x_forwarded_host"})
@@ -36,8 +41,8 @@ def read_whole(raw: bytes) -> tuple[StartLine, Section]:
     start = read_start_line(raw[:line_end])
     section = _READER.read_section(raw[line_end + 2 :], None)
     fields = section.fields
-    check_together(start, fields)
-    if fields.websocket and not is_proper_upgrade(start, fields):
+    check_consistency(start, fields)
+    if fields.websocket and not is_valid_upgrade(start, fields):
         raise HeadRefused("bad_upgrade")
     return start, section
 
@@ -75,8 +80,8 @@ def check_request(data: bytes) -> Hashable:
 def _check_request_to_app(start: StartLine, section: Section) -> None:
     fields = section.fields
     forwarded = forwarded_fields(fields.host, _FACTS)
-    around = head_to_app(fields, forwarded, base=b"", upgrade=fields.websocket)
-    tail = around.opening + section.crossing + around.ending
+    around = upstream_head(fields, forwarded, path_prefix=b"", upgrade=fields.websocket)
+    tail = around.prefix + section.end_to_end + around.suffix
     raw = b"%b %b%b" % (start.method, start.target, tail)
     head = read_request(raw)
     assert head.all(b"host") == [fields.host.encode()], head
@@ -112,7 +117,7 @@ def _shape(start: StartLine, section: Section) -> Hashable:
         len(fields.cookies),
         fields.token is None,
         fields.authorization is None,
-        section.crossing.count(b"\r\n"),
+        section.end_to_end.count(b"\r\n"),
     )
 
 
@@ -131,13 +136,13 @@ def check_sequence(data: bytes) -> Hashable:
     for raw in sections:
         alone = _said(raw, None)
         assert _said(raw, last) == alone, (raw, alone)
-        fitting = None if last is None else last.template.fit(raw, 0)
+        fitting = None if last is None else last.template.match(raw, 0)
         if last is not None and fitting is not None:
             assert (len(raw), _fields_of(last, fitting[1])) == (fitting[0], alone), (raw, alone)
         if isinstance(alone, str):
             return alone
         last = _READER.read_section(raw, last)
-    return str(alone["crossing"])[:12] if isinstance(alone, dict) else alone
+    return str(alone["end_to_end"])[:12] if isinstance(alone, dict) else alone
 
 
 def _said(raw: bytes, last: Section | None) -> dict[str, object] | str:
@@ -145,12 +150,12 @@ def _said(raw: bytes, last: Section | None) -> dict[str, object] | str:
         section = _READER.read_section(raw, last)
     except HeadRefused as refused:
         return refused.code
-    return _fields_of(section, section.crossing)
+    return _fields_of(section, section.end_to_end)
 
 
-def _fields_of(section: Section, crossing: bytes) -> dict[str, object]:
+def _fields_of(section: Section, end_to_end: bytes) -> dict[str, object]:
     said = {name: getattr(section.fields, name) for name in Fields.__struct_fields__}
-    return said | {"crossing": crossing}
+    return said | {"end_to_end": end_to_end}
 
 
 # Answers
@@ -167,20 +172,20 @@ def check_answer(data: bytes) -> Hashable:
         for method in (b"GET", b"HEAD"):
             for minor in (0, 1):
                 body, framing = response_body(head, method, minor)
-                raw = b"".join((head.status_line, head.fields.crossing, framing, b"\r\n"))
+                raw = b"".join((head.status_line, head.fields.end_to_end, framing, b"\r\n"))
                 framings.append((type(body).__name__, read_answer(raw).framing))
     except HeadRefused as refused:
-        return {BAD: "refused"}[refused.code]
-    crossing = read_answer(head.status_line + head.fields.crossing + b"\r\n")
-    assert not crossing.framing, crossing
-    for value in crossing.all(b"set-cookie"):
+        return {BAD_RESPONSE: "refused"}[refused.code]
+    end_to_end = read_answer(head.status_line + head.fields.end_to_end + b"\r\n")
+    assert not end_to_end.framing, end_to_end
+    for value in end_to_end.all(b"set-cookie"):
         name = value.partition(b";")[0].partition(b"=")[0].strip(b" \t").lower()
         assert name not in (COOKIE, b"__host-fumarole"), value
         assert b"domain" not in [
             a.partition(b"=")[0].strip().lower() for a in value.split(b";")[1:]
         ]
-    assert len(crossing.all(b"content-security-policy")) >= 1
-    assert not crossing.all(b"connection"), crossing
+    assert len(end_to_end.all(b"content-security-policy")) >= 1
+    assert not end_to_end.all(b"connection"), end_to_end
     return head.minor, head.status // 100, tuple(framings), head.fields.websocket
 
 
@@ -194,7 +199,7 @@ def _fed(body: Body, pieces: list[bytes]) -> tuple[bytes, bool, bytes] | str:
             out += body.feed(piece)
     except FramingError as error:
         return str(error)
-    return out, body.done, body.rest
+    return out, body.done, body.trailing_data
 
 
 def check_chunks(data: bytes) -> Hashable:

@@ -44,7 +44,7 @@ def check_frames(data: bytes) -> Hashable:
     taken = finisher.feed_to_boundary(data[middle:])
     later = [end for end in ends if end >= middle]
     assert taken == (min(later) if later else len(data)) - middle or min(later) > len(data)
-    return len(ends), tracker.at_boundary, min(tracker.left, 2)
+    return len(ends), tracker.at_boundary, min(tracker.remaining, 2)
 
 
 # RFB

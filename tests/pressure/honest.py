@@ -103,7 +103,7 @@ class _App:
         self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         keys = [line for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key")]
-        accept = frames.accept_of(keys[0].partition(": ")[2])
+        accept = frames.accept_value(keys[0].partition(": ")[2])
         writer.write(
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()

@@ -27,10 +27,10 @@ from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
-from gateway.core.http.headers import AppHead
+from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.http_date import HttpDate
-from gateway.core.http.oversize import Oversized
+from gateway.core.http.oversize import OversizedHead
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import ResponseHead, ResponseReader
 from gateway.core.limits.values import Limits
@@ -166,7 +166,7 @@ class Transcript(Connection):
         ends = b"Connection: close\r\n" if close else b""
         return b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\n%b\r\n" % (refusal.status, ends)
 
-    def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, seen: OversizedHead) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
 
     def app_timed_out(self) -> str:
@@ -275,7 +275,7 @@ class AnyOrder(RuleBasedStateMachine):
     def it_may_pass(self) -> None:
         fields = self.one.reader.fields
         assert fields is not None
-        self.one.admitted(AppHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
+        self.one.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
 
     @precondition(lambda self: self.open and self.one.phase in UNANSWERED)
     @rule(code=st.sampled_from(CODES))

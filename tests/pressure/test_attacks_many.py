@@ -26,7 +26,7 @@ SOME_FRAMES = encode(TEXT, b"x" * 20, mask=MASK) * 4
 
 def switching() -> bytes:
     """Return an app's answer to the upgrade."""
-    accept = frames.accept_of(frames.KEY)
+    accept = frames.accept_value(frames.KEY)
     return (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Accept: {accept}\r\n\r\n"

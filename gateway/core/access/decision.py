@@ -14,7 +14,7 @@ from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.opening import is_for, make_grant
 from gateway.core.access.refusals import REFUSALS, Refusal, ended_subject, subject_of
-from gateway.core.access.site import Provenance, Site, comes_from_here
+from gateway.core.access.site import Provenance, Site, is_allowed_origin
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
 from shared.routes.route import Route
@@ -310,7 +310,7 @@ class Access:
             return REFUSALS["other_origin"]
         return _fitting(grant, route)
 
-    def comes_from_here(self, access_right: AccessRight, method: bytes, said: Provenance) -> bool:
+    def is_allowed_origin(self, access_right: AccessRight, method: bytes, said: Provenance) -> bool:
         """Say whether another request by *access_right*, no upgrade, comes from where it may.
 
         Nothing is asked on public hosts. What a token authenticates is exempt, but is never
@@ -321,7 +321,7 @@ class Access:
         return self._is_from(access_right.host, method, said, upgrade=False)
 
     def _is_from(self, host: str, method: bytes, said: Provenance, *, upgrade: bool) -> bool:
-        return comes_from_here(
+        return is_allowed_origin(
             said,
             method=method,
             upgrade=upgrade,

@@ -119,7 +119,7 @@ class Provenance(NamedTuple):
     dest: bytes | None
 
 
-def comes_from_here(
+def is_allowed_origin(
     said: Provenance, *, method: bytes, upgrade: bool, own_origin: bytes, framed: bool
 ) -> bool:
     """Say whether a request may use the cookie.

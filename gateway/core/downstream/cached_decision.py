@@ -7,14 +7,14 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.core.access.decision import OWN_PREFIX
-from gateway.core.http.headers import NO_HEAD
+from gateway.core.http.headers import NO_UPSTREAM_HEAD
 
 if TYPE_CHECKING:
     from gateway.core.access.access_right import AccessRight
     from gateway.core.access.assertions import Assertion
     from gateway.core.access.refusals import Refusal
     from gateway.core.http.fields import Fields
-    from gateway.core.http.headers import AppHead
+    from gateway.core.http.headers import UpstreamHead
     from gateway.core.http.heads import StartLine
     from shared.routes.route import Target
     from shared.routes.table import RouteTable
@@ -43,12 +43,12 @@ class CachedDecision:
     changes: int = field(init=False)
     begins_at: float = -math.inf
     ends_at: float = field(init=False)
-    base: bytes = field(init=False)
+    path_prefix: bytes = field(init=False)
     fields: Fields | None = None
     method: bytes = b""
     by_person: bool = False
     """Whether a person has caused the request, as far as can be seen."""
-    head: AppHead = NO_HEAD
+    head: UpstreamHead = NO_UPSTREAM_HEAD
 
     def __post_init__(self, assertion: Assertion | None, until: float) -> None:
         self.changes = self.table.changes
@@ -56,7 +56,7 @@ class CachedDecision:
         if assertion is not None:
             self.begins_at = assertion.made_at
             self.ends_at = min(self.ends_at, assertion.renew_at)
-        self.base = self.target.base_path.rstrip("/").encode("ascii")
+        self.path_prefix = self.target.base_path.rstrip("/").encode("ascii")
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
         """Say whether it holds for another request, but for where that comes from."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
     from gateway.core.http.http_date import HttpDate
-    from gateway.core.http.oversize import Oversized
+    from gateway.core.http.oversize import OversizedHead
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseReader
     from gateway.core.limits.values import Limits
@@ -80,7 +80,7 @@ class Connection(Exchange):
         """Return, and count, the response to *asked*; None is a request that cannot be read."""
 
     @abstractmethod
-    def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, seen: OversizedHead) -> bytes:
         """Return, and count, the response to a head that is too large."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Connection(Exchange):
         takes = TAKES[self.phase]
         if takes is _HEADS and not self.inbox and not self.write_full:
             self._read_request(data)
-        elif takes is Takes.BODY and not self.inbox and not self.request.stopped:
+        elif takes is Takes.BODY and not self.inbox and not self.request.has_more:
             self.feed_request(data)
         elif takes is not Takes.DISCARDS:
             self.inbox += data
@@ -160,7 +160,7 @@ class Connection(Exchange):
         takes = TAKES[self.phase]
         if takes is Takes.BODY:
             upstream = self.upstream
-            reading = upstream is not None and upstream.writable and not self.request.stopped
+            reading = upstream is not None and upstream.writable and not self.request.has_more
         elif takes is Takes.HEADS:
             reading = not self.write_full
         else:
@@ -358,7 +358,7 @@ class Connection(Exchange):
             not self.has_waited
             and not self.was_continued
             and self._is_untouched()
-            and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.reader.crossing.lower()
+            and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.reader.end_to_end.lower()
         )
 
     def continued(self) -> None:
@@ -371,8 +371,10 @@ class Connection(Exchange):
         """Say whether nothing of the request's body has come."""
         body, fields = self.request, self.reader.fields
         if isinstance(body, ChunkedBody):
-            return not body.begun
-        return fields is not None and isinstance(body, LengthBody) and body.left == fields.length
+            return not body.has_started
+        return (
+            fields is not None and isinstance(body, LengthBody) and body.remaining == fields.length
+        )
 
     def app_stalled(self) -> None:
         """The app has taken nothing of the request for as long as it may."""

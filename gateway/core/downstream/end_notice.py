@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.opening import make_cookie
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
-from gateway.core.http.accept import wants_page
+from gateway.core.http.accept import prefers_html
 from gateway.core.http.cookies import cut_cookie
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def may_be_told(
         and len(fields.cookies) == 1
         and not fields.websocket
         and not fields.service_worker
-        and wants_page(fields.accept)
+        and prefers_html(fields.accept)
         and _AHEAD.search(section) is None
         and not _was_told(notice, section, site.notice_name)
     )
@@ -102,12 +102,12 @@ def _was_told(notice: Refusal, section: bytes, name: bytes) -> bool:
     return any(end in cut_cookie(value, name)[1] for value in _COOKIES.findall(section))
 
 
-def unconditional(crossing: bytes) -> bytes:
+def unconditional(end_to_end: bytes) -> bytes:
     """Return the fields of a request without those that may be answered with 304.
 
     A 304 does not say whether a browser shows what it has kept, or saves it to a file.
     """
-    return _CONDITIONS.sub(b"", crossing)
+    return _CONDITIONS.sub(b"", end_to_end)
 
 
 def make_notice_cookie(site: Site, ends_at: int, *, now: float) -> str:

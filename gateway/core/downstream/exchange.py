@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.core.access.decision import is_root
 from gateway.core.downstream.end_notice import is_document, unconditional
 from gateway.core.downstream.phases import NEXT, TAKES, Event, Phase, Takes, after
-from gateway.core.http.framing import FramingError, NoBody, OpenBody, request_body
-from gateway.core.http.headers import NO_HEAD, AppHead
+from gateway.core.http.framing import CloseDelimitedBody, FramingError, NoBody, request_body
+from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import (
-    BAD,
+    BAD_RESPONSE,
     VARY_SERVICE_WORKER,
     find_response_end,
     response_body,
 )
-from gateway.core.http.switches import read_switch
-from gateway.core.http.upgrade import accept_of
+from gateway.core.http.upgrade import accept_value
+from gateway.core.http.upgrade_responses import read_upgrade_response
 
 if TYPE_CHECKING:
     from gateway.core.access.refusals import Refusal
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.core.http.http_date import HttpDate
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseHead, ResponseReader
-    from gateway.core.http.switches import Switch
+    from gateway.core.http.upgrade_responses import UpgradeResponse
     from gateway.core.limits.values import Limits
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
@@ -112,9 +112,9 @@ class Exchange(ABC):
         self.request: Body = _NO_BODY
         self.response: Body | None = None
         """None until the head of the final response was read."""
-        self._begin(NO_HEAD, upgrade=False)
+        self._begin(NO_UPSTREAM_HEAD, upgrade=False)
 
-    def _begin(self, head: AppHead, *, upgrade: bool) -> None:
+    def _begin(self, head: UpstreamHead, *, upgrade: bool) -> None:
         self.head, self.upgrade = head, upgrade
         self.first = self.partial = b""
         self.response = None
@@ -190,11 +190,13 @@ class Exchange(ABC):
 
     # Towards the app
 
-    def admitted(self, head: AppHead, *, upgrade: bool) -> None:
+    def admitted(self, head: UpstreamHead, *, upgrade: bool) -> None:
         """Relay the request that was read, with *head* around it."""
         fields = self.reader.fields
         assert fields is not None  # noqa: S101  # admission is asked about a head that was read
-        if self.head is NO_HEAD:  # the connection's first request: nothing has changed since
+        if (
+            self.head is NO_UPSTREAM_HEAD
+        ):  # the connection's first request: nothing has changed since
             self.head, self.upgrade = head, upgrade
         else:
             self._begin(head, upgrade=upgrade)
@@ -215,7 +217,7 @@ class Exchange(ABC):
         inbox, self.inbox = self.inbox, b""
         self.first = self.request.feed(inbox)
         if self.request.done:
-            self.inbox, self.request.rest = self.request.rest, b""
+            self.inbox, self.request.trailing_data = self.request.trailing_data, b""
 
     def is_repeatable(self) -> bool:
         """Say whether the request could be sent once more."""
@@ -224,23 +226,23 @@ class Exchange(ABC):
 
     def connected(self, upstream: Upstream, *, reused: bool) -> None:
         """Send the request on *upstream*, which may have been used before."""
-        start, crossing = self.reader.start, self.reader.crossing
+        start, end_to_end = self.reader.start, self.reader.end_to_end
         assert start is not None  # noqa: S101  # it was admitted
         self.upstream, self.reused = upstream, reused
         first, self.first = self.first, b""
         if self.notice is not None:
-            crossing = unconditional(crossing)
+            end_to_end = unconditional(end_to_end)
         head = self.head
         upstream.write(
             b"".join(
                 (
                     start.method,
                     b" ",
-                    head.base,
+                    head.path_prefix,
                     start.target,
-                    head.opening,
-                    crossing,
-                    head.ending,
+                    head.prefix,
+                    end_to_end,
+                    head.suffix,
                     first,
                 )
             )
@@ -257,12 +259,12 @@ class Exchange(ABC):
             self._go_on_uploading()
 
     def _go_on_uploading(self) -> None:
-        if self.request.stopped:
+        if self.request.has_more:
             self.later(self._feed_on)
         elif self.inbox:
             inbox, self.inbox = self.inbox, b""
             self.feed_request(inbox)
-        if not self.request.done and not self.request.stopped:
+        if not self.request.done and not self.request.has_more:
             self.move_request()
         self.regulate()
 
@@ -278,22 +280,22 @@ class Exchange(ABC):
         if piece and self.upstream is not None:
             self.upstream.write(piece)
         if request.done:
-            self.inbox, request.rest = request.rest + self.inbox, b""
+            self.inbox, request.trailing_data = request.trailing_data + self.inbox, b""
             self._request_sent()
-        elif request.stopped:
+        elif request.has_more:
             self.later(self._feed_on)
             self.regulate()
 
     def _feed_on(self) -> None:
         """Go on with a body that took too many steps for one turn."""
-        if TAKES[self.phase] is not Takes.BODY or not self.request.stopped:
+        if TAKES[self.phase] is not Takes.BODY or not self.request.has_more:
             return
         self.feed_request(b"")
         self._take_inbox()
 
     def _take_inbox(self) -> None:
         """Go on with what came while the body's steps were being taken."""
-        if TAKES[self.phase] is Takes.BODY and not self.request.stopped:
+        if TAKES[self.phase] is Takes.BODY and not self.request.has_more:
             inbox, self.inbox = self.inbox, b""
             if inbox:
                 self.feed_request(inbox)
@@ -315,7 +317,7 @@ class Exchange(ABC):
         """Take what the app sent."""
         self.heard = True
         head = self.upstream.head if self.upstream is not None else None
-        if head is not None and len(data) == head.whole and self._pass_whole(head, data):
+        if head is not None and len(data) == head.message_size and self._pass_whole(head, data):
             return
         try:
             if self.response is not None:
@@ -336,7 +338,7 @@ class Exchange(ABC):
             return
         if response.done:
             self.finish_response()
-        elif response.stopped:
+        elif response.has_more:
             if self.upstream is not None:
                 self.upstream.pause_reading()
             self.later(self._pass_on)
@@ -360,7 +362,7 @@ class Exchange(ABC):
 
     def _is_passing_on(self) -> bool:
         """Say whether enough of what the app sent waits to be understood."""
-        return self.response is not None and self.response.stopped
+        return self.response is not None and self.response.has_more
 
     def resume_response(self) -> None:
         """Read from the app again, unless enough of what it sent waits to be understood."""
@@ -370,7 +372,7 @@ class Exchange(ABC):
     def _read_head(self, data: bytes, seen: int) -> None:
         upstream = self.upstream
         if upstream is None:
-            raise HeadRefused(BAD)
+            raise HeadRefused(BAD_RESPONSE)
         if self.upgrade and not seen and self._is_known_switch(data):
             return
         while True:
@@ -420,14 +422,14 @@ class Exchange(ABC):
         self.interims += 1
         fields = head.fields
         if fields.chunked or fields.length > 0 or self.interims > self.limits.interim_responses:
-            raise HeadRefused(BAD)
+            raise HeadRefused(BAD_RESPONSE)
         if head.status == 100:
             self.continued()
         start = self.reader.start
         if start is None or start.minor == 0:
             return
-        crossing = b"" if head.status in _BARE_INTERIM else fields.crossing
-        self.write(b"".join((head.status_line, crossing, b"\r\n")))
+        end_to_end = b"" if head.status in _BARE_INTERIM else fields.end_to_end
+        self.write(b"".join((head.status_line, end_to_end, b"\r\n")))
 
     def _final(self, head: ResponseHead, beyond: bytes) -> None:
         if self.notice is not None and is_document(head):
@@ -437,8 +439,8 @@ class Exchange(ABC):
         assert start is not None  # noqa: S101  # a request is being relayed
         body, framing = response_body(head, start.method, start.minor)
         piece = body.feed(beyond) if beyond else b""
-        if body.rest:
-            raise HeadRefused(BAD)
+        if body.trailing_data:
+            raise HeadRefused(BAD_RESPONSE)
         fields = head.fields
         self.upstream_closes = fields.close or head.minor == 0
         self.response = body
@@ -447,7 +449,7 @@ class Exchange(ABC):
         self.phase = _AFTER_RESPONDED[self.phase]
         self.responded(head.status)
         self._pass(self._response(head, start, framing, piece, close))
-        if self.response is body and not body.stopped:
+        if self.response is body and not body.has_more:
             self.move_response()
 
     def _response(
@@ -458,8 +460,8 @@ class Exchange(ABC):
         return b"".join(
             (
                 head.status_line,
-                fields.crossing,
-                b"" if fields.dated else self.date.field(),
+                fields.end_to_end,
+                b"" if fields.has_date else self.date.field(),
                 VARY_SERVICE_WORKER if is_root(start.target) else b"",
                 framing,
                 b"Connection: close\r\n\r\n" if close else b"\r\n",
@@ -468,12 +470,12 @@ class Exchange(ABC):
         )
 
     def _is_known_switch(self, data: bytes) -> bool:
-        """Switch where *data* begins with a 101 that was read before, but for its proof."""
+        """Start a tunnel if *data* begins with a 101 that equals a cached one but for its proof."""
         fields = self.reader.fields
         if fields is None:
             return False
-        accept = accept_of(fields.socket_key or b"")
-        found = self.responses.switches.find(data, fields, accept)
+        accept = accept_value(fields.socket_key or b"")
+        found = self.responses.upgrade_responses.get(data, fields, accept)
         if found is None:
             return False
         switch, end = found
@@ -483,15 +485,15 @@ class Exchange(ABC):
     def _read_switch(self, head: ResponseHead, beyond: bytes) -> None:
         fields = self.reader.fields
         if not self.upgrade or fields is None:
-            raise HeadRefused(BAD)
-        accept = accept_of(fields.socket_key or b"")
-        switch = read_switch(head, fields, accept)
+            raise HeadRefused(BAD_RESPONSE)
+        accept = accept_value(fields.socket_key or b"")
+        switch = read_upgrade_response(head, fields, accept)
         if switch is None:
-            raise HeadRefused(BAD)
-        self.responses.switches.keep(head.raw, switch, accept)
+            raise HeadRefused(BAD_RESPONSE)
+        self.responses.upgrade_responses.put(head.raw, switch, accept)
         self._switch(switch, accept, beyond)
 
-    def _switch(self, switch: Switch, accept: bytes, beyond: bytes) -> None:
+    def _switch(self, switch: UpgradeResponse, accept: bytes, beyond: bytes) -> None:
         self.responded(101)
         self.write(switch.write(accept, self.date.field()))
         self.switch(beyond)
@@ -506,8 +508,8 @@ class Exchange(ABC):
             reusable=whole
             and not self.upstream_closes
             and response is not None
-            and not isinstance(response, OpenBody)
-            and not response.rest
+            and not isinstance(response, CloseDelimitedBody)
+            and not response.trailing_data
         )
         self.complete(whole=whole)
 
@@ -515,14 +517,14 @@ class Exchange(ABC):
 
     def upstream_ended(self) -> None:
         """The app shut its side: that ends a body without a length."""
-        if isinstance(self.response, OpenBody):
+        if isinstance(self.response, CloseDelimitedBody):
             self.finish_response()
 
     def upstream_lost(self, error: Exception | None) -> None:
         """The app's connection is closed."""
         self.stop_moving()
         self.upstream = None
-        if isinstance(self.response, OpenBody) and error is None:
+        if isinstance(self.response, CloseDelimitedBody) and error is None:
             self.finish_response()
         elif self._is_passing_on():
             pass  # What it sent is still being passed on, and says whether it is whole.
@@ -535,7 +537,7 @@ class Exchange(ABC):
 
     def broken(self) -> None:
         """The app's response cannot be relayed."""
-        self.fail(BAD)
+        self.fail(BAD_RESPONSE)
 
     @property
     def has_begun(self) -> bool:

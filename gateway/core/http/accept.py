@@ -1,4 +1,4 @@
-"""Who gets a page and who gets JSON, and in which language (RFC 9110, section 12.5)."""
+"""Content negotiation (RFC 9110, section 12.5): HTML page or JSON, language, gzip."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LONGEST_TAG: Final = 35
 """RFC 5646, section 4.4.1: no language tag needs more."""
 
 
-def wants_page(accept: bytes) -> bool:
-    """Say whether who sent this ``Accept`` is a browser that shows pages.
+def prefers_html(accept: bytes) -> bool:
+    """Return whether this ``Accept`` is that of a browser that shows pages.
 
-    It names ``text/html``, and does not rather have JSON. Wildcards say nothing: every client of
-    an interface sends them. Of what a client sends, the first KiB and the first 32 ranges count.
+    It must name ``text/html`` and must not prefer JSON. Wildcards do not count: every API client
+    sends them. Only the first KiB and the first 32 ranges count.
     """
     weights = _weights(accept)
     html = weights.get(b"text/html", 0.0)
@@ -26,18 +26,18 @@ def wants_page(accept: bytes) -> bool:
 
 
 def languages_in(fields: bytes) -> bytes:
-    """Return the ``Accept-Language`` in *fields*, the lines of a head; empty without one.
+    """Return the ``Accept-Language`` of *fields*, the lines of a head; empty without one.
 
-    Only what makes a page asks for it: a request that reaches its app does not pay for it.
+    It is parsed only for a page of the gateway: a request that reaches its app does not pay for it.
     """
     return b",".join(_LANGUAGE_FIELD.findall(fields))
 
 
 def preferred_language(accept_language: bytes, known: Collection[str]) -> str | None:
-    """Return which of *known*, in lower case, is preferred; None where any other will do.
+    """Return which of the lower-case *known* is preferred; None if any other will do.
 
-    A range also matches without its last subtags (RFC 4647, section 3.4). Of what a client sends,
-    the first KiB and the first 32 ranges count.
+    A range also matches without its last subtags (RFC 4647, section 3.4). Only the first KiB and
+    the first 32 ranges count.
     """
     ranges = _read_ranges(accept_language)
     refused = {tag for tag, weight in ranges if weight == 0}
@@ -52,10 +52,10 @@ def preferred_language(accept_language: bytes, known: Collection[str]) -> str | 
     return None
 
 
-def takes_gzip(accept_encoding: bytes) -> bool:
-    """Say whether who sent this ``Accept-Encoding`` takes gzip (RFC 9110, section 12.5.3).
+def accepts_gzip(accept_encoding: bytes) -> bool:
+    """Return whether this ``Accept-Encoding`` accepts gzip (RFC 9110, section 12.5.3).
 
-    It has to be named, or ``*``. Of what a client sends, the first KiB counts.
+    It must name gzip or ``*``. Only the first KiB counts.
     """
     weights = _weights(accept_encoding)
     return weights.get(b"gzip", weights.get(b"*", 0.0)) > 0

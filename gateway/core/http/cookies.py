@@ -1,7 +1,7 @@
-"""Our cookie among the app's: found, cut out, and kept from being set by apps.
+"""The gateway's cookies among the app's: extracted, removed, and protected against apps.
 
-The app's own cookies cross byte for byte, whatever their syntax: only what stands between two
-semicolons and bears one of our names is touched.
+The app's own cookies cross byte for byte, whatever their syntax. Only a pair between two semicolons
+that has one of the gateway's names is changed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Final
 from gateway.core.access.grants import COOKIE_NAMES, HTTP_COOKIE_NAME
 
 FOREIGN_BYTES: Final = 32768
-"""Of cookies that are not ours, as many reach the app as fit: neighbours can set them too."""
+"""The app gets only as many of the other cookies as fit: neighbour sessions can set cookies too."""
 _LOWER_NAMES: Final = frozenset(name.lower() for name in COOKIE_NAMES)
 _MARK: Final = HTTP_COOKIE_NAME
 _WHITE: Final = b" \t"
 _OURS: Final = re.compile(
     rb";?[ \t]*+(%b)[ \t]*+=([^;]*)" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
 )
-"""A cookie of one of our names, from one semicolon to the next."""
+"""A cookie with one of the gateway's names, from one semicolon to the next."""
 _MOST_READ: Final = 256
-"""Values of one name: what a browser sends of it is far less, and two are too many."""
-MOST_MENTIONS: Final = 1024
-"""Cookies of a request in which our name stands anywhere: a millisecond's worth. Browsers keep some
-two hundred of a domain."""
+"""Values of one name. A browser sends far fewer, and two already make the request invalid."""
+MAX_OWN_COOKIES: Final = 1024
+"""Cookies of a request that contain the gateway's cookie name: they take a millisecond. Browsers
+keep about two hundred cookies of a domain."""
 _MENTION: Final = re.compile(rb"%b[^;]*" % re.escape(_MARK))
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
@@ -35,9 +35,9 @@ _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
     """Return a ``Cookie`` value without our cookies, and the first values of those called *name*.
 
-    All of our names are cut out, whichever of them is called for. None stands for a field of
-    which nothing is left. A cookie is looked into only where our name stands in it: a field may
-    hold a hundred thousand.
+    All of the gateway's names are removed, whichever is requested. None stands for a field that is
+    empty afterwards. Only a cookie that contains the gateway's name is examined: a field can hold a
+    hundred thousand cookies.
     """
     found = value.find(_MARK)
     if found < 0:
@@ -62,18 +62,18 @@ def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
     return (left if left.strip(b" \t;") else None), ours
 
 
-def mention_us_often(values: Sequence[bytes]) -> bool:
-    """Say whether our name stands in more cookies of these ``Cookie`` values than are looked at."""
-    if sum(map(len, values)) <= MOST_MENTIONS * len(_MARK):
+def has_too_many_own_cookies(values: Sequence[bytes]) -> bool:
+    """Return whether more cookies in *values* contain our name than may be examined."""
+    if sum(map(len, values)) <= MAX_OWN_COOKIES * len(_MARK):
         return False
     found = chain.from_iterable(map(_MENTION.finditer, values))
-    return sum(1 for _ in islice(found, MOST_MENTIONS + 1)) > MOST_MENTIONS
+    return sum(1 for _ in islice(found, MAX_OWN_COOKIES + 1)) > MAX_OWN_COOKIES
 
 
-def fitting(value: bytes, most: int) -> bytes:
-    """Return the first cookies of *value* that fit into *most* bytes, without their last ``;``.
+def truncate_cookies(value: bytes, most: int) -> bytes:
+    """Return the first cookies of *value* that fit into *most* bytes, without the last ``;``.
 
-    Browsers send those of longer paths and older ones first (RFC 6265, section 5.4).
+    Browsers send cookies with longer paths and older cookies first (RFC 6265, section 5.4).
     """
     if len(value) <= most:
         return value
@@ -81,11 +81,14 @@ def fitting(value: bytes, most: int) -> bytes:
 
 
 def may_set_cookie(value: bytes) -> bool:
-    """Say whether an app's ``Set-Cookie`` may reach the browser.
+    """Return whether an app's ``Set-Cookie`` may reach the browser.
 
-    Not one of our names, in any case (browsers compare the prefix without regard to it), nor a
-    nameless cookie whose value would come back as one of ours; and not one for more than its own
-    host, since the neighbours are other people's sessions.
+    It is removed in three cases:
+
+    - It has one of the gateway's names, in any case: browsers compare the prefix
+      case-insensitively.
+    - It has no name, and its value would come back as one of the gateway's cookies.
+    - It has a ``Domain``: the neighbour hosts are other users' sessions.
     """
     pair = value.partition(b";")[0]
     key, equals, content = pair.partition(b"=")

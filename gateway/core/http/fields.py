@@ -1,4 +1,4 @@
-"""What the field section of a request says, read in one pass."""
+"""The field section of a request, parsed in one pass."""
 
 from __future__ import annotations
 
@@ -11,30 +11,37 @@ from typing import Final
 import msgspec
 
 from gateway.core.access.site import Provenance
-from gateway.core.http.cookies import FOREIGN_BYTES, cut_cookie, fitting, mention_us_often
+from gateway.core.http.cookies import (
+    FOREIGN_BYTES,
+    cut_cookie,
+    has_too_many_own_cookies,
+    truncate_cookies,
+)
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
 from gateway.core.http.template import Template
-from gateway.core.http.upgrade import is_proper
+from gateway.core.http.upgrade import has_valid_upgrade_fields
 
 MAX_LENGTH_DIGITS: Final = 18
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
 _AFTER_NAME = re.compile(rb": [!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?\r\n")
-"""What follows a name in canonical form: a value (RFC 9110, section 5.5) without space around."""
+"""What follows a name in canonical form: a value (RFC 9110, section 5.5) without surrounding
+spaces."""
 _CHUNKED = re.compile(rb"^transfer-encoding:[ \t]*+chunked *+\r\n", re.IGNORECASE | re.MULTILINE)
-"""The only ``Transfer-Encoding`` of a request: with a tab after it, parsers of apps differ."""
+"""The only ``Transfer-Encoding`` accepted: parsers of apps differ on one with a tab after it."""
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
 
 
-_SAYS_NOTHING: Final = Provenance(None, None, None, None)
+_NO_PROVENANCE: Final = Provenance(None, None, None, None)
 
 
 class Fields(msgspec.Struct, eq=False, gc=False):
-    """What a field section says to the gateway, read once; immutable by convention.
+    """A parsed field section; immutable by convention.
 
-    ``length`` is -1 without ``Content-Length``; ``service_worker``: a browser fetches the script of
-    a service worker; ``proper_upgrade``: a proper WebSocket upgrade has such fields.
+    ``length`` is -1 without ``Content-Length``. ``service_worker`` is set when a browser fetches a
+    service worker's script. ``valid_upgrade`` is set when the fields are those of a valid WebSocket
+    upgrade.
     """
 
     host: str = ""
@@ -43,13 +50,13 @@ class Fields(msgspec.Struct, eq=False, gc=False):
     close: bool = False
     upgrade_nominated: bool = False
     websocket: bool = False
-    proper_upgrade: bool = False
+    valid_upgrade: bool = False
     cookies: tuple[bytes, ...] = ()
     token: bytes | None = None
     authorization: bytes | None = None
     accept: bytes = b""
     forwarded_for: bytes | None = None
-    provenance: Provenance = _SAYS_NOTHING
+    provenance: Provenance = _NO_PROVENANCE
     service_worker: bool = False
     socket_key: bytes | None = None
     socket_version: bytes | None = None
@@ -58,17 +65,19 @@ class Fields(msgspec.Struct, eq=False, gc=False):
 
 
 class Section:
-    """A field section that was read, so that the next is read by the lines that differ.
+    """A parsed field section, kept so that only the lines that differ are parsed next time.
 
-    ``crossing`` holds the end-to-end fields in canonical form, without ``Host``, framing, and all
-    that is ours; ``parts`` what crosses of each line, and at its end what crosses of the cookies.
-    ``plain``: ``Connection`` took nothing away, so that a part is its line's alone. Sections that
-    say the same to the gateway, after one another, share their ``fields``; ``template`` finds most
-    of them, by the lines that were ``varying`` before.
+    - ``end_to_end`` holds the end-to-end fields in canonical form, without ``Host``, framing fields
+      and the gateway's own.
+    - ``parts`` holds the end-to-end part of each line, then that of all cookies together.
+    - ``plain`` is set if ``Connection`` nominates no end-to-end field, so that a part depends only
+      on its line.
+    - ``fields`` is shared by successive sections that mean the same to the gateway.
+    - ``template`` recognises most of those: the lines in ``varying`` may have any value.
     """
 
     __slots__ = (
-        "crossing",
+        "end_to_end",
         "fields",
         "meanings",
         "names",
@@ -79,7 +88,7 @@ class Section:
         "varying",
     )
 
-    crossing: bytes
+    end_to_end: bytes
     fields: Fields
     parts: list[bytes]
     template: Template
@@ -92,19 +101,19 @@ class Section:
         self.varying: set[int] = set()
 
 
-def known_section(raw: bytes, fields: Fields, crossing: bytes) -> Section:
-    """Return a section of which is known what it says, and nothing of its lines."""
+def section_from_cache(raw: bytes, fields: Fields, end_to_end: bytes) -> Section:
+    """Return a section with a known meaning whose lines are not known."""
     section = Section(raw, [], [])
-    section.fields, section.crossing = fields, crossing
-    section.template = Template(raw, crossing)
+    section.fields, section.end_to_end = fields, end_to_end
+    section.template = Template(raw, end_to_end)
     return section
 
 
 class FieldReader:
-    """Reads field sections of requests.
+    """Parses the field sections of requests.
 
     Args:
-        cookie_name: The name under which our cookie counts here.
+        cookie_name: The name of the gateway's cookie on this site.
     """
 
     __slots__ = ("_cookie_name", "_names")
@@ -114,34 +123,34 @@ class FieldReader:
         self._names: Names = request_names()
 
     def read(self, section: bytes) -> Fields:
-        """Return what *section* (the lines after the start line, with the empty one) says.
+        """Return the fields of *section*: the lines after the start line, and the empty line.
 
         Raises:
-            HeadRefused: If it must not be acted upon.
+            HeadRefused: If the request must be refused.
         """
         return self.read_section(section, None).fields
 
     def read_section(self, raw: bytes, last: Section | None) -> Section:
-        """Return what *raw* says, which is the same with and without the *last* section.
+        """Parse *raw*; the result does not depend on the *last* section.
 
-        This is the costliest part of a request, and browsers send nearly the same with each. A
-        line that stood in the last section at the same place was judged there. Where all others
-        have the name that stood there, too, only their values are new.
+        Parsing is the costliest part of a request, and browsers send nearly the same section each
+        time. A line equal to the one at the same place in the last section is not parsed again. If
+        every other line has the same name as before, only its value is parsed.
 
         Raises:
-            HeadRefused: If it must not be acted upon.
+            HeadRefused: If the request must be refused.
         """
-        section = self._read_as_last(raw, last) if last is not None and last.names else None
+        section = self._read_differences(raw, last) if last is not None and last.names else None
         if section is None:
-            section = self._read_whole(raw)
-        section.template = Template(raw, section.crossing)
+            section = self._read_full(raw)
+        section.template = Template(raw, section.end_to_end)
         if section.varying and section.plain:
             lines = raw.splitlines(keepends=True)
-            section.template.loosen(lines, section.parts, section.names, section.varying)
+            section.template.allow_any_value(lines, section.parts, section.names, section.varying)
         return section
 
-    def _read_as_last(self, raw: bytes, last: Section) -> Section | None:
-        """Return what *raw* says by what differs from the *last* one; None for other names."""
+    def _read_differences(self, raw: bytes, last: Section) -> Section | None:
+        """Parse only the lines of *raw* that differ from *last*; return None if a name differs."""
         lines, known = raw.splitlines(keepends=True), last.raw.splitlines(keepends=True)
         if len(lines) != len(known):
             return None
@@ -160,48 +169,48 @@ class FieldReader:
                 simple = False
         if simple:
             section.parts, section.fields = parts, last.fields
-            section.crossing = b"".join(parts)
+            section.end_to_end = b"".join(parts)
         else:
-            self._understand(section, map(_value_of, lines, names))
+            self._interpret(section, map(_value_of, lines, names))
         return section
 
-    def _read_whole(self, raw: bytes) -> Section:
+    def _read_full(self, raw: bytes) -> Section:
         pairs = split_fields(raw)
         known, meaning = self._names.known, self._names.meaning
         meanings = [known[name] if name in known else meaning(name) for name, _ in pairs]
         section = Section(raw, [name for name, _ in pairs], meanings)
-        self._understand(section, (value for _, value in pairs))
+        self._interpret(section, (value for _, value in pairs))
         return section
 
-    def _understand(self, section: Section, values: Iterable[bytes]) -> None:
-        held: dict[int, list[bytes]] = {}
+    def _interpret(self, section: Section, values: Iterable[bytes]) -> None:
+        found: dict[int, list[bytes]] = {}
         parts: list[bytes] = []
         for name, value, meaning in zip(section.names, values, section.meanings, strict=True):
             parts.append(b"".join((name, b": ", value, b"\r\n")) if _CROSSES[meaning] else b"")
             if meaning > _DROP:
-                if meaning not in held:
-                    held[meaning] = [value]
+                if meaning not in found:
+                    found[meaning] = [value]
                 elif meaning in _LISTS:
-                    held[meaning].append(value)
+                    found[meaning].append(value)
                 else:
                     raise HeadRefused("bad_request")
         fields = section.fields = Fields()
-        _take_host(fields, held.get(_HOST_FIELD))
-        if _LENGTH_FIELD in held or _CODING_FIELD in held:
-            _take_framing(fields, held, section.raw)
-        parts.append(self._take_cookies(fields, held[_COOKIE]) if _COOKIE in held else b"")
-        if _CONNECTION in held:
-            section.plain = _take_connection(fields, held[_CONNECTION], section.names, parts)
-        if _UPGRADE in held:
-            _take_upgrade(fields, held)
-        _take_provenance(fields, held)
-        _take_rest(fields, held)
-        section.crossing = b"".join(parts)
+        _take_host(fields, found.get(_HOST_FIELD))
+        if _LENGTH_FIELD in found or _CODING_FIELD in found:
+            _take_framing(fields, found, section.raw)
+        parts.append(self._take_cookies(fields, found[_COOKIE]) if _COOKIE in found else b"")
+        if _CONNECTION in found:
+            section.plain = _take_connection(fields, found[_CONNECTION], section.names, parts)
+        if _UPGRADE in found:
+            _take_upgrade(fields, found)
+        _take_provenance(fields, found)
+        _take_rest(fields, found)
+        section.end_to_end = b"".join(parts)
         section.parts = parts
 
     def _take_cookies(self, fields: Fields, values: list[bytes]) -> bytes:
-        """Cut our cookies out of *values*, and return what is left as fields."""
-        if mention_us_often(values):
+        """Remove our cookies from *values* and return the others as ``Cookie`` fields."""
+        if has_too_many_own_cookies(values):
             raise HeadRefused("head_too_large")
         ours: list[bytes] = []
         lines: list[bytes] = []
@@ -209,8 +218,8 @@ class FieldReader:
         for value in values:
             left, found = cut_cookie(value, self._cookie_name)
             ours += found
-            # White space that stood before a cookie of ours would now end the field.
-            kept = fitting(left.rstrip(_WHITE), room) if left is not None else b""
+            # White space before a removed cookie would now end the field.
+            kept = truncate_cookies(left.rstrip(_WHITE), room) if left is not None else b""
             if kept:
                 room -= len(kept)
                 lines += (b"Cookie: ", kept, b"\r\n")
@@ -219,12 +228,12 @@ class FieldReader:
 
 
 def _has_name(line: bytes, name: bytes) -> bool:
-    """Say whether *line* is *name* with some value, in canonical form."""
+    """Return whether *line* has this *name* and a value, in canonical form."""
     return line.startswith(name) and _AFTER_NAME.fullmatch(line, len(name)) is not None
 
 
 def _value_of(line: bytes, name: bytes) -> bytes:
-    """Return the value in a *line* that was read before, and has *name*."""
+    """Return the value of *line*, which was parsed before and has this *name*."""
     return line[len(name) + 1 :].strip(b" \t\r\n")
 
 
@@ -237,9 +246,9 @@ def _take_host(fields: Fields, values: list[bytes] | None) -> None:
     fields.host = values[0].decode("ascii")
 
 
-def _take_framing(fields: Fields, held: dict[int, list[bytes]], raw: bytes) -> None:
-    lengths = held.get(_LENGTH_FIELD)
-    if _CODING_FIELD in held:
+def _take_framing(fields: Fields, found: dict[int, list[bytes]], raw: bytes) -> None:
+    lengths = found.get(_LENGTH_FIELD)
+    if _CODING_FIELD in found:
         if lengths is not None or _CHUNKED.search(raw) is None:
             raise HeadRefused("bad_request")
         fields.chunked = True
@@ -252,7 +261,7 @@ def _take_framing(fields: Fields, held: dict[int, list[bytes]], raw: bytes) -> N
 def _take_connection(
     fields: Fields, values: list[bytes], names: list[bytes], parts: list[bytes]
 ) -> bool:
-    """Read ``Connection``, and empty the *parts* of the fields that it names; True for none."""
+    """Read ``Connection`` and empty the *parts* it nominates; return True if there are none."""
     options = tokens(values)
     fields.close = b"close" in options
     fields.upgrade_nominated = b"upgrade" in options
@@ -266,44 +275,44 @@ def _take_connection(
     return False
 
 
-def _take_upgrade(fields: Fields, held: dict[int, list[bytes]]) -> None:
-    fields.websocket = b"websocket" in tokens(held[_UPGRADE])
-    fields.socket_key = _first(held, _SOCKET_KEY)
-    fields.socket_version = _first(held, _SOCKET_VERSION)
-    fields.socket_extensions = _joined(held, _SOCKET_EXTENSIONS)
-    fields.socket_protocols = _joined(held, _SOCKET_PROTOCOL)
-    fields.proper_upgrade = is_proper(fields)
+def _take_upgrade(fields: Fields, found: dict[int, list[bytes]]) -> None:
+    fields.websocket = b"websocket" in tokens(found[_UPGRADE])
+    fields.socket_key = _first(found, _SOCKET_KEY)
+    fields.socket_version = _first(found, _SOCKET_VERSION)
+    fields.socket_extensions = _joined(found, _SOCKET_EXTENSIONS)
+    fields.socket_protocols = _joined(found, _SOCKET_PROTOCOL)
+    fields.valid_upgrade = has_valid_upgrade_fields(fields)
 
 
-def _take_provenance(fields: Fields, held: dict[int, list[bytes]]) -> None:
-    if _ORIGIN in held or _FETCH_SITE in held or _FETCH_MODE in held:
+def _take_provenance(fields: Fields, found: dict[int, list[bytes]]) -> None:
+    if _ORIGIN in found or _FETCH_SITE in found or _FETCH_MODE in found:
         fields.provenance = Provenance(
-            _first(held, _ORIGIN),
-            _first(held, _FETCH_SITE),
-            _first(held, _FETCH_MODE),
-            _first(held, _FETCH_DEST),
+            _first(found, _ORIGIN),
+            _first(found, _FETCH_SITE),
+            _first(found, _FETCH_MODE),
+            _first(found, _FETCH_DEST),
         )
 
 
-def _take_rest(fields: Fields, held: dict[int, list[bytes]]) -> None:
-    fields.accept = _joined(held, _ACCEPT) or b""
-    fields.token = _first(held, _TOKEN)
-    fields.authorization = _first(held, _AUTHORIZATION)
-    fields.forwarded_for = _joined(held, _FORWARDED_FOR)
-    fields.service_worker = _SERVICE_WORKER in held
+def _take_rest(fields: Fields, found: dict[int, list[bytes]]) -> None:
+    fields.accept = _joined(found, _ACCEPT) or b""
+    fields.token = _first(found, _TOKEN)
+    fields.authorization = _first(found, _AUTHORIZATION)
+    fields.forwarded_for = _joined(found, _FORWARDED_FOR)
+    fields.service_worker = _SERVICE_WORKER in found
 
 
-def _first(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
-    values = held.get(meaning)
+def _first(found: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = found.get(meaning)
     return values[0] if values is not None else None
 
 
-def _joined(held: dict[int, list[bytes]], meaning: int) -> bytes | None:
-    values = held.get(meaning)
+def _joined(found: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    values = found.get(meaning)
     return b", ".join(values) if values is not None else None
 
 
-# Plain integers: looking a member of the enumeration up costs more than using it.
+# Plain integers: looking up an enumeration member costs more than using it.
 _PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
 _HOST_FIELD, _LENGTH_FIELD, _CODING_FIELD = map(int, (Meaning.HOST, Meaning.LENGTH, Meaning.CODING))
 _CONNECTION, _UPGRADE, _COOKIE = map(int, (Meaning.CONNECTION, Meaning.UPGRADE, Meaning.COOKIE))
@@ -331,19 +340,19 @@ _LISTS: Final = frozenset(
         _SOCKET_PROTOCOL,
     }
 )
-"""Fields that may come several times; all others of a meaning may not."""
+"""Fields that may occur several times; any other field with a meaning may not."""
 _CROSSING: Final = frozenset(
     {_PASS, _ORIGIN, _FETCH_SITE, _FETCH_MODE, _FETCH_DEST, _ACCEPT, _SERVICE_WORKER}
 )
 _CROSSES: Final = tuple(meaning in _CROSSING for meaning in range(max(Meaning) + 1))
-"""Fields that the app gets as they are, by their meaning. Cookies cross without ours, and
-``Authorization`` when it is the app's."""
+"""Which meanings reach the app unchanged. Cookies reach it without the gateway's, and
+``Authorization`` reaches it unless it is the gateway's."""
 _PLAIN_OPTIONS: Final = frozenset({b"close"} | HOP_BY_HOP) - {b"transfer-encoding"}
-"""Options of ``Connection`` that name no field that would cross."""
+"""``Connection`` options that nominate no end-to-end field."""
 
 
-def check_together(start: StartLine, fields: Fields) -> None:
-    """Refuse what start line and fields are only together: read both first.
+def check_consistency(start: StartLine, fields: Fields) -> None:
+    """Refuse a start line and fields that contradict each other.
 
     Raises:
         HeadRefused: ``bad_request``.

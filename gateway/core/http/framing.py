@@ -1,9 +1,9 @@
-"""Message bodies (RFC 9112, sections 6 and 7): where one ends, and its bytes framed anew.
+"""Message bodies (RFC 9112, sections 6 and 7): where one ends, and its bytes reframed.
 
-A reader is fed what arrives and returns what goes on. Bodies never pass through a parser: lengths
-are counted, chunk headers are looked for and written again, and the rest is handed on as it came,
-without a copy where a read lies within one chunk. Any split of the same bytes gives the same
-result.
+A body reader is fed received bytes and returns the bytes to forward. Bodies never pass through a
+parser: lengths are counted, chunk headers are found and rewritten. Other bytes are forwarded as
+received, without a copy if a read lies within one chunk. The result does not depend on how the
+bytes are split into reads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_EXTENSION_BYTES: Final = 256
 MAX_TRAILER_BYTES: Final = 8192
 
 STEPS_AT_ONCE: Final = 384
-"""Steps of a chunked body in one call: a chunk takes three, and this many 0.15 ms. Chunks can be of
-one byte, and one read must not take long."""
+"""The maximum number of steps in one call; they take 0.15 ms. A chunk takes three steps and can
+have one byte, and one read must not take long."""
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILER = re.compile(TOKEN + rb":[\t -~\x80-\xff]*")
@@ -32,89 +32,90 @@ _LONGEST_LINE: Final = MAX_SIZE_DIGITS + MAX_EXTENSION_BYTES
 
 
 class FramingError(Exception):
-    """A body that is not framed as it must be."""
+    """The framing of a body is invalid."""
 
 
 class Body(Protocol):
     """Reads one body.
 
-    ``done`` turns true with its last byte; ``rest`` then holds what came beyond it. ``stopped`` is
-    true when there was more to do than one call should; feeding nothing goes on with it.
+    ``done`` becomes true with its last byte; ``trailing_data`` then holds the bytes after it.
+    ``has_more`` is true if a call stopped early because the rest would have taken too long. Feeding
+    no bytes continues.
     """
 
     done: bool
-    rest: bytes
+    trailing_data: bytes
 
     @property
-    def stopped(self) -> bool:
-        """Whether some of what was fed has not been looked at."""
+    def has_more(self) -> bool:
+        """Whether some of the bytes fed have not been processed."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of *data* goes on, framed for the other side.
+        """Return the bytes of *data* to forward, reframed.
 
         Raises:
-            FramingError: The message cannot be completed; nothing of *data* goes on.
+            FramingError: The body cannot be completed; nothing of *data* may be forwarded.
         """
 
 
 class NoBody:
     """A message without a body."""
 
-    __slots__ = ("done", "rest")
+    __slots__ = ("done", "trailing_data")
 
-    stopped: Final = False
+    has_more: Final = False
 
     def __init__(self) -> None:
         self.done = True
-        self.rest = b""
+        self.trailing_data = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Keep all of *data* as rest."""
-        self.rest += data
+        """Keep all of *data* as trailing data."""
+        self.trailing_data += data
         return b""
 
 
 class LengthBody:
-    """A body of a known length, as it came."""
+    """A body of known length, forwarded as received."""
 
-    __slots__ = ("done", "left", "rest")
+    __slots__ = ("done", "remaining", "trailing_data")
 
-    stopped: Final = False
+    has_more: Final = False
 
     def __init__(self, length: int) -> None:
-        self.left = length
+        self.remaining = length
         self.done = length == 0
-        self.rest = b""
+        self.trailing_data = b""
 
-    def moved(self, size: int) -> None:
-        """Count *size* bytes, at most what is left, that went on without having been fed."""
-        self.left -= size
-        self.done = not self.left
+    def advance(self, size: int) -> None:
+        """Count *size* bytes, at most the remaining ones, that were forwarded without being fed."""
+        self.remaining -= size
+        self.done = not self.remaining
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of *data* belongs to the body."""
+        """Return the bytes of *data* that belong to the body."""
         size = len(data)
-        if size < self.left:
-            self.left -= size
+        if size < self.remaining:
+            self.remaining -= size
             return data
-        if size > self.left:
-            self.rest += data[self.left :]
-            data = data[: self.left]
-        self.left = 0
+        if size > self.remaining:
+            self.trailing_data += data[self.remaining :]
+            data = data[: self.remaining]
+        self.remaining = 0
         self.done = True
         return data
 
 
-class OpenBody:
-    """A body that ends with its connection."""
+class CloseDelimitedBody:
+    """A body that ends when its connection closes."""
 
-    __slots__ = ("done", "rest")
+    __slots__ = ("done", "trailing_data")
 
-    stopped: Final = False
+    has_more: Final = False
 
     def __init__(self) -> None:
         self.done = False
-        self.rest = b""
+        self.trailing_data = b""
 
     def feed(self, data: bytes) -> bytes:
         """Return *data*."""
@@ -122,10 +123,10 @@ class OpenBody:
 
 
 class ChunkedBody:
-    """A chunked body; chunks keep their sizes, and lose their extensions and the trailers.
+    """A chunked body; chunks keep their sizes and lose their extensions; trailers are dropped.
 
     Args:
-        framed: Whether the other side gets chunks too, or the bare bytes (HTTP/1.0).
+        framed: Whether the receiver gets chunks or, with HTTP/1.0, the bare bytes.
     """
 
     __slots__ = (
@@ -134,30 +135,30 @@ class ChunkedBody:
         "_pending",
         "_state",
         "_trailers",
-        "begun",
         "done",
-        "rest",
-        "stopped",
+        "has_more",
+        "has_started",
+        "trailing_data",
     )
 
     def __init__(self, *, framed: bool = True) -> None:
         self._framed = framed
-        self.begun = False
-        """Whether any of it has come."""
+        self.has_started = False
+        """Whether a byte of the body has arrived."""
         self._state = _SIZE
         self._left = 0
         self._pending = b""
         self._trailers = 0
         self.done = False
-        self.rest = b""
-        self.stopped = False
+        self.trailing_data = b""
+        self.has_more = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of *data* goes on."""
+        """Return the bytes of *data* to forward."""
         if self._state == _DATA and len(data) < self._left:
             self._left -= len(data)
             return data
-        self.begun = True
+        self.has_started = True
         if self._pending:
             data = self._pending + data
             self._pending = b""
@@ -170,13 +171,13 @@ class ChunkedBody:
                 break
             at = step
             left -= 1
-        self.stopped = not left and not self.done
+        self.has_more = not left and not self.done
         if self.done:
-            self.rest += data[at:]
+            self.trailing_data += data[at:]
         return b"".join(out)
 
-    # Each step takes what it can from data[at:] and returns where the next one goes on, or -1
-    # when it needs more.
+    # Each step processes data[at:] as far as it can. It returns where the next step starts, or -1
+    # if more bytes are needed.
 
     def _size(self, data: bytes, at: int, out: list[bytes]) -> int:
         line, after = _line(data, at, _LONGEST_LINE)
@@ -233,7 +234,7 @@ _SIZE, _DATA, _DATA_END, _TRAILERS = range(4)
 
 
 def request_body(fields: Fields) -> Body:
-    """Return how the body of a request is read; one of length 0 is none."""
+    """Return a reader for the body of a request; a length of 0 means no body."""
     if fields.chunked:
         return ChunkedBody()
     if fields.length > 0:
@@ -242,7 +243,7 @@ def request_body(fields: Fields) -> Body:
 
 
 def _line(data: bytes, at: int, longest: int) -> tuple[bytes, int]:
-    """Return the line at *at* and where the next begins, -1 while it is incomplete."""
+    """Return the line at *at* and where the next line starts; -1 if the line is incomplete."""
     end = data.find(b"\r\n", at, at + longest + 2)
     line = data[at:] if end < 0 else data[at:end]
     if end < 0 and len(line) > longest + 1:

@@ -1,4 +1,4 @@
-"""Heads as they are written: to the app, and to the gateway's own pages."""
+"""Canonical request heads, for apps and for the gateway's own pages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gateway.core.http.heads import StartLine
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What the gateway itself says of a request. ``user`` is None on public hosts.
+class ForwardedInfo(msgspec.Struct, frozen=True, gc=False):
+    """What the gateway tells the app about a request. ``user`` is None on public hosts.
 
-    ``assertion`` is the signed form of who asks, None where none is made.
+    ``assertion`` is the signed assertion of the user; None if none is made.
     """
 
     client_address: str
@@ -29,17 +29,17 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     assertion: str | None = None
 
 
-def forwarded_fields(host: str, facts: Facts) -> bytes:
-    """Return the fields that tell an app who asks, from where, and how it is called outside."""
+def forwarded_fields(host: str, info: ForwardedInfo) -> bytes:
+    """Return the fields that tell an app the client, the user, and the public host and scheme."""
     lines = (
-        f"X-Forwarded-For: {facts.client_address}\r\n"
+        f"X-Forwarded-For: {info.client_address}\r\n"
         f"X-Forwarded-Host: {host}\r\n"
-        f"X-Forwarded-Proto: {facts.scheme}\r\n"
+        f"X-Forwarded-Proto: {info.scheme}\r\n"
     )
-    if facts.user is not None:
-        lines += f"X-Forwarded-User: {_quoted(facts.user)}\r\n"
-    if facts.assertion is not None:
-        lines += f"Fumarole-Assertion: {facts.assertion}\r\n"
+    if info.user is not None:
+        lines += f"X-Forwarded-User: {_quoted(info.user)}\r\n"
+    if info.assertion is not None:
+        lines += f"Fumarole-Assertion: {info.assertion}\r\n"
     return lines.encode("ascii")
 
 
@@ -48,36 +48,38 @@ def _quoted(user: str) -> str:
     return quote(user, safe="")
 
 
-class AppHead(msgspec.Struct, frozen=True, gc=False):
-    """A head to an app but for its start line's method and target, and the fields that cross.
+class UpstreamHead(msgspec.Struct, frozen=True, gc=False):
+    """The parts of an upstream request head that do not depend on the single request.
 
-    ``base`` stands before the target, ``opening`` and ``ending`` around the fields.
+    The head is: method, space, ``path_prefix``, target, ``prefix``, end-to-end fields, ``suffix``.
     """
 
-    base: bytes
-    opening: bytes
-    ending: bytes
+    path_prefix: bytes
+    prefix: bytes
+    suffix: bytes
 
 
-NO_HEAD: Final = AppHead(b"", b"", b"")
+NO_UPSTREAM_HEAD: Final = UpstreamHead(b"", b"", b"")
 
 
-def head_to_app(fields: Fields, forwarded: bytes, *, base: bytes, upgrade: bool) -> AppHead:
-    """Return what stands around a request's own parts in the head that an app gets.
+def upstream_head(
+    fields: Fields, forwarded: bytes, *, path_prefix: bytes, upgrade: bool
+) -> UpstreamHead:
+    """Return the constant parts of an upstream request head.
 
-    It depends on nothing but its arguments, so that it can be kept for the next request with the
-    same *fields*. ``Host`` crosses as it came, with its port.
+    They depend only on the arguments, so the next request with the same *fields* can reuse them.
+    ``Host`` is forwarded as received, with its port.
     """
-    opening = b" HTTP/1.1\r\nHost: " + fields.host.encode("ascii") + b"\r\n"
-    ending = forwarded + (upgrade_fields(fields) if upgrade else framing_of(fields)) + b"\r\n"
+    prefix = b" HTTP/1.1\r\nHost: " + fields.host.encode("ascii") + b"\r\n"
+    suffix = forwarded + (upgrade_fields(fields) if upgrade else framing_field(fields)) + b"\r\n"
     authorization = fields.authorization
     if authorization is not None and own_bearer(authorization) is None:
-        ending = b"Authorization: %b\r\n%b" % (authorization, ending)
-    return AppHead(base, opening, ending)
+        suffix = b"Authorization: %b\r\n%b" % (authorization, suffix)
+    return UpstreamHead(path_prefix, prefix, suffix)
 
 
-def framing_of(fields: Fields) -> bytes:
-    """Return the field that frames a request's body, empty where there is none."""
+def framing_field(fields: Fields) -> bytes:
+    """Return the field that frames a request's body; empty if it has none."""
     if fields.chunked:
         return b"Transfer-Encoding: chunked\r\n"
     return b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
@@ -92,24 +94,24 @@ _TYPE: Final = re.compile(rb"^content-type:[ \t]*([^\r\n]*)", re.IGNORECASE | re
 _EXPECTS: Final = re.compile(rb"^expect: 100-continue\r$", re.IGNORECASE | re.MULTILINE)
 
 
-def head_to_page(start: StartLine, fields: Fields, crossing: bytes) -> bytes:
-    """Return the head of a request for the gateway's own pages; its answer ends the connection.
+def page_head(start: StartLine, fields: Fields, end_to_end: bytes) -> bytes:
+    """Return the head of a request to one of our pages, whose response ends the connection.
 
-    Of *crossing* it holds what pages read, so that aiohttp finds nothing to refuse in its own words
-    (a field that came twice, say). Our credentials are left out: the pages are told what they are
-    good for. Nobody of HTTP/1.0 is told to go on (RFC 9110, section 10.1.1).
+    It contains only the fields that pages read, so that aiohttp has nothing to refuse with an error
+    text of its own (such as a repeated field). The gateway's credentials are left out: the page
+    gets the decision instead. An HTTP/1.0 client is sent no 100 (RFC 9110, section 10.1.1).
     """
     lines = [b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target)]
-    lines += [fields.host.encode("ascii"), b"\r\n", *_OF_PAGES.findall(crossing)]
-    if types := _TYPE.findall(crossing):
+    lines += [fields.host.encode("ascii"), b"\r\n", *_OF_PAGES.findall(end_to_end)]
+    if types := _TYPE.findall(end_to_end):
         lines.append(b"Content-Type: %b\r\n" % b", ".join(types))
-    if start.minor and _EXPECTS.search(crossing):
+    if start.minor and _EXPECTS.search(end_to_end):
         lines.append(b"Expect: 100-continue\r\n")
-    return b"".join((*lines, framing_of(fields), b"Connection: close\r\n\r\n"))
+    return b"".join((*lines, framing_field(fields), b"Connection: close\r\n\r\n"))
 
 
-def head_to_bridge(start: StartLine, fields: Fields) -> bytes:
-    """Return the head of an upgrade whose frames are ours: no extension is passed on."""
+def bridge_head(start: StartLine, fields: Fields) -> bytes:
+    """Return the head of an upgrade to a bridge; it offers no extension."""
     lines = [
         b"GET %b HTTP/1.1\r\nHost: %b\r\n" % (start.target, fields.host.encode("ascii")),
         b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",

@@ -1,7 +1,7 @@
-"""Heads as raw bytes: where one ends, its start line, its fields, or why it is refused.
+"""Message heads as raw bytes: where one ends, its start line, its fields, or its refusal.
 
-Each line is taken whole by one expression, which knows the strict form only; what the fields say
-is judged in :mod:`gateway.core.http.fields`.
+One expression matches a whole line and accepts only the strict form.
+:mod:`gateway.core.http.fields` interprets the fields.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import msgspec
 from gateway.core.http.names import TOKEN
 
 MAX_HEAD_BYTES: Final = 65536
-"""Of a head without its cookies: those are set by neighbours, too, and have room of their own."""
+"""Of a head without its cookies. Neighbour sessions set cookies too, so cookies have a limit of
+their own."""
 MAX_COOKIE_BYTES: Final = 262144
-"""Of the ``Cookie`` fields of a request, names and line ends included."""
+"""Of all ``Cookie`` fields of a request, names and line ends included."""
 MAX_TARGET_BYTES: Final = 16384
 MAX_FIELDS: Final = 256
 MAX_MEMBERS: Final = 256
-"""Of a list that is looked through: it can name no more fields than there may be."""
+"""Of a list field that is searched: it cannot name more fields than a head may have."""
 
 IANA_METHODS: Final = frozenset(
     (
@@ -32,7 +33,7 @@ IANA_METHODS: Final = frozenset(
         b"UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL"
     ).split()
 )
-"""The registry of HTTP methods, without ``*`` and ``PRI``, which are reserved and never used."""
+"""The IANA registry of methods, without the reserved names ``*`` and ``PRI``."""
 _REFUSED_METHODS: Final = frozenset({b"CONNECT", b"TRACE"})
 _METHODS: Final = IANA_METHODS - _REFUSED_METHODS
 
@@ -41,15 +42,15 @@ _START = re.compile(rb"(" + TOKEN + rb") (" + _TARGET + rb") HTTP/1\.([01])")
 _START_WITH_PATH = re.compile(
     rb"(" + TOKEN + rb") (/[!\"$-\[\]-~]{0,%d}) HTTP/1\.([01])\r\n" % (MAX_TARGET_BYTES - 1)
 )
-"""What nearly all requests begin with: a target in origin-form, of a length that may be."""
+"""The usual start line: a target in origin-form, within the length limit."""
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 
 _COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
 _LOOK_AGAIN_BITS: Final = 14
-"""An incomplete head that is large is measured each time that it has grown by 16 KiB."""
+"""A large incomplete head is measured again whenever it has grown by 16 KiB."""
 
 _FEW_BYTES: Final = 64
-"""Values of lists that are this short are split once."""
+"""List values up to this size are split once and then cached."""
 
 _CR: Final = 0x0D
 
@@ -58,11 +59,11 @@ _FIELD: Final = re.compile(
     rb"((?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?)[ \t]*+\r\n",
     re.MULTILINE,
 )
-"""A field line (RFC 9112, section 5): its name, and its value without the space around it."""
+"""A field line (RFC 9112, section 5): its name, and its value without surrounding spaces."""
 
 
 class HeadRefused(Exception):
-    """A head that must not be acted upon; ``code`` names the response."""
+    """The head must be refused; ``code`` names the refusal."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -70,7 +71,7 @@ class HeadRefused(Exception):
 
 
 class StartLine(msgspec.Struct, eq=False, gc=False):
-    """A start line in canonical parts: ``target`` is in origin-form."""
+    """A start line in canonical parts; ``target`` is in origin-form."""
 
     method: bytes
     target: bytes
@@ -79,13 +80,13 @@ class StartLine(msgspec.Struct, eq=False, gc=False):
 
 
 def find_end(buffer: bytes, seen: int = 0) -> int:
-    """Return where the head in *buffer* ends, after its CRLF CRLF; 0 while it is incomplete.
+    """Return where the head in *buffer* ends, after CRLF CRLF; 0 while it is incomplete.
 
-    A bare LF or CR is looked for before anything else, since it could hide the end for good.
+    A bare LF or CR is searched for first, since it could hide the end forever.
 
     Args:
-        buffer: What came so far.
-        seen: How much of it was looked at before, in vain.
+        buffer: All bytes received so far.
+        seen: How many of them an earlier call has searched.
 
     Raises:
         HeadRefused: ``bad_request``, ``target_too_long`` or ``head_too_large``.
@@ -100,19 +101,19 @@ def search_end(buffer: bytes, seen: int) -> int:
     """Return where the head in *buffer* ends, whatever its size; 0 while it is incomplete.
 
     Raises:
-        HeadRefused: ``bad_request`` for a bare LF or CR in what was not seen before.
+        HeadRefused: ``bad_request`` for a bare LF or CR after *seen*.
     """
     end = buffer.find(b"\r\n\r\n", seen - 3 if seen > 3 else 0) + 4
     if end > 3:
         return end
-    # A CR that came last may get its LF now.
+    # A trailing CR of the earlier read may get its LF now.
     fresh = seen - 1 if seen and buffer[seen - 1] == _CR else seen
     check_line_ends(buffer[fresh:] if fresh else buffer, complete=False)
     return 0
 
 
 def check_line_ends(raw: bytes, *, complete: bool) -> None:
-    """Refuse a CR or LF that stands alone; the last byte of what is incomplete may be a CR.
+    """Refuse a bare CR or LF; the last byte of an incomplete head may be a CR.
 
     Raises:
         HeadRefused: ``bad_request``.
@@ -126,7 +127,7 @@ def check_line_ends(raw: bytes, *, complete: bool) -> None:
 
 
 def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
-    # The longest method and the version leave less than 64 bytes beside the target.
+    # The longest method and the version take less than 64 bytes beside the target.
     line = buffer.find(b"\r\n", 0, size)
     if (size if line < 0 else line) > MAX_TARGET_BYTES + 64:
         raise HeadRefused("target_too_long")
@@ -145,9 +146,9 @@ def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
 
 
 def find_start_line(data: bytes) -> tuple[StartLine, int] | None:
-    """Return the start line that *data* begins with, and where the fields begin.
+    """Return the start line of *data*, and where the fields begin.
 
-    None for one that is incomplete, in absolute-form, or refused: :func:`read_start_line` says why.
+    None if it is incomplete, in absolute-form, or refused; :func:`read_start_line` tells which.
     """
     match = _START_WITH_PATH.match(data)
     if match is None:
@@ -159,7 +160,7 @@ def find_start_line(data: bytes) -> tuple[StartLine, int] | None:
 
 
 def read_start_line(line: bytes) -> StartLine:
-    """Return the parts of *line* (without its CRLF).
+    """Return the parts of *line*, given without its CRLF.
 
     Raises:
         HeadRefused: ``bad_request``, ``method_not_allowed``, ``method_unknown`` or
@@ -189,24 +190,24 @@ def _absolute(method: bytes, target: bytes, minor: int) -> StartLine:
 
 
 def split_fields(section: bytes) -> list[tuple[bytes, bytes]]:
-    """Return names and values of *section*, which ends with an empty line.
+    """Return the names and values of *section*, which ends with an empty line.
 
     Raises:
         HeadRefused: ``bad_request`` or ``head_too_large``.
     """
     lines = section.count(b"\n") - 1
-    if lines > MAX_FIELDS:  # before any is looked at: there can be thirty thousand
+    if lines > MAX_FIELDS:  # before any is parsed: there can be thirty thousand
         check_line_ends(section, complete=True)
         raise HeadRefused("head_too_large")
     pairs: list[tuple[bytes, bytes]] = _FIELD.findall(section)
     if len(pairs) != lines:
-        # A field lies within one line, so that each but the empty one must have been found.
+        # Each field lies within one line, so each line but the empty one must have matched.
         raise HeadRefused("bad_request")
     return pairs
 
 
 def tokens(values: Sequence[bytes]) -> frozenset[bytes]:
-    """Return the lower-case members of a list field.
+    """Return the members of a list field, in lower case.
 
     Raises:
         HeadRefused: ``bad_request`` for more than :data:`MAX_MEMBERS`.
@@ -224,4 +225,4 @@ def _tokens(value: bytes) -> frozenset[bytes]:
 
 
 _few_tokens: Final = lru_cache(256)(_tokens)
-"""``Connection`` and ``Upgrade`` say one of a dozen things."""
+"""``Connection`` and ``Upgrade`` have one of about a dozen values."""

@@ -1,4 +1,4 @@
-"""``Date``, which an origin server with a clock sends (RFC 9110, section 6.6.1)."""
+"""The ``Date`` field, which an origin server with a clock sends (RFC 9110, section 6.6.1)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from email.utils import formatdate
 
 
 class HttpDate:
-    """The field of this second, made once in it.
+    """Makes the field once a second.
 
     Args:
-        wall: Unix seconds.
+        wall: Returns unix seconds.
     """
 
     __slots__ = ("_field", "_second", "_wall")

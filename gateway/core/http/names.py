@@ -1,8 +1,8 @@
-"""What every header field name means to the gateway, decided once per name.
+"""The meaning of each header field name to the gateway, decided once for each name.
 
 An app that speaks CGI or WSGI folds ``X_Forwarded_User``, ``X.Forwarded.User`` and sometimes
-``X#Forwarded#User`` into the name that it trusts, so a name is judged by how it reads with ``-``
-for whatever is neither letter nor digit, in any case.
+``X#Forwarded#User`` into the name that it trusts. A name is therefore compared case-insensitively
+and with ``-`` in place of every other non-alphanumeric character.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from types import MappingProxyType
 from typing import Final
 
 TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-"""What names and methods are made of (RFC 9110, section 5.6.2)."""
+"""The characters of names and methods (RFC 9110, section 5.6.2)."""
 
 _REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 64
 
 
 class Meaning(IntEnum):
-    """What is done with a field."""
+    """What the gateway does with a field."""
 
     PASS = 0
-    """Crosses as it is."""
+    """Forwarded unchanged."""
     DROP = 1
-    """Never crosses: hop-by-hop, or a field by which apps take us at our word."""
+    """Never forwarded: a hop-by-hop field, or one that apps trust because only gateways may send
+    it."""
 
     HOST = 2
     LENGTH = 3
@@ -59,22 +60,22 @@ HOP_BY_HOP: Final = frozenset(
         b"proxy-authentication-info te trailer transfer-encoding upgrade http2-settings"
     ).split()
 )
-"""RFC 9110, section 7.6.1, and what older proxies made of it."""
+"""RFC 9110, section 7.6.1, and the additions of older proxies."""
 
 _SPOOFABLE: Final = (
     *(b"forwarded", b"via", b"x-real-ip", b"x-forwarded", b"proxy"),
     *(b"remote-user", b"x-remote-user", b"x-auth-request", b"x-webauth", b"fumarole-assertion"),
 )
-"""Fields that only a gateway may write. ``Proxy`` becomes HTTP_PROXY in a CGI program; apps that
-stand behind other proxies trust ``Remote-User`` and the like."""
+"""Fields that only a gateway may send. ``Proxy`` becomes HTTP_PROXY in a CGI program; apps behind
+other proxies trust ``Remote-User`` and similar fields."""
 _SPOOFABLE_PREFIXES: Final = (b"x-forwarded-", b"x-auth-request-", b"x-webauth-")
 
 _COMMANDS: Final = (b"x-accel-redirect", b"x-sendfile", b"x-lighttpd-send-file")
-"""Fields of a response by which what stands in front of us is told what to send instead: nginx its
-own internal locations, Apache and lighttpd files. The app is user code."""
+"""Response fields that tell the proxy in front of us to send something else: nginx one of its
+internal locations, Apache and lighttpd a file. The app is user code."""
 _COMMAND_PREFIXES: Final = (b"x-envoy-",)
-"""Of Envoy: ``X-Envoy-Immediate-Health-Check-Fail`` of one app would take a gateway out of service
-for everybody."""
+"""Envoy's: ``X-Envoy-Immediate-Health-Check-Fail`` of one app would take the gateway out of service
+for all users."""
 
 _REQUEST: Final[Mapping[bytes, Meaning]] = MappingProxyType(
     {
@@ -111,7 +112,7 @@ _RESPONSE: Final[Mapping[bytes, Meaning]] = MappingProxyType(
         b"date": Meaning.DATE,
         b"clear-site-data": Meaning.DROP,
         b"alt-svc": Meaning.DROP,
-        # It would widen a worker's scope over our own pages, where links are opened.
+        # It would extend a worker's scope to the gateway's own pages, where tokens are posted.
         b"service-worker-allowed": Meaning.DROP,
         b"sec-websocket-accept": Meaning.SOCKET_ACCEPT,
         b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
@@ -122,18 +123,18 @@ _RESPONSE: Final[Mapping[bytes, Meaning]] = MappingProxyType(
 NEVER_NOMINATED: Final = frozenset(
     name for name in _REQUEST if name not in HOP_BY_HOP or name == b"transfer-encoding"
 ) - {b"accept", b"x-forwarded-for"}
-"""What a request is authenticated or framed by: ``Connection`` may not name it."""
+"""Fields that authenticate or frame a request: ``Connection`` must not nominate them."""
 
 _FOLD: Final = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
 
 
 def fold(name: bytes) -> bytes:
-    """Return *name* as a CGI-like app would read it."""
+    """Return *name* as a CGI-like app reads it."""
     return name.lower().translate(_FOLD)
 
 
 class Names:
-    """Looks up meanings; remembers what it was asked, within bounds."""
+    """Looks up the meaning of names and caches the results, within limits."""
 
     __slots__ = ("_of_fold", "_prefixes", "known")
 
@@ -147,7 +148,7 @@ class Names:
         self._prefixes = prefixes
         self._of_fold = dict.fromkeys(dropped, Meaning.DROP) | dict(table)
         self.known: dict[bytes, int] = {}
-        """Meanings of exact spellings that were asked for before, for a first look."""
+        """The cached meanings by exact spelling, for a first lookup."""
 
     def meaning(self, name: bytes) -> int:
         """Return the :class:`Meaning` of *name*, as an integer."""
@@ -156,7 +157,7 @@ class Names:
             known = self._decide(name)
             if len(name) <= _LONGEST_REMEMBERED:
                 if len(self.known) >= _REMEMBERED:
-                    self.known.clear()  # or whoever sends many first would keep out all others
+                    self.known.clear()  # otherwise an early flood of names would fill it for good
                 self.known[name] = known
         return known
 
@@ -165,19 +166,19 @@ class Names:
         meaning = self._of_fold.get(folded)
         if meaning is None:
             return int(Meaning.DROP if folded.startswith(self._prefixes) else Meaning.PASS)
-        # Another spelling of a field that means something counts for nothing, and goes nowhere.
+        # Another spelling of a known field has no effect and is not forwarded.
         return int(meaning if folded == name.lower() else Meaning.DROP)
 
 
 def request_names() -> Names:
-    """Return the meanings of a request's fields."""
+    """Return the meanings of request fields."""
     return Names(_REQUEST, dropped=(*HOP_BY_HOP, *_SPOOFABLE))
 
 
 def response_names() -> Names:
-    """Return the meanings of a response's fields.
+    """Return the meanings of response fields.
 
-    The app's own ``X-Forwarded-*`` in a response fool nobody, but nobody needs them either.
+    ``X-Forwarded-*`` in a response deceives nobody, but nobody needs it either.
     """
     prefixes = (*_SPOOFABLE_PREFIXES, *_COMMAND_PREFIXES)
     return Names(_RESPONSE, dropped=(*HOP_BY_HOP, *_COMMANDS), prefixes=prefixes)

@@ -1,4 +1,4 @@
-"""Request heads out of a stream of bytes: collected, judged, read."""
+"""Request heads from a stream of bytes: collected, checked, parsed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gateway.core.http.fields import (
     FieldReader,
     Fields,
     Section,
-    check_together,
-    known_section,
+    check_consistency,
+    section_from_cache,
 )
 from gateway.core.http.heads import (
     MAX_TARGET_BYTES,
@@ -19,23 +19,24 @@ from gateway.core.http.heads import (
     find_start_line,
     read_start_line,
 )
-from gateway.core.http.known_sections import KnownSections
-from gateway.core.http.oversize import Oversized, read_oversized
-from gateway.core.http.upgrade import is_proper_upgrade
+from gateway.core.http.oversize import OversizedHead, read_oversized
+from gateway.core.http.section_cache import SectionCache
+from gateway.core.http.upgrade import is_valid_upgrade
 
 MAX_EMPTY_LINES: Final = 8
-"""Before a request line: some clients send one after a body. Nobody means more."""
+"""Empty lines before a request line: some clients send one after a body."""
 
 
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start``, ``fields``, ``crossing`` and :attr:`section` are the last head's. Browsers send
-    nearly the same section with each request, so only those values are read again that differ.
+    ``start``, ``fields``, ``end_to_end`` and :attr:`raw_fields` are those of the last head.
+    Browsers send nearly the same section with each request, so only the values that differ are
+    parsed again.
 
     Args:
-        fields: Reads sections.
-        known: Sections with which other connections began, read by the same; None for none.
+        fields: Parses sections.
+        known: The cache of sections that other connections began with; None for no cache.
     """
 
     __slots__ = (
@@ -45,34 +46,34 @@ class RequestReader:
         "_known",
         "_last",
         "_skipped",
-        "crossing",
+        "end_to_end",
         "fields",
         "oversized",
         "partial",
         "start",
     )
 
-    def __init__(self, fields: FieldReader, known: KnownSections | None = None) -> None:
+    def __init__(self, fields: FieldReader, known: SectionCache | None = None) -> None:
         self._fields = fields
         self._known = known
         self._last: Section | None = None
         self._skipped = 0
         self.partial = b""
-        """A head that is not complete yet."""
+        """The bytes of an incomplete head."""
         self.start: StartLine | None = None
         self.fields: Fields | None = None
-        self.crossing = b""
-        """The fields that the app gets as they came: see :class:`Section`."""
+        self.end_to_end = b""
+        """The fields that the app gets: see :class:`Section`."""
         self._head, self._begin = b"", 0
-        """The last head as it came, and where its fields begin."""
-        self.oversized: Oversized | None = None
-        """What the head that was refused as too large says."""
+        """The last head as received, and where its fields begin."""
+        self.oversized: OversizedHead | None = None
+        """What was parsed of a head that was refused as too large."""
 
     def read(self, data: bytes) -> bytes | None:
-        """Return what follows the head that *data* completes; None while it is incomplete.
+        """Return the bytes after the head that *data* completes; None while it is incomplete.
 
         Raises:
-            HeadRefused: If it must not be acted upon.
+            HeadRefused: If the request must be refused.
         """
         seen = len(self.partial)
         if seen:
@@ -105,66 +106,66 @@ class RequestReader:
         return data
 
     def _read_first(self, data: bytes) -> int:
-        """Return where the connection's first head ends; 0 if nobody began with such a section."""
+        """Return where the connection's first head ends; 0 if its section is not in the cache."""
         line = find_start_line(data) if self._known is not None else None
         if line is None or self._known is None:
             return 0
         start, begin = line
-        # Most send nothing else before it is answered; a section that is known ends but once.
+        # Most clients send nothing more before the response; a cached section ends only once.
         end = len(data) if data.endswith(b"\r\n\r\n") else data.find(b"\r\n\r\n") + 4
         if end < begin:
             return 0
         raw = data[begin:end]
-        found = self._known.find(raw)
+        found = self._known.get(raw)
         if found is None:
             return 0
-        fields, crossing = found
-        if not fields.websocket:  # or this head is the connection's last one
-            self._last = known_section(raw, fields, crossing)
+        fields, end_to_end = found
+        if not fields.websocket:  # an upgrade is the connection's last head
+            self._last = section_from_cache(raw, fields, end_to_end)
         self._head, self._begin = data[:end], begin
-        self._take(start, fields, crossing)
+        self._take(start, fields, end_to_end)
         return end
 
     def _read_again(self, data: bytes) -> int:
-        """Return where the head ends that *data* begins with; 0 if its section is a new one."""
+        """Return where the head at the start of *data* ends; 0 if its section does not match."""
         last, line = self._last, find_start_line(data)
         if line is None or last is None:
             return 0
         start, begin = line
-        found = last.template.fit(data, begin)
+        found = last.template.match(data, begin)
         if found is None or found[0] > MAX_TARGET_BYTES:
             return 0
-        end, crossing = found
+        end, end_to_end = found
         self._head, self._begin = data[:end], begin
-        self._take(start, last.fields, crossing)
+        self._take(start, last.fields, end_to_end)
         return end
 
     def _parse(self, head: bytes) -> None:
         self._head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
         section = self._last = self._fields.read_section(head[self._begin :], self._last)
-        self._take(start, section.fields, section.crossing)
+        self._take(start, section.fields, section.end_to_end)
 
-    def remember(self) -> None:
-        """Have other connections know the section of a head by which somebody was let in."""
+    def cache_section(self) -> None:
+        """Cache the section of a head that was admitted, for other connections."""
         last = self._last
         if self._known is not None and last is not None and last.fields is self.fields:
-            self._known.keep(last)
+            self._known.put(last)
 
-    def _take(self, start: StartLine, fields: Fields, crossing: bytes) -> None:
-        self.fields, self.crossing, self._skipped = fields, crossing, 0
+    def _take(self, start: StartLine, fields: Fields, end_to_end: bytes) -> None:
+        self.fields, self.end_to_end, self._skipped = fields, end_to_end, 0
         if start.minor == 0 or start.authority is not None:
-            check_together(start, fields)
-        if fields.websocket and not is_proper_upgrade(start, fields):
+            check_consistency(start, fields)
+        if fields.websocket and not is_valid_upgrade(start, fields):
             raise HeadRefused("bad_upgrade")
         self.start = start
 
     @property
-    def section(self) -> bytes:
-        """The last head's fields as they came."""
+    def raw_fields(self) -> bytes:
+        """The last head's fields as received."""
         return self._head[self._begin :]
 
-    def forget(self) -> None:
-        """Let go of everything."""
-        self.partial = self.crossing = self._head = b""
+    def clear(self) -> None:
+        """Release all memory."""
+        self.partial = self.end_to_end = self._head = b""
         self.start = self.fields = self._last = None

@@ -1,4 +1,4 @@
-"""A field section that was read, as a template: others that fit mean the same to the gateway."""
+"""A parsed field section as a template: sections that match it mean the same to the gateway."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from collections.abc import Sequence
 from typing import Final
 
 _VALUE: Final = re.compile(rb"[!-~\x80-\xff][\t -~\x80-\xff]*+(?<![\t ])(?=\r\n)")
-"""A field's value (RFC 9110, section 5.5), without space around it, up to the line's end."""
+"""A field's value (RFC 9110, section 5.5) up to the line's end, without surrounding spaces."""
 
 
 class Template:
-    """Recognises field sections that differ in values that mean nothing to the gateway, if at all.
+    """Recognises field sections that differ at most in values without meaning to the gateway.
 
-    All that has to be the same is compared in long pieces: a request costs what its new values
-    cost, however many fields it has.
+    The constant text is compared in long pieces: the cost of a request depends on its new values,
+    not on its number of fields.
 
     Args:
-        raw: A section that was read, with its empty line.
-        crossing: The part of it that the app gets.
+        raw: A parsed section, with its empty line.
+        end_to_end: Its end-to-end fields.
     """
 
     __slots__ = ("_crossing", "_last", "_steps")
 
-    def __init__(self, raw: bytes, crossing: bytes) -> None:
+    def __init__(self, raw: bytes, end_to_end: bytes) -> None:
         self._steps: list[tuple[bytes, bytes]] = []
-        """For each value that may differ what stands before it, and what crosses of that."""
+        """For each value that may differ: the constant text before it, and its end-to-end part."""
         self._last = raw
-        self._crossing = crossing
+        self._crossing = end_to_end
 
-    def loosen(
+    def allow_any_value(
         self, lines: Sequence[bytes], parts: Sequence[bytes], names: Sequence[bytes], at: set[int]
     ) -> None:
         """Let the lines *at* these places have any value.
 
-        Each must have its name in canonical form, with one space after the colon, and cross whole.
+        Each must have its name in canonical form, with one space after the colon, and must be
+        forwarded as a whole.
 
         Args:
-            lines: Those of the section, the empty one included.
-            parts: The part of each that the app gets.
-            names: Those of the fields.
-            at: Places of lines that mean nothing to the gateway.
+            lines: The lines of the section, the empty one included.
+            parts: The end-to-end part of each line.
+            names: The names of the fields.
+            at: The places of lines without meaning to the gateway.
         """
         begin, end = 0, b""
         for place in sorted(at):
@@ -51,21 +52,21 @@ class Template:
         self._last = b"".join((end, *lines[begin:]))
         self._crossing = b"".join((end, *parts[begin:]))
 
-    def fit(self, data: bytes, at: int) -> tuple[int, bytes] | None:
-        """Return where the section at *at* in *data* ends, and what crosses of it.
+    def match(self, data: bytes, at: int) -> tuple[int, bytes] | None:
+        """Return where the section at *at* in *data* ends, and its end-to-end fields.
 
-        None where it is another one, or not complete.
+        None if it does not match or is incomplete.
         """
-        crossing: list[bytes] = []
+        end_to_end: list[bytes] = []
         for before, crosses in self._steps:
             if not data.startswith(before, at):
                 return None
             value = _VALUE.match(data, at + len(before))
             if value is None:
                 return None
-            crossing += (crosses, value[0])
+            end_to_end += (crosses, value[0])
             at = value.end()
         if not data.startswith(self._last, at):
             return None
-        crossing.append(self._crossing)
-        return at + len(self._last), b"".join(crossing)
+        end_to_end.append(self._crossing)
+        return at + len(self._last), b"".join(end_to_end)

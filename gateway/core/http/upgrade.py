@@ -1,4 +1,4 @@
-"""What a proper WebSocket upgrade is, on both sides (RFC 6455, sections 4.1 and 4.2)."""
+"""What makes a WebSocket upgrade valid, on both sides (RFC 6455, sections 4.1 and 4.2)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ _TO_KEY: Final = (
 )
 _PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
 MAX_OFFERS: Final = 32
-"""Extensions, or subprotocols, of one upgrade: each is looked at, and nobody has so many."""
+"""Extensions, or subprotocols, of one upgrade: each is examined, and no client has so many."""
 
 
-def is_proper_upgrade(start: StartLine, fields: Fields) -> bool:
-    """Say whether a request that asks for a WebSocket may have one."""
-    return fields.proper_upgrade and start.method == b"GET" and start.minor == 1
+def is_valid_upgrade(start: StartLine, fields: Fields) -> bool:
+    """Return whether a request for a WebSocket is a valid upgrade."""
+    return fields.valid_upgrade and start.method == b"GET" and start.minor == 1
 
 
-def is_proper(fields: Fields) -> bool:
-    """Say whether *fields* are those of a proper upgrade: read framing and ``Connection`` first."""
+def has_valid_upgrade_fields(fields: Fields) -> bool:
+    """Return whether *fields* are those of a valid upgrade.
+
+    Framing and ``Connection`` must have been read.
+    """
     return (
         not fields.chunked
         and fields.length <= 0
@@ -40,17 +43,17 @@ def is_proper(fields: Fields) -> bool:
     )
 
 
-def accept_of(key: bytes) -> bytes:
+def accept_value(key: bytes) -> bytes:
     """Return the ``Sec-WebSocket-Accept`` that proves that *key* was read."""
     digest = hashlib.sha1(key + _GUID, usedforsecurity=False).digest()
     return binascii.b2a_base64(digest, newline=False)
 
 
-def only_deflate(extensions: bytes | None) -> bytes | None:
-    """Return those *extensions* that are ``permessage-deflate``; None when none is.
+def deflate_offers(extensions: bytes | None) -> bytes | None:
+    """Return the ``permessage-deflate`` offers among *extensions*; None if there are none.
 
-    It keeps frame boundaries where they are and control frames uncompressed. What others do to
-    them is not known.
+    This extension keeps frame boundaries and leaves control frames uncompressed. For others that is
+    not known.
     """
     if extensions is None:
         return None
@@ -58,13 +61,13 @@ def only_deflate(extensions: bytes | None) -> bytes | None:
     return b", ".join(kept) or None
 
 
-def deflate_only(chosen: bytes | None, *, offered: bytes | None) -> bool:
-    """Say whether an app chose no extension, or the one that was *offered* to it."""
+def is_offered_deflate(chosen: bytes | None, *, offered: bytes | None) -> bool:
+    """Return whether an app has *chosen* no extension, or one that was *offered*."""
     if chosen is None:
         return True
     if chosen.count(b",") >= MAX_OFFERS:
         return False
-    return only_deflate(offered) is not None and only_deflate(chosen) == chosen.strip()
+    return deflate_offers(offered) is not None and deflate_offers(chosen) == chosen.strip()
 
 
 def _name(offer: bytes) -> bool:
@@ -72,9 +75,9 @@ def _name(offer: bytes) -> bool:
 
 
 def upgrade_fields(fields: Fields) -> bytes:
-    """Return the fields of a proper upgrade that ask an app for a WebSocket, in canonical form."""
+    """Return the fields that request a WebSocket from an app, in canonical form."""
     lines = _TO_KEY + (fields.socket_key or b"") + b"\r\n"
-    deflate = only_deflate(fields.socket_extensions)
+    deflate = deflate_offers(fields.socket_extensions)
     if deflate is not None:
         lines += b"Sec-WebSocket-Extensions: %b\r\n" % deflate
     if fields.socket_protocols is not None:

@@ -1,7 +1,8 @@
-"""What one party may take of a worker, as pure counts and tables.
+"""Limits on what one client may use of a worker, as pure counts and tables.
 
-- :mod:`.values` are the numbers; docs/limits.md says which of them are settings.
-- :mod:`.connection_quota` counts connections, and says which make room; :mod:`.rates` how often.
-- :mod:`.addresses` says by what a client is counted; :mod:`.proxy_header` who is behind a proxy.
+- :mod:`.values` holds the limits; docs/limits.md says which of them are settings.
+- :mod:`.connection_quota` counts connections and selects which to evict; :mod:`.rates` limits
+  rates.
+- :mod:`.addresses` derives a client's rate-limit key; :mod:`.proxy_header` reads PROXY headers.
 - :mod:`.overload` is the table of load shedding.
 """

@@ -1,4 +1,4 @@
-"""Addresses of clients: by what each is counted, and who is behind a proxy."""
+"""Client addresses: the key by which each is limited, and the client behind a proxy."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from shared.networks import Network, embedded, read_address
 
 MOST_HOPS: Final = 32
-"""Trusted proxies in a row that are read of ``X-Forwarded-For``: each takes some microseconds."""
+"""How many trusted proxies in a row are read from ``X-Forwarded-For``: each takes microseconds."""
 
 
-def plain(text: str) -> str:
-    """Return the address *text*; an IPv4 one in its own dress."""
+def unmapped(text: str) -> str:
+    """Return the address *text*, an IPv4-mapped IPv6 address as IPv4."""
     return text.removeprefix("::ffff:") if "." in text else text
 
 
 def limit_key(text: str) -> str:
-    """Return by what the client at the address *text* is counted: for IPv6 its /64.
+    """Return the key by which the client at the address *text* is limited; for IPv6 its /64.
 
-    Who has one IPv6 address has all 2**64 of its network.
+    A client with one IPv6 address has all 2**64 addresses of its network.
     """
     if ":" not in text:
         return text
@@ -33,10 +33,10 @@ def limit_key(text: str) -> str:
 
 
 def is_within(text: str, networks: Sequence[Network]) -> bool:
-    """Say whether the address *text*, and any that it embeds, lies in one of *networks*.
+    """Return whether the address *text*, and each address that it embeds, lies in *networks*.
 
-    An IPv4-mapped address is the IPv4 one in another dress, so only that one is judged. What is
-    no address, or has a scope (``fe80::1%eth0``), is nowhere.
+    An IPv4-mapped address is judged as IPv4 only. A text that is no address, or an address with a
+    scope (``fe80::1%eth0``), lies nowhere.
     """
     address = read_address(text)
     return address is not None and all(
@@ -47,9 +47,9 @@ def is_within(text: str, networks: Sequence[Network]) -> bool:
 def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Network]) -> str:
     """Return the address of the client behind *peer*.
 
-    ``X-Forwarded-For`` counts only from a trusted proxy, read from the right: the first address
-    that is not a trusted proxy's is the client's. Where it is unreadable, or further away than
-    :data:`MOST_HOPS`, the last proxy is.
+    ``X-Forwarded-For`` counts only from a trusted proxy and is read from the right: the first
+    address that is not a trusted proxy's is the client's. If the field cannot be parsed, or the
+    client is more than :data:`MOST_HOPS` hops away, the result is the last proxy's address.
     """
     if not trusted or not is_within(peer, trusted):
         return peer
@@ -59,7 +59,7 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Net
             address = ip_address(part.strip().decode("ascii"))
         except ValueError:
             return last
-        # Proxies that listen at :: write clients of IPv4 so.
+        # Proxies that listen on :: write IPv4 clients in this form.
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         hop = str(mapped or address)
         if not is_within(hop, trusted):

@@ -1,9 +1,9 @@
-"""How many connections a worker holds, how many unauthenticated ones, and which make room.
+"""The connection quota: how many connections a worker holds, and which idle ones it evicts.
 
-A connection is unauthenticated until a request on it had a good credential. Authenticated ones
-are counted where they are ended, per session and per user: :mod:`gateway.live`. Whoever merely
-holds unauthenticated ones keeps nobody out: those that have waited for long are closed for new
-ones, about the oldest first.
+A connection is unauthenticated until one of its requests had a valid credential. Authenticated
+connections are counted per session and per user, where they are ended: :mod:`gateway.live`. A
+client that only holds unauthenticated connections cannot lock others out: idle ones are evicted for
+new ones, approximately the oldest first.
 """
 
 from __future__ import annotations
@@ -16,57 +16,58 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from gateway.core.limits.overload import Overload, Step
 
-REFUSED_MORE: Final = 1024
-"""Connections that may be told so when there is no place for them; others are closed unheard."""
-WAITED_SECONDS: Final = 2.0
-"""Browsers open connections ahead of requests: whoever does not send one soon can come again."""
-COMES_SECONDS: Final = 1.0
-"""For a handshake, a head or a page's request that has begun, before its client counts as waited
-for: most take a tenth of it."""
-LOOKED_AT: Final = 16
-"""For each that is to make room: to look at all would be an attack of its own."""
+MAX_REFUSED: Final = 1024
+"""Connections over the quota that still get a refusal; further ones are closed without one."""
+MIN_IDLE_SECONDS: Final = 2.0
+"""A connection is evicted only after this time: browsers open connections ahead of requests, and
+one that sends no request soon can reconnect."""
+ARRIVAL_SECONDS: Final = 1.0
+"""The time that a handshake, a head or a page request has before its connection counts as idle:
+most take a tenth of it."""
+SCANNED_PER_EVICTION: Final = 16
+"""Connections examined for each one to evict: examining all of them would itself be an attack."""
 
 
 class Verdict(Enum):
-    """What becomes of a new connection; the value is the code of the refusal it is told."""
+    """The result for a new connection; the value is the code of the refusal that it gets."""
 
-    WELCOME = ""
+    ACCEPTED = ""
     FULL = "gateway_full"
-    CROWDED = "too_many_connections"
+    ADDRESS_FULL = "too_many_connections"
     OVERLOADED = "gateway_overloaded"
     DROPPED = "dropped"
 
 
-WELCOME: Final = Verdict.WELCOME
+ACCEPTED: Final = Verdict.ACCEPTED
 DROPPED: Final = Verdict.DROPPED
 _REFUSING: Final = Step.REQUESTS
-"""A member of an enumeration costs more to look up than the rest of a verdict."""
+"""Looking up an enumeration member costs more than the rest of a verdict."""
 
 
-class Waiting(Protocol):
-    """A connection. ``key`` stands for its address (IPv6: its /64), "" where it is not counted."""
+class QuotaMember(Protocol):
+    """A connection; ``key`` is the limit key of its address, "" if the address is not limited."""
 
     key: str
 
-    def waits_since(self) -> float:
-        """Return since when its client is waited for, infinity where it is not: loop's time."""
+    def idle_since(self) -> float:
+        """Return since when it is idle, in the loop's time; infinity if it is not."""
 
 
-C = TypeVar("C", bound=Waiting)
+C = TypeVar("C", bound=QuotaMember)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionQuota(Generic[C]):
-    """Counts connections, and holds the unauthenticated ones in about the order they came in."""
+    """Counts connections and keeps the unauthenticated ones approximately in order of arrival."""
 
     most: int
-    """Connections in all; 0 for without limit."""
+    """The maximum number of connections; 0 for unlimited."""
     most_unauthenticated: int
-    """Unauthenticated connections from one address."""
-    known: Callable[[], int]
-    """Returns how many connections are authenticated."""
+    """The maximum number of unauthenticated connections from one address; 0 for unlimited."""
+    count_authenticated: Callable[[], int]
+    """Returns the number of authenticated connections."""
     overload: Overload | None = None
-    """At its last step there is no place for anybody."""
+    """At its last step every new connection is refused."""
     _all: dict[C, None] = field(init=False, default_factory=dict)
     _by_key: dict[str, dict[C, None]] = field(init=False, default_factory=dict)
 
@@ -77,36 +78,39 @@ class ConnectionQuota(Generic[C]):
 
     @property
     def full(self) -> bool:
-        """Whether no new connection has a place."""
-        return bool(self.most) and len(self._all) + self.known() >= self.most
+        """Whether the quota admits no new connection."""
+        return bool(self.most) and len(self._all) + self.count_authenticated() >= self.most
 
     @property
     def nearly_full(self) -> bool:
-        """Whether those that only wait are to make room for new ones."""
-        return bool(self.most) and len(self._all) + self.known() >= self.most - self.most // 16
+        """Whether idle connections are to be evicted for new ones."""
+        return (
+            bool(self.most)
+            and len(self._all) + self.count_authenticated() >= self.most - self.most // 16
+        )
 
-    def is_crowded(self, key: str) -> bool:
-        """Say whether the address of *key* has as many unauthenticated ones as it may."""
+    def is_address_full(self, key: str) -> bool:
+        """Return whether the address of *key* has used up its unauthenticated connections."""
         return bool(key) and 0 < self.most_unauthenticated <= len(self._by_key.get(key, ()))
 
-    def judge(self, key: str) -> Verdict:
-        """Say what becomes of a new connection from *key*; "" for an address that is not counted.
+    def judge_new(self, key: str) -> Verdict:
+        """Return the verdict on a new connection from *key*, "" for an address that is not limited.
 
-        Whoever is not dropped has to :meth:`enter`.
+        The caller must :meth:`add` every connection that it does not drop.
         """
         if self.overload is not None and self.overload.step is _REFUSING:
-            return Verdict.OVERLOADED if len(self._all) < REFUSED_MORE else Verdict.DROPPED
-        beyond = len(self._all) + self.known() - self.most if self.most else -1
-        if beyond >= 0:
-            return Verdict.FULL if beyond < REFUSED_MORE else Verdict.DROPPED
+            return Verdict.OVERLOADED if len(self._all) < MAX_REFUSED else Verdict.DROPPED
+        excess = len(self._all) + self.count_authenticated() - self.most if self.most else -1
+        if excess >= 0:
+            return Verdict.FULL if excess < MAX_REFUSED else Verdict.DROPPED
         here = len(self._by_key.get(key, ())) if key and self.most_unauthenticated else 0
         if here < (self.most_unauthenticated or 1):
-            return WELCOME
-        beyond = here - self.most_unauthenticated
-        return Verdict.CROWDED if beyond < REFUSED_MORE else Verdict.DROPPED
+            return ACCEPTED
+        excess = here - self.most_unauthenticated
+        return Verdict.ADDRESS_FULL if excess < MAX_REFUSED else Verdict.DROPPED
 
-    def enter(self, connection: C) -> None:
-        """Count *connection*, unauthenticated, as the youngest; twice changes nothing."""
+    def add(self, connection: C) -> None:
+        """Count *connection* as unauthenticated and newest; a second call changes nothing."""
         if connection in self._all:
             return
         self._all[connection] = None
@@ -118,8 +122,8 @@ class ConnectionQuota(Generic[C]):
             else:
                 here[connection] = None
 
-    def leave(self, connection: C) -> None:
-        """Count it no more: it has gone, or is authenticated now; nothing where it never was."""
+    def remove(self, connection: C) -> None:
+        """Stop counting *connection*: it is closed or authenticated; no effect if it is unknown."""
         if connection not in self._all:
             return
         del self._all[connection]
@@ -130,15 +134,15 @@ class ConnectionQuota(Generic[C]):
             if not here:
                 del self._by_key[key]
 
-    def idle(self, most: int, *, now: float, key: str = "") -> list[C]:
-        """Return up to *most* that have waited for long: of all, or of an address by its *key*.
+    def find_idle(self, most: int, *, now: float, key: str = "") -> list[C]:
+        """Return up to *most* idle connections: of all, or of the address whose key is *key*.
 
-        A few are looked at; those that are at something come last the next time.
+        The search is limited to the oldest; those found busy move to the end of the order.
         """
         some = self._by_key.get(key, {}) if key else self._all
         found: list[C] = []
-        for connection in tuple(islice(some, most * LOOKED_AT)):
-            if connection.waits_since() > now - WAITED_SECONDS:
+        for connection in tuple(islice(some, most * SCANNED_PER_EVICTION)):
+            if connection.idle_since() > now - MIN_IDLE_SECONDS:
                 del some[connection]
                 some[connection] = None
                 continue

@@ -1,18 +1,18 @@
-"""How far a worker sheds load as it nears its memory bound: a table, with hysteresis.
+"""How far a worker sheds load near its memory bound: a table with hysteresis.
 
-A worker that is killed for its memory takes every session with it. Before that it gives up what
-costs its users least, in steps; each holds all of what the steps before it do.
+A worker that the kernel kills for its memory loses every session. Before that it sheds, in steps,
+what costs its users least. Each step includes the steps before it.
 
 ========================= ======= ======= ==================================================
 step                      entered left    what is shed
 ========================= ======= ======= ==================================================
 ``UNAUTHENTICATED``       80 %    75 %    new connections whose request has no good credential
 ``IDLE``                  88 %    83 %    connections that wait for a request, or for a reader
-``REQUESTS``              95 %    90 %    every new request; readiness falls
+``REQUESTS``              95 %    90 %    every new request; readiness fails
 ========================= ======= ======= ==================================================
 
-Only the last step says that the worker is not ready: were it the first, one gateway after the
-other would be taken out of service, each leaving more to the rest.
+Only the last step makes the worker not ready. If the first one did, gateways would be taken out of
+service one after the other, each leaving more load to the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 
 class Step(IntEnum):
-    """How far load is shed; the names are a metric's label."""
+    """How far load is shed; the names are values of a metric's label."""
 
     NONE = 0
     UNAUTHENTICATED = 1
@@ -33,7 +33,7 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Shares of the bound at which a step is entered from below, and left again."""
+    """The shares of the bound at which a step is entered from below, and left again."""
 
     step: Step
     enter: float
@@ -45,14 +45,14 @@ THRESHOLDS: Final = (
     Threshold(Step.IDLE, 0.88, 0.83),
     Threshold(Step.REQUESTS, 0.95, 0.90),
 )
-"""In the order of the steps; each is left below where the one before it is entered, or above."""
+"""In the order of the steps. Each step is left at or above the point where the step before it is
+entered."""
 
 
 def next_step(step: Step, used: float | None) -> Step:
-    """Return the step after *step* where *used* is the share of the bound in use.
+    """Return the step that follows *step* when *used* is the share of the bound in use.
 
-    None stands for a share that is not known: then nothing is shed, since what cannot be measured
-    would be shed for good.
+    None stands for an unknown share. Then no load is shed, since shedding would never end.
     """
     if used is None:
         return Step.NONE
@@ -65,18 +65,18 @@ def next_step(step: Step, used: float | None) -> Step:
 
 @dataclass(slots=True, eq=False)
 class Overload:
-    """How far a worker sheds load at the moment; read with every request, written by a watch."""
+    """How far a worker sheds load; the overload watch writes it, every request reads it."""
 
     bound_bytes: int = 0
-    """What the worker may use; 0 for without bound."""
+    """The memory bound of the worker; 0 for none."""
     step: Step = Step.NONE
     used_bytes: int = 0
-    """What was measured last; 0 where nothing could be."""
+    """The last measurement; 0 if it failed."""
     entered: dict[Step, int] = field(default_factory=lambda: dict.fromkeys(Step, 0))
-    """How often each step was entered, from below."""
+    """How often each step was entered from below."""
 
     def measured(self, used_bytes: int | None) -> bool:
-        """Take a measure, None for one that failed; say whether the step has changed."""
+        """Record a measurement, None for a failed one; return whether the step has changed."""
         self.used_bytes = used_bytes or 0
         known = used_bytes is not None and self.bound_bytes > 0
         before = self.step

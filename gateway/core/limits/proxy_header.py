@@ -1,7 +1,7 @@
-"""The header of the PROXY protocol, version 2: who is behind a proxy that passes bytes on.
+"""The header of the PROXY protocol, version 2: the client address behind a TCP proxy.
 
-A proxy that does not read HTTP cannot say in a field whose connection it passes on; it says so
-before the first byte, in binary. The form is HAProxy's ``proxy-protocol.txt``, section 2.2.
+A proxy that does not read HTTP cannot send the client's address in a field. It sends it in binary
+before the first byte. The format is HAProxy's ``proxy-protocol.txt``, section 2.2.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
-"""No request begins so, and no TLS handshake: its first byte decides which of them comes."""
+"""No request and no TLS handshake starts with it; the first byte is enough to tell them apart."""
 FIXED_BYTES: Final = 16
 MAX_BYTES: Final = 4096
-"""Of addresses and what follows them: those who add certificates there are not for us."""
+"""Of the addresses and the TLVs after them: TLVs that hold certificates are not meant for the
+gateway."""
 
 _LOCAL: Final = 0x20
 _PROXY: Final = 0x21
@@ -23,14 +24,14 @@ _ADDRESS_BYTES: Final = {_TCP4: 12, _TCP6: 36}
 
 
 class BadProxyHeader(Exception):
-    """A header that is not to be understood: whose connection it is cannot be known."""
+    """A header that cannot be parsed, so that the client's address cannot be known."""
 
 
 def remaining_bytes(fixed: bytes) -> int:
-    """Return how many bytes follow the first 16 of a header; nothing more may be read.
+    """Return how many bytes follow the first 16 of a header; the caller must not read more.
 
     Raises:
-        BadProxyHeader: For another signature, version, command, family or length.
+        BadProxyHeader: For a wrong signature, version, command, family or length.
     """
     if fixed[:12] != SIGNATURE:
         raise BadProxyHeader("the signature is wrong")
@@ -46,10 +47,10 @@ def remaining_bytes(fixed: bytes) -> int:
 
 
 def source_address(fixed: bytes, rest: bytes) -> str | None:
-    """Return the client's address in a header whose parts were read in full.
+    """Return the client's address from a header whose parts were read in full.
 
-    None stands for the proxy itself (``LOCAL``: a health check). What follows the addresses is
-    left unread.
+    None stands for the proxy itself (``LOCAL``, a health check). What follows the addresses is not
+    read.
     """
     if fixed[12] == _LOCAL:
         return None

@@ -1,7 +1,8 @@
-"""How often something may happen, for each of many keys, in one number a key.
+"""Rate limits for many keys, with one number for each key.
 
-The generic cell rate algorithm: a key's number is the time at which all that it did would be
-paid for. It needs no timer, and a key that was idle for long is the same as one never seen.
+This is the generic cell rate algorithm (GCRA): a key's number is the time at which its events so
+far are paid for. It needs no timer, and a key that was idle for long equals one that was never
+seen.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ MOST_KEYS: Final = 65536
 
 
 class Rate:
-    """Allows *often* events in *seconds* per key, all of them at once if need be.
+    """Allows *often* events in *seconds* for each key, as a burst if need be.
 
     Args:
-        often: How many; 0 for without limit.
-        most_keys: How many keys are remembered. Beyond that the oldest is forgotten, so that
-            who has many addresses fills no memory.
+        often: How many; 0 for unlimited.
+        most_keys: How many keys are remembered. Beyond that the oldest are forgotten, so that a
+            client with many addresses cannot fill memory.
     """
 
-    __slots__ = ("_clock", "_interval", "_most_keys", "_old", "_seconds", "_turned_at", "_young")
+    __slots__ = (
+        "_clock",
+        "_current",
+        "_interval",
+        "_most_keys",
+        "_previous",
+        "_rotated_at",
+        "_seconds",
+    )
 
     def __init__(
         self,
@@ -40,75 +49,75 @@ class Rate:
         self._seconds = seconds
         self._clock = clock
         self._most_keys = most_keys
-        # What was heard of since the last turn, and before it. Nobody has to pay for longer than
-        # `seconds`: what is old at two turns that are so far apart has paid.
-        self._young: dict[str, float] = {}
-        self._old: dict[str, float] = {}
-        self._turned_at = clock()
+        # Keys seen since the last rotation, and before it. No key is in debt for longer than
+        # `seconds`, so a key that is still old at a second rotation has no debt left.
+        self._current: dict[str, float] = {}
+        self._previous: dict[str, float] = {}
+        self._rotated_at = clock()
 
     def __len__(self) -> int:
         """Return how many keys are remembered."""
-        return len(self._young) + len(self._old)
+        return len(self._current) + len(self._previous)
 
     def take(self, key: str) -> float:
-        """Count one event of *key* and return 0.0, or return how many seconds it has to wait.
+        """Count one event of *key* and return 0.0, or return how many seconds it must wait.
 
-        Who has to wait is not counted: asking again costs nothing.
+        An event that must wait is not counted: retrying costs nothing.
         """
         if not self._interval:
             return 0.0
         now = self._clock()
-        self._turn(now)
-        before = self._young.pop(key, None)
+        self._rotate(now)
+        before = self._current.pop(key, None)
         if before is None:
-            before = self._old.pop(key, now)
+            before = self._previous.pop(key, now)
         paid_at = max(before, now) + self._interval
         waits = paid_at - now - self._seconds
         if waits > 1e-9:
-            self._young[key] = paid_at - self._interval
+            self._current[key] = paid_at - self._interval
             return waits
         if len(self) >= self._most_keys:
             self._forget(now)
-        self._young[key] = paid_at
+        self._current[key] = paid_at
         return 0.0
 
     def tidy(self) -> None:
-        """Forget keys that were idle for long; called now and then, a flood leaves nothing."""
-        self._turn(self._clock())
+        """Forget idle keys. Called periodically, it frees what a flood has left."""
+        self._rotate(self._clock())
 
-    def _turn(self, now: float) -> None:
-        idle = now - self._turned_at
+    def _rotate(self, now: float) -> None:
+        idle = now - self._rotated_at
         if idle >= self._seconds:
-            self._old = self._young if idle < 2 * self._seconds else {}
-            self._young = {}
-            self._turned_at = now
+            self._previous = self._current if idle < 2 * self._seconds else {}
+            self._current = {}
+            self._rotated_at = now
 
     def _forget(self, now: float) -> None:
-        self._old = {key: at for key, at in self._old.items() if at > now}
-        self._young = {key: at for key, at in self._young.items() if at > now}
+        self._previous = {key: at for key, at in self._previous.items() if at > now}
+        self._current = {key: at for key, at in self._current.items() if at > now}
         if len(self) >= self._most_keys:
-            # Not only the oldest one: going through all of them must stay rare.
-            for key in list(chain(self._old, self._young))[: self._most_keys // 8 or 1]:
-                (self._old if key in self._old else self._young).pop(key)
+            # Not just the oldest one: scanning all of them must stay rare.
+            for key in list(chain(self._previous, self._current))[: self._most_keys // 8 or 1]:
+                (self._previous if key in self._previous else self._current).pop(key)
 
 
-def whole_seconds(waits: float) -> int:
-    """Return a ``Retry-After`` after which it is allowed."""
+def retry_after(waits: float) -> int:
+    """Return the ``Retry-After`` for a wait of *waits* seconds."""
     return max(1, math.ceil(waits))
 
 
 BURST_SECONDS: Final = 10
-"""So many seconds' worth at once: a campus that comes back after a restart is one address."""
+"""The burst holds this many seconds' worth: a campus that reconnects after a restart is one
+address."""
 COUNTED: Final = frozenset({401, 403, 404})
 
 
 class RefusalRate:
-    """How many 401, 403 and 404 an address gets: whoever looks for sessions looks slowly.
+    """Limits how many 401, 403 and 404 an address gets, which slows the search for sessions.
 
-    Each of these answers costs a decision and a page, and says something about what there is. An
-    address that has drawn too many gets 429 instead, and its connection is closed: a request that
-    is let in is never counted, and never refused by this. *per_second* is for good; 0 for without
-    limit.
+    Each of these responses costs a decision and a page, and discloses something about what exists.
+    An address over the limit gets 429 instead, and its connection is closed. Admitted requests are
+    neither counted nor refused. *per_second* is the sustained rate; 0 for unlimited.
     """
 
     __slots__ = ("_rate",)
@@ -117,12 +126,12 @@ class RefusalRate:
         self._rate = Rate(per_second * BURST_SECONDS, float(BURST_SECONDS), clock=clock)
 
     def judge(self, refusal: Refusal, address: str) -> Refusal:
-        """Return *refusal*, or a 429 where the client at *address* has drawn too many."""
+        """Return *refusal*, or a 429 if the client at *address* is over the limit."""
         if refusal.status not in COUNTED:
             return refusal
         waits = self._rate.take(limit_key(address))
-        return REFUSALS["too_many_refusals"].again_in(whole_seconds(waits)) if waits else refusal
+        return REFUSALS["too_many_refusals"].again_in(retry_after(waits)) if waits else refusal
 
     def tidy(self) -> None:
-        """Forget addresses that were idle for long."""
+        """Forget idle addresses."""
         self._rate.tidy()

@@ -34,11 +34,11 @@ from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import may_be_told, notice_of, told_from
 from gateway.core.http.framing import request_body
 from gateway.core.http.headers import (
-    Facts,
+    ForwardedInfo,
+    bridge_head,
     forwarded_fields,
-    head_to_app,
-    head_to_bridge,
-    head_to_page,
+    page_head,
+    upstream_head,
 )
 from gateway.core.limits.addresses import client_address
 from gateway.core.limits.overload import Step
@@ -91,7 +91,7 @@ class Admission:
                     _note_input(kept.access_right, start)
                 connection.admitted(kept.head, upgrade=False)
                 return
-            if kept.said_so(start, fields) or self._access.comes_from_here(
+            if kept.said_so(start, fields) or self._access.is_allowed_origin(
                 kept.access_right, start.method, fields.provenance
             ):
                 self._relay(connection, start, fields, kept, upgrade=False)
@@ -130,7 +130,7 @@ class Admission:
         repaired: bool = False,
     ) -> None:
         table = self._parts.world.table
-        # Also where this process was stopped while it waited for what led here.
+        # Also where this process was has_more while it waited for what led here.
         if table is None or self._parts.world.stale:
             connection.refuse("bus_lost")
             return
@@ -246,7 +246,7 @@ class Admission:
                     connection.refuse("session_starting")
                     return
                 if access_right.grant is not None:
-                    connection.reader.remember()
+                    connection.reader.cache_section()
                 connection.keep(cached)
                 self._relay(
                     connection, request.start, request.fields, cached, upgrade=request.upgrade
@@ -309,7 +309,7 @@ class Admission:
         assertions, now = self._parts.assertions, self._parts.wall()
         assertion = None if assertions is None else assertions.of(access_right, now)
         from_then = told_from(access_right, self._parts.end_notice_seconds)
-        facts = Facts(
+        info = ForwardedInfo(
             client_address=client,
             scheme=self._parts.site.scheme,
             user=user,
@@ -321,7 +321,7 @@ class Admission:
             table=table,
             # Nobody is known on a public host: there a connection is one address' at most.
             user=f"sub {user}" if user is not None else f"address {client}",
-            forwarded=forwarded_fields(request.fields.host, facts),
+            forwarded=forwarded_fields(request.fields.host, info),
             kept=kept,
             assertion=assertion,
             notice=notice_of(access_right) if now >= from_then else None,
@@ -345,10 +345,12 @@ class Admission:
         # It stands for as long as requests are alike: any other passes here.
         connection.notice = cached.notice
         if cached.notice is not None and not may_be_told(
-            cached.notice, start, fields, connection.reader.section, site=self._parts.site
+            cached.notice, start, fields, connection.reader.raw_fields, site=self._parts.site
         ):
             connection.notice = None
-        cached.head = head_to_app(fields, cached.forwarded, base=cached.base, upgrade=upgrade)
+        cached.head = upstream_head(
+            fields, cached.forwarded, path_prefix=cached.path_prefix, upgrade=upgrade
+        )
         connection.admitted(cached.head, upgrade=upgrade)
 
     def _connect(
@@ -364,7 +366,7 @@ class Admission:
         offered = (request.fields.socket_protocols or b"").decode("latin-1").split(",")
         bridge = factory(
             UpgradeRequest(
-                head=head_to_bridge(request.start, request.fields),
+                head=bridge_head(request.start, request.fields),
                 protocols=tuple(name.strip() for name in offered if name.strip()),
                 access_right=access_right,
                 context=self._context,
@@ -386,7 +388,7 @@ class Admission:
         self, connection: DownstreamConnection, request: Request, decision: ServePage, client: str
     ) -> None:
         beyond, full = connection.inbox, connection.write_full
-        head = head_to_page(request.start, request.fields, connection.reader.crossing)
+        head = page_head(request.start, request.fields, connection.reader.end_to_end)
         transport = connection.give_up()
         if transport is None:
             return

@@ -13,7 +13,7 @@ from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, after
 from gateway.core.http.accept import languages_in
 from gateway.core.limits.addresses import is_within, limit_key
-from gateway.core.limits.connection_quota import COMES_SECONDS, WELCOME, Verdict
+from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.core.downstream.cached_decision import CachedDecision
     from gateway.core.http.fields import Fields
     from gateway.core.http.heads import StartLine
-    from gateway.core.http.oversize import Oversized
+    from gateway.core.http.oversize import OversizedHead
     from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
 
@@ -74,7 +74,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         trusted = context.parts.site.trusted_proxies
         self.key = "" if trusted and is_within(peer, trusted) else limit_key(peer)
         """By what it is counted; "" for a proxy's, which is many people's."""
-        self.verdict: Verdict = WELCOME
+        self.verdict: Verdict = ACCEPTED
         self.was_admitted = False
         """Whether a request of its was ever let in."""
         self.deadline = 0.0
@@ -86,7 +86,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Note what has begun to connect it: with TLS its client may take its time."""
         self.task, self.began = task, self.loop.time()
 
-    def waits_since(self) -> float:
+    def idle_since(self) -> float:
         """Return since when its client is waited for; infinity where it is not.
 
         A handshake, or a head, is waited for once it has had its time to come.
@@ -94,20 +94,20 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if self.phase is not Phase.HEAD or self.inbox or self.write_full:
             return math.inf
         if self.transport is None:
-            return self.began + COMES_SECONDS
+            return self.began + ARRIVAL_SECONDS
         if not self.deadline:
             return math.inf
         limits = self.context.parts.limits
         if self.reader.partial:
-            return self.deadline - limits.head_seconds + COMES_SECONDS
+            return self.deadline - limits.head_seconds + ARRIVAL_SECONDS
         return self.deadline - limits.idle_seconds
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Close it, which waits for its client; its place is free at once.
 
         Without a word: a refusal would be held until its client has read it.
         """
-        self.context.connection_quota.leave(self)
+        self.context.connection_quota.remove(self)
         if self.transport is None:
             self.abandon()
         else:
@@ -123,7 +123,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Register the connection by *decision*, which may hold for its next requests."""
         self.decision = decision
         self.was_admitted = True
-        self.context.connection_quota.leave(self)
+        self.context.connection_quota.remove(self)
         self.context.parts.live.add(self)
         self.activity = decision.access_right.activity
 
@@ -133,7 +133,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             self.context.parts.live.discard(self)
             self.decision, self.activity = None, UNCOUNTED
             if self.transport is not None:
-                self.context.connection_quota.enter(self)
+                self.context.connection_quota.add(self)
 
     def end(self, ending: Ending) -> None:
         """End what is under way by a right that holds no more."""
@@ -154,7 +154,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
         context.meters.connections += 1
         context.ends.begin(transport, self.hung_up)
-        if self.verdict is WELCOME:
+        if self.verdict is ACCEPTED:
             self.set_deadline(context.parts.limits.idle_seconds)
         else:
             self.refuse(self.verdict.value, bare=True)
@@ -268,7 +268,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if asked is None:
             page = parts.errors.render(refusal, b"")
         else:
-            languages = languages_in(self.reader.crossing)
+            languages = languages_in(self.reader.end_to_end)
             page = parts.errors.render(refusal, asked[1].accept, languages)
         if refusal.ends_at is not None:
             told = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
@@ -277,12 +277,12 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         date = self.date.field()
         return write_response(refusal, page, close=close, head_only=head_only, date=date)
 
-    def oversized_bytes(self, refusal: Refusal, seen: Oversized) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, seen: OversizedHead) -> bytes:
         """Return, and count, the response that expires the cookies of a head too large."""
         self._count(refusal)
         parts = self.context.parts
         page = parts.errors.render(refusal, seen.accept, seen.languages)
-        expired = seen.expiring(base=parts.site.base, secure=parts.site.scheme == "https")
+        expired = seen.expiry_fields(base=parts.site.base, secure=parts.site.scheme == "https")
         page = page._replace(fields=page.fields + expired)
         return write_response(refusal, page, close=True, date=self.date.field())
 
@@ -335,9 +335,9 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if self.decision is not None:
             self.drop_decision()
         self.context.connections.discard(self)
-        self.context.connection_quota.leave(self)
+        self.context.connection_quota.remove(self)
         self.context.wheel.disarm(self)
-        self.reader.forget()
+        self.reader.clear()
 
     def switch(self, beyond: bytes) -> None:
         """Make a tunnel of both transports."""

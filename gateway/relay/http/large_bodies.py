@@ -126,7 +126,7 @@ def _large(
     That is: its rest passes unchanged and is long enough, and both are plain sockets.
     """
     least = connection.context.parts.limits.splice_bytes
-    if not isinstance(body, LengthBody) or not body.left >= least > 0:
+    if not isinstance(body, LengthBody) or not body.remaining >= least > 0:
         return None
     upstream = connection.upstream
     browser, app = connection.transport, upstream.transport if upstream is not None else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
-from gateway.core.limits.connection_quota import COMES_SECONDS
+from gateway.core.limits.connection_quota import ARRIVAL_SECONDS
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
@@ -68,7 +68,7 @@ class PageConnection(asyncio.Protocol):
             self.path.parts.live.add(self)
         else:
             self._began = self.path.parts.loop.time()
-            self.path.connection_quota.enter(self)
+            self.path.connection_quota.add(self)
         if not self.body.done:
             # Pages take small bodies only; one that comes by drops is not waited for.
             self._timer = self.path.parts.loop.call_later(
@@ -82,13 +82,13 @@ class PageConnection(asyncio.Protocol):
         if beyond:
             self.receive(beyond)
 
-    def waits_since(self) -> float:
+    def idle_since(self) -> float:
         """Return since when its client is waited for, which sends little or reads little."""
-        return self._began + (READ_SECONDS if self.body.done else COMES_SECONDS)
+        return self._began + (READ_SECONDS if self.body.done else ARRIVAL_SECONDS)
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Reset the connection; its place is free at once."""
-        self.path.connection_quota.leave(self)
+        self.path.connection_quota.remove(self)
         reset(self.browser)
 
     @property
@@ -128,16 +128,16 @@ class PageConnection(asyncio.Protocol):
         except FramingError:
             reset(self.browser)
             return
-        self.body.rest = b""
+        self.body.trailing_data = b""
         if piece:
             self.page.data_received(piece)
-        if self.body.stopped:
+        if self.body.has_more:
             pause_reading(self.browser)
             self.path.turns.later(self._go_on)
 
     def _go_on(self) -> None:
         self.receive(b"")
-        if not self.body.stopped:
+        if not self.body.has_more:
             resume_reading(self.browser)
 
     def pause_for_others(self) -> None:
@@ -146,7 +146,7 @@ class PageConnection(asyncio.Protocol):
 
     def resume_after_others(self) -> None:
         """Read again."""
-        if not self.body.stopped:
+        if not self.body.has_more:
             resume_reading(self.browser)
 
     def look_for_stalls(self) -> None:
@@ -187,7 +187,7 @@ class PageConnection(asyncio.Protocol):
         if self.right is not None:
             self.path.parts.live.discard(self)
         else:
-            self.path.connection_quota.leave(self)
+            self.path.connection_quota.remove(self)
         self.path.pages.discard(self)
 
     def _stop_timer(self) -> None:

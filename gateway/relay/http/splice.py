@@ -181,7 +181,7 @@ class Splice:
 
     def _fill(self, pipe: Pipe) -> bool:
         """Fill *pipe* from the source; False when nothing came."""
-        wanted = min(self.body.left, pipe.size)
+        wanted = min(self.body.remaining, pipe.size)
         try:
             size = os.splice(self._from, pipe.write_end, wanted, flags=_FLAGS)
         except BlockingIOError:
@@ -238,7 +238,7 @@ class Splice:
             self.sink_lost(error)
             return False
         self.held -= size
-        self.body.moved(size)
+        self.body.advance(size)
         self.went(size)
         return True
 

@@ -158,7 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
         pause_reading(self.transport)
 
     def resume_after_others(self) -> None:
-        """Read again, unless the exchange has stopped it, or it is a tunnel's."""
+        """Read again, unless the exchange has has_more it, or it is a tunnel's."""
         if self.reading and is_protocol_of(self, self.transport):
             resume_reading(self.transport)
 

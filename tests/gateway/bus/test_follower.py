@@ -169,7 +169,7 @@ NESTED = b'{"v":1,"epoch":"e1","seq":9,"type":"Heartbeat","x":' + b"[" * 100_000
 
 
 @pytest.mark.parametrize("message", [b"{", b"\xff", b'{"v":1,"type":"GrantRevoked"}', NESTED])
-async def test_a_message_that_cannot_be_decoded_has_the_head_looked_at_at_once(
+async def test_a_message_that_cannot_be_decoded_has_the_head_polled_at_at_once(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, message: bytes
 ) -> None:
     """It may stand where a revocation was: nobody waits for the next look at the head."""

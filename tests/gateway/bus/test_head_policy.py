@@ -74,7 +74,7 @@ async def restored(folder: Path) -> AsyncIterator[tuple[RedisServer, Redis, Publ
 async def test_what_was_withdrawn_is_not_served_again_from_an_old_file(tmp_path: Path) -> None:
     async with restored(tmp_path) as (_, client, publisher), following(client) as seen:
         await until(lambda: seen.follower.last_error == ANOTHER_SERVER)
-        await until(lambda: seen.follower.clock._looked_at is not None)
+        await until(lambda: seen.follower.clock._polled_at is not None)
         assert seen.follower.table is None
         assert seen.bus() is Bus.STARTING
         # The leader is back: it finds out, and rebuilds.

@@ -131,7 +131,7 @@ async def test_the_next_events_are_applied_and_whom_they_concern_is_told() -> No
     assert not await h.asks_for_a_look()
 
 
-async def test_a_gap_has_the_head_looked_at_and_changes_nothing() -> None:
+async def test_a_gap_has_the_head_polled_at_and_changes_nothing() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
     leader.upsert(TWO)
@@ -142,7 +142,7 @@ async def test_a_gap_has_the_head_looked_at_and_changes_nothing() -> None:
     assert await h.asks_for_a_look()
 
 
-async def test_what_is_no_event_has_the_head_looked_at_also_before_there_is_a_table() -> None:
+async def test_what_is_no_event_has_the_head_polled_at_also_before_there_is_a_table() -> None:
     h = Holding()
     h.hear(b"{")
     assert h.holder.noted == {"malformed": 1}
@@ -230,7 +230,7 @@ async def test_under_signed_heads_it_needs_a_proof_of_its_own() -> None:
     assert h.holder.noted["early"] == 1
 
 
-async def test_an_event_that_is_not_what_was_signed_has_the_head_looked_at() -> None:
+async def test_an_event_that_is_not_what_was_signed_has_the_head_polled_at() -> None:
     leader = await Leader(KEY).begin(ONE)
     h = await holding(leader, signs=True)
     event = leader.upsert(TWO)
@@ -383,7 +383,7 @@ async def test_a_table_is_as_good_as_when_it_was_read() -> None:
         assert h.holder.bus is bus
 
 
-async def test_a_table_that_is_behind_the_head_by_now_has_it_looked_at_once_more() -> None:
+async def test_a_table_that_is_behind_the_head_by_now_has_it_polled_at_once_more() -> None:
     h, leader = Holding(), await Leader().begin(ONE)
     table = await h.load(leader)
     leader.upsert(TWO)
@@ -454,8 +454,8 @@ async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good
         assert h.holder.usable_table is (h.holder.table if usable else None)
         return may
 
-    h.clock.good(50.0)
-    h.clock.looked(50.0)
+    h.clock.head_confirmed(50.0)
+    h.clock.head_polled(50.0)
     assert may(51.0) == may(60.0) == (False, False, False)
     assert (h.holder.last_error, h.holder.lag_seconds) == (None, 0.0)
     h.holder.last_error = "away"
@@ -464,7 +464,7 @@ async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good
     assert may(54.0) == (True, True, False)
     assert may(55.0) == (True, True, True)
     assert may(56.0) == (True, False, True)
-    h.clock.looked(115.0)
+    h.clock.head_polled(115.0)
     assert may(115.0) == (True, False, False)
     assert may(115.1) == (False, False, False)
 
@@ -475,7 +475,7 @@ async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_sto
     monkeypatch.setattr("gateway.bus.holder.REPAIR_SECONDS", 0.02)
     monkeypatch.setattr("gateway.bus.holder.WAKE_SECONDS", 600.0)
     h = await holding(await Leader().begin(ONE))
-    h.clock.looked(50.0)
+    h.clock.head_polled(50.0)
     async with asyncio.timeout(20):
         await h.holder.repair()
         assert len(h.holder.catch_up.begin_look()) == 1
@@ -534,7 +534,7 @@ async def test_the_state_of_the_bus_is_told_once_each_time_it_changes(
         h.holder.note_state()
     assert h.closed == 1
     assert h.holder.closing_at(118.0) == float("inf")
-    h.clock.good(118.0)
+    h.clock.head_confirmed(118.0)
     h.uptime = 118.0
     h.holder.note_state()
     assert h.holder.closing_at(118.0) == 183.0

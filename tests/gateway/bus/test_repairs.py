@@ -225,7 +225,7 @@ async def test_where_the_log_leads_nowhere_the_table_is_read_whole(log: str) -> 
         assert one.h.holder.noted["log"] == 0
 
 
-async def test_another_epochs_log_is_not_looked_at() -> None:
+async def test_another_epochs_log_is_not_polled_at() -> None:
     async with repairing(None, ONE) as (one, _):
         one.reader.leader = await Leader(epoch="e2", term=2).begin(TWO)
         await one.repaired()

@@ -113,8 +113,8 @@ class Attacker:
 async def looked(seen: Following, times: int = 3) -> None:
     """Wait until the follower has looked at the head *times* more."""
     for _ in range(times):
-        before = seen.follower.clock._looked_at
-        await until(lambda at=before: seen.follower.clock._looked_at != at)
+        before = seen.follower.clock._polled_at
+        await until(lambda at=before: seen.follower.clock._polled_at != at)
 
 
 # What is signed is served

@@ -20,30 +20,30 @@ def test_without_a_table_the_bus_is_starting_for_however_long() -> None:
 
 def test_a_bus_is_followed_lost_and_closed_in_that_order() -> None:
     known = clock(bus_grace=300)
-    known.good(100.0)
+    known.head_confirmed(100.0)
     seen = [known.bus(at) for at in (100, 105, 105.1, 405, 405.1)]
     assert seen == [Bus.FOLLOWING, Bus.FOLLOWING, Bus.LOST, Bus.LOST, Bus.CLOSED]
 
 
 def test_without_a_grace_a_lost_bus_is_closed_at_once() -> None:
     known = clock(bus_grace=0)
-    known.good(100.0)
+    known.head_confirmed(100.0)
     assert known.bus(100 + LOST_SECONDS) is Bus.FOLLOWING
     assert known.bus(100.1 + LOST_SECONDS) is Bus.CLOSED
 
 
 def test_a_good_head_ends_a_closed_bus() -> None:
     known = clock(bus_grace=0)
-    known.good(100.0)
+    known.head_confirmed(100.0)
     assert known.bus(500.0) is Bus.CLOSED
-    known.good(500.0)
+    known.head_confirmed(500.0)
     assert known.bus(500.0) is Bus.FOLLOWING
 
 
 def test_a_head_that_was_read_earlier_takes_nothing_back() -> None:
     known = clock()
-    known.good(100.0)
-    known.good(50.0)
+    known.head_confirmed(100.0)
+    known.head_confirmed(50.0)
     assert known.bus(104.0) is Bus.FOLLOWING
 
 
@@ -60,7 +60,7 @@ def test_a_bus_serves_until_it_is_closed_and_says_when_that_will_be() -> None:
     known = clock(bus_grace=300)
     assert not known.serves(0.0)
     assert known.closes_at() == float("inf")
-    known.good(100.0)
+    known.head_confirmed(100.0)
     assert known.closes_at() == 405.0
     assert [known.serves(at) for at in (100.0, 405.0, 405.1)] == [True, True, False]
     assert [known.bus(at).serves for at in (100.0, 405.0, 405.1)] == [True, True, False]
@@ -68,15 +68,15 @@ def test_a_bus_serves_until_it_is_closed_and_says_when_that_will_be() -> None:
 
 def test_a_process_that_did_not_look_for_longer_than_a_look_takes_has_slept() -> None:
     known = clock()
-    assert not known.slept(1e9)
-    known.looked(100.0)
-    assert [known.slept(at) for at in (100.0, 104.0, 104.1)] == [False, False, True]
-    known.looked(200.0)
-    assert not known.slept(204.0)
+    assert not known.was_suspended(1e9)
+    known.head_polled(100.0)
+    assert [known.was_suspended(at) for at in (100.0, 104.0, 104.1)] == [False, False, True]
+    known.head_polled(200.0)
+    assert not known.was_suspended(204.0)
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(("good", "looked")), st.integers(0, 40))),
+    st.lists(st.tuples(st.sampled_from(("head_confirmed", "head_polled")), st.integers(0, 40))),
     st.integers(0, 40),
 )
 def test_a_table_is_usable_while_the_bus_serves_and_the_process_has_not_slept(
@@ -85,7 +85,7 @@ def test_a_table_is_usable_while_the_bus_serves_and_the_process_has_not_slept(
     known = clock(bus_grace=7)
     for what, at in events:
         getattr(known, what)(float(at))
-    assert (now <= known.usable_until) is (known.serves(now) and not known.slept(now))
+    assert (now <= known.usable_until) is (known.serves(now) and not known.was_suspended(now))
 
 
 def test_a_controller_that_says_nothing_while_it_could_be_heard_is_silent() -> None:
@@ -93,14 +93,14 @@ def test_a_controller_that_says_nothing_while_it_could_be_heard_is_silent() -> N
     known.subscribed(100.0)
     assert not known.controller_silent(110.0)
     assert known.controller_silent(110.1)
-    known.heard(111.0)
+    known.heartbeat_received(111.0)
     assert not known.controller_silent(111.0)
 
 
 def test_time_without_a_subscription_is_not_the_controllers_silence() -> None:
     known = clock(controller_grace=10)
     known.subscribed(100.0)
-    known.heard(100.0)
+    known.heartbeat_received(100.0)
     known.unsubscribed(106.0)
     assert not known.controller_silent(1000.0)
     known.subscribed(1000.0)
@@ -112,7 +112,7 @@ def test_a_sign_of_life_without_a_subscription_counts_from_then() -> None:
     known = clock(controller_grace=10)
     known.subscribed(100.0)
     known.unsubscribed(106.0)
-    known.heard(110.0)
+    known.heartbeat_received(110.0)
     known.subscribed(1000.0)
     assert not known.controller_silent(1010.0)
     assert known.controller_silent(1010.1)
@@ -131,15 +131,15 @@ def test_a_subscription_that_is_lost_twice_is_lost_since_the_first_time() -> Non
 def test_what_the_controller_has_signed_says_how_long_it_has_been_silent() -> None:
     known = clock(controller_grace=300)
     known.subscribed(0.0)
-    known.attested(10.0)
-    known.attested(5.0)  # an older one, repeated
+    known.head_signed(10.0)
+    known.head_signed(5.0)  # an older one, repeated
     assert not known.controller_silent(310.0)
     assert known.controller_silent(310.1)
     # Neither messages nor the want of a subscription make it younger.
-    known.heard(310.0)
+    known.heartbeat_received(310.0)
     known.unsubscribed(310.0)
     assert known.controller_silent(310.1)
-    known.attested(310.1)
+    known.head_signed(310.1)
     assert not known.controller_silent(320.0)
 
 
@@ -158,6 +158,6 @@ def test_a_bus_never_opens_later_than_five_seconds_after_its_last_good_head(
 ) -> None:
     known = clock()
     for at in goods:
-        known.good(at)
+        known.head_confirmed(at)
     if known.bus(now).opens:
         assert now - max(goods) <= LOST_SECONDS

@@ -91,7 +91,7 @@ async def test_connections_that_wait_together_are_accepted_in_many_turns(
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody make room."""
-    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 60.0)
+    monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 60.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -140,7 +140,7 @@ async def test_whose_right_has_ended_is_a_stranger_again() -> None:
 
 
 async def test_a_full_gateway_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 60.0)
+    monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 60.0)
     async with rig(limits=Limits(connections=2)) as r:
         first, second = await r.browser(), await r.browser()
         await settled(r, unauthenticated=2)
@@ -168,8 +168,8 @@ async def begun(r: Rig) -> Peer:
 
 
 async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
-    monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 60.0)
+    monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(f"{DOWNSTREAM}.ARRIVAL_SECONDS", 60.0)
     async with rig(limits=Limits(connections=3)) as r:
         tunnel, _ = await r.tunnel()
         sending, idle = await begun(r), await r.browser()
@@ -191,9 +191,9 @@ async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.M
 async def test_who_is_at_something_does_not_keep_those_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
-    monkeypatch.setattr(f"{WAITING}.LOOKED_AT", 1)
-    monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 60.0)
+    monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(f"{WAITING}.SCANNED_PER_EVICTION", 1)
+    monkeypatch.setattr(f"{DOWNSTREAM}.ARRIVAL_SECONDS", 60.0)
     monkeypatch.setattr("gateway.relay.gateway._ROOM_FOR_ONE", 1)
     async with rig(limits=Limits(connections=2)) as r:
         await begun(r)
@@ -213,8 +213,8 @@ async def test_whoever_came_just_now_is_waited_for() -> None:
         idle = await r.browser()
         await settled(r, unauthenticated=1)
         (one,) = r.path.connection_quota.unauthenticated
-        assert 0 <= asyncio.get_running_loop().time() - one.waits_since() < 60
-        r.path.make_room(1)
+        assert 0 <= asyncio.get_running_loop().time() - one.idle_since() < 60
+        r.path.evict_idle(1)
         assert idle.writer.is_closing() is False
         assert list(r.path.connection_quota.unauthenticated) == [one]
 
@@ -235,8 +235,8 @@ async def test_who_keeps_a_client_waited_for_makes_room_at_a_crowded_address(
         async with asyncio.timeout(30):
             while raw and sum(bool(one.reader.partial) for one in r.connections) < 3:
                 await asyncio.sleep(0.005)
-        monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
-        monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 0.0)
+        monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(f"{DOWNSTREAM}.ARRIVAL_SECONDS", 0.0)
         await asked(r, await r.browser("127.5.0.1"))
         assert [await one.gone() for one in holding[:2]] == [b"", b""]
         # It was enough; and nobody of another address had to go.
@@ -253,8 +253,8 @@ async def test_a_handshake_that_does_not_come_makes_room_at_a_crowded_address(
     async with secured(certificate, limits=Limits(address_connections=2, head_seconds=60.0)) as r:
         silent = [await r.browser("127.5.0.1") for _ in range(2)]
         await settled(r, unauthenticated=2)
-        monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", 0.0)
-        monkeypatch.setattr(f"{DOWNSTREAM}.COMES_SECONDS", 0.0)
+        monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(f"{DOWNSTREAM}.ARRIVAL_SECONDS", 0.0)
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -272,7 +272,7 @@ async def test_a_handshake_that_does_not_come_makes_room_at_a_crowded_address(
 async def test_far_beyond_its_limit_an_address_is_not_even_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.core.limits.connection_quota.REFUSED_MORE", 0)
+    monkeypatch.setattr("gateway.core.limits.connection_quota.MAX_REFUSED", 0)
     async with rig(limits=Limits(address_connections=1)) as r:
         await r.browser()
         await settled(r, unauthenticated=1)
@@ -321,7 +321,7 @@ async def test_connections_of_an_address_by_public_links_are_limited() -> None:
 async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then(
     waited: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{WAITING}.WAITED_SECONDS", waited)
+    monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", waited)
     used = socket.socket()
     ceiling = used.fileno() + 24
     used.close()

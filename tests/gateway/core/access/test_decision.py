@@ -367,11 +367,11 @@ def test_a_right_is_used_from_its_own_pages_alone_or_from_anywhere_where_it_is_p
     foreign = Provenance(b"https://evil.example", None, None, None)
     here = Provenance(ORIGIN.encode(), None, None, None)
     silent = Provenance(None, None, None, None)
-    assert ACCESS.comes_from_here(private, b"POST", here)
-    assert ACCESS.comes_from_here(private, b"GET", silent)
-    assert not ACCESS.comes_from_here(private, b"POST", silent)
-    assert not ACCESS.comes_from_here(private, b"GET", foreign)
-    assert ACCESS.comes_from_here(public, b"GET", foreign)
+    assert ACCESS.is_allowed_origin(private, b"POST", here)
+    assert ACCESS.is_allowed_origin(private, b"GET", silent)
+    assert not ACCESS.is_allowed_origin(private, b"POST", silent)
+    assert not ACCESS.is_allowed_origin(private, b"GET", foreign)
+    assert ACCESS.is_allowed_origin(public, b"GET", foreign)
 
 
 def test_a_bearer_is_read_past_tabs_and_spaces_and_only_with_its_scheme() -> None:

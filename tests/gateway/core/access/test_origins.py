@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gateway.core.access.site import Provenance, comes_from_here
+from gateway.core.access.site import Provenance, is_allowed_origin
 from tests.corpora import read_lines
 
 OWN = b"https://s.apps.example.com"
@@ -22,7 +22,7 @@ def judged(
     framed: bool = False,
 ) -> bool:
     said = Provenance(origin, site, mode, dest)
-    return comes_from_here(said, method=method, upgrade=upgrade, own_origin=OWN, framed=framed)
+    return is_allowed_origin(said, method=method, upgrade=upgrade, own_origin=OWN, framed=framed)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS"])

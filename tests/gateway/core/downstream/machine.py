@@ -9,7 +9,7 @@ from gateway.core.access.refusals import JsonErrors, Refusal, write_response
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
-from gateway.core.http.headers import AppHead
+from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.http_date import HttpDate
 from gateway.core.http.request_reader import RequestReader
@@ -83,7 +83,7 @@ class Machine(Connection):
         self.log.append(f"decide {start.method.decode()} {start.target.decode()}")
         code = self.judge(start)
         if code is None:
-            self.admitted(AppHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
+            self.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
         elif code != "wait":
             self.refuse(code)
 

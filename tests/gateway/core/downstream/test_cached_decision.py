@@ -87,4 +87,4 @@ def test_one_that_is_not_to_be_kept_holds_once(table: RouteTable) -> None:
 
 def test_the_base_path_stands_before_the_target() -> None:
     for base, prefix in (("/", b""), ("/lab", b"/lab"), ("/lab/", b"/lab")):
-        assert permit(table_of(route(1, target={"base_path": base}))).base == prefix
+        assert permit(table_of(route(1, target={"base_path": base}))).path_prefix == prefix

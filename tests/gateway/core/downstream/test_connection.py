@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.phases import TAKES, Phase, Takes
-from gateway.core.http.headers import AppHead
+from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import ResponseReader
 from tests.gateway.core.downstream.machine import Machine
@@ -362,7 +362,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(admits=st.booleans())
     def decided(self, admits: bool) -> None:
         if admits:
-            self.m.admitted(AppHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=False)
+            self.m.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=False)
         else:
             self.m.refuse("no_credential")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.http.accept import languages_in, preferred_language, takes_gzip, wants_page
+from gateway.core.http.accept import accepts_gzip, languages_in, preferred_language, prefers_html
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from gateway.core.http.accept import languages_in, preferred_language, takes_gzi
     ],
 )
 def test_browsers_get_pages(accept: bytes) -> None:
-    assert wants_page(accept)
+    assert prefers_html(accept)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_browsers_get_pages(accept: bytes) -> None:
     ],
 )
 def test_whoever_would_rather_have_json_gets_it(accept: bytes) -> None:
-    assert not wants_page(accept)
+    assert not prefers_html(accept)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_what_has_no_end_is_not_read_to_its_end(field: bytes) -> None:
     "accept", [b"a," * 32 + b"text/html", b"," * 60_000 + b"text/html", b"a;" * 600 + b",text/html"]
 )
 def test_of_an_accept_without_end_the_beginning_counts(accept: bytes) -> None:
-    assert not wants_page(accept)
-    assert wants_page(b"text/html," + accept)
+    assert not prefers_html(accept)
+    assert prefers_html(b"text/html," + accept)
 
 
 def test_a_language_is_read_from_the_lines_of_a_head() -> None:
@@ -98,4 +98,4 @@ def test_a_language_is_read_from_the_lines_of_a_head() -> None:
     ],
 )
 def test_gzip_is_for_those_who_name_it(accept_encoding: bytes, takes: bool) -> None:
-    assert takes_gzip(accept_encoding) is takes
+    assert accepts_gzip(accept_encoding) is takes

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.http.cookies import cut_cookie, fitting, may_set_cookie
+from gateway.core.http.cookies import cut_cookie, may_set_cookie, truncate_cookies
 
 OURS = b"__Host-fumarole"
 
@@ -100,4 +100,4 @@ def test_apps_may_not_set_ours_nor_for_their_neighbours(value: bytes) -> None:
      (7, b"a=1"), (2, b"")],
 )  # fmt: skip
 def test_the_last_cookies_are_left_out_where_there_is_no_room(most: int, left: bytes) -> None:
-    assert fitting(b"a=1; b=2; c=3", most) == left
+    assert truncate_cookies(b"a=1; b=2; c=3", most) == left

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.http.fields import FieldReader, Fields, Section, check_together
+from gateway.core.http.fields import FieldReader, Fields, Section, check_consistency
 from gateway.core.http.heads import HeadRefused, read_start_line
 from gateway.core.http.names import Meaning, request_names
 
@@ -20,8 +20,8 @@ def read(*lines: str, host: str | None = "Host: a.example") -> Fields:
     return read_section(*lines, host=host).fields
 
 
-def crossing(*lines: str) -> bytes:
-    return read_section(*lines).crossing
+def end_to_end(*lines: str) -> bytes:
+    return read_section(*lines).end_to_end
 
 
 SPOOFED = [
@@ -47,7 +47,7 @@ def test_no_spelling_of_what_only_we_write_crosses(name: str, data: st.DataObjec
         data.draw(st.sampled_from([letter.lower(), letter.upper()]))
         for letter in name
     )  # fmt: skip
-    assert crossing(f"{spelled}: evil", "X-Own: 1") == b"X-Own: 1\r\n"
+    assert end_to_end(f"{spelled}: evil", "X-Own: 1") == b"X-Own: 1\r\n"
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_no_spelling_of_what_only_we_write_crosses(name: str, data: st.DataObjec
 )  # fmt: skip
 def test_hop_by_hop_fields_and_framing_in_disguise_do_not_cross(name: str) -> None:
     expected = b"" if name != "Ho_st" else b"Ho_st: close\r\n"
-    assert crossing(f"{name}: close") == expected
+    assert end_to_end(f"{name}: close") == expected
 
 
 def test_fields_that_connection_names_do_not_cross() -> None:
-    kept = crossing("X-Hop: 1", "Connection: close, x-hop , X-Other", "X-OTHER: 2", "X-Own: 3")
+    kept = end_to_end("X-Hop: 1", "Connection: close, x-hop , X-Other", "X-OTHER: 2", "X-Own: 3")
     assert kept == b"X-Own: 3\r\n"
 
 
 def test_naming_what_we_write_ourselves_changes_nothing() -> None:
-    assert crossing("Connection: X-Forwarded-User, Forwarded", "X-Own: 1") == b"X-Own: 1\r\n"
+    assert end_to_end("Connection: X-Forwarded-User, Forwarded", "X-Own: 1") == b"X-Own: 1\r\n"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_list_without_end_is_refused(name: str) -> None:
 
 def test_what_crosses_keeps_its_order_and_spelling() -> None:
     lines = ("x-B: 2", "Accept: text/html", "X-a:  1", "Origin: http://a", "User-Agent: \xff")
-    assert crossing(*lines) == (
+    assert end_to_end(*lines) == (
         b"x-B: 2\r\nAccept: text/html\r\nX-a: 1\r\nOrigin: http://a\r\nUser-Agent: \xff\r\n"
     )
 
@@ -99,7 +99,7 @@ def test_our_cookies_are_cut_out_of_every_field() -> None:
     section = read_section("Cookie: a=1; fumarole=x", "Cookie: __Host-fumarole=y", "cookie: b=2")
     fields = section.fields
     assert fields.cookies == (b"x",)
-    assert section.crossing == b"Cookie: a=1\r\nCookie: b=2\r\n"
+    assert section.end_to_end == b"Cookie: a=1\r\nCookie: b=2\r\n"
 
 
 def test_what_a_request_says_of_itself_is_read() -> None:
@@ -123,7 +123,7 @@ def test_what_a_request_says_of_itself_is_read() -> None:
     assert (fields.token, fields.authorization) == (b"t", b"Bearer b")
     assert fields.forwarded_for == b"1.1.1.1, 2.2.2.2"
     assert (fields.length, fields.chunked, fields.close) == (7, False, True)
-    assert b"Authorization" not in section.crossing
+    assert b"Authorization" not in section.end_to_end
 
 
 def test_a_websocket_upgrade_is_noticed_and_its_fields_held_back() -> None:
@@ -141,7 +141,7 @@ def test_a_websocket_upgrade_is_noticed_and_its_fields_held_back() -> None:
     assert fields.upgrade_nominated
     assert (fields.socket_key, fields.socket_version) == (b"k", b"13")
     assert (fields.socket_extensions, fields.socket_protocols) == (b"a, b", b"c")
-    assert section.crossing == b""
+    assert section.end_to_end == b""
 
 
 def test_another_upgrade_is_none() -> None:
@@ -164,11 +164,11 @@ def test_hosts_that_are_not(host: str | None) -> None:
 
 def test_start_line_and_fields_must_fit() -> None:
     fields = read()
-    check_together(read_start_line(b"GET http://A.Example/x HTTP/1.1"), fields)
+    check_consistency(read_start_line(b"GET http://A.Example/x HTTP/1.1"), fields)
     with pytest.raises(HeadRefused):
-        check_together(read_start_line(b"GET http://a.example:80/x HTTP/1.1"), fields)
+        check_consistency(read_start_line(b"GET http://a.example:80/x HTTP/1.1"), fields)
     with pytest.raises(HeadRefused):
-        check_together(read_start_line(b"POST / HTTP/1.0"), read("Transfer-Encoding: chunked"))
+        check_consistency(read_start_line(b"POST / HTTP/1.0"), read("Transfer-Encoding: chunked"))
 
 
 def test_hostile_names_are_not_remembered_without_bound() -> None:
@@ -203,7 +203,7 @@ def outcome(raw: bytes, last: Section | None) -> dict[str, object] | str:
     except HeadRefused as refused:
         return refused.code
     said = {name: getattr(section.fields, name) for name in Fields.__struct_fields__}
-    return said | {"crossing": section.crossing}
+    return said | {"end_to_end": section.end_to_end}
 
 
 VALUES: dict[str, tuple[str, ...]] = {
@@ -242,11 +242,11 @@ def agree(sections: list[bytes]) -> None:
     for raw in sections:
         alone, after = outcome(raw, None), outcome(raw, last)
         assert after == alone
-        fitting = None if last is None else last.template.fit(raw, 0)
-        if last is not None and fitting is not None:
+        truncate_cookies = None if last is None else last.template.match(raw, 0)
+        if last is not None and truncate_cookies is not None:
             said = {name: getattr(last.fields, name) for name in Fields.__struct_fields__}
-            assert said | {"crossing": fitting[1]} == alone
-            assert fitting[0] == len(raw)
+            assert said | {"end_to_end": truncate_cookies[1]} == alone
+            assert truncate_cookies[0] == len(raw)
         if isinstance(after, str):
             break  # a connection with a refused head is closed
         last = READER.read_section(raw, last)
@@ -329,5 +329,5 @@ def test_ours_is_found_among_many_and_the_app_gets_what_fits() -> None:
         f"Host: h\r\nCookie: {many}; fumarole=mine\r\nCookie: d=1\r\n\r\n".encode(), None
     )
     assert section.fields.cookies == (b"mine",)
-    assert len(section.crossing) <= 32768 + len(b"Cookie: \r\n")
-    assert section.crossing.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")
+    assert len(section.end_to_end) <= 32768 + len(b"Cookie: \r\n")
+    assert section.end_to_end.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")

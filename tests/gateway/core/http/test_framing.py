@@ -11,10 +11,10 @@ from gateway.core.http.framing import (
     MAX_TRAILER_BYTES,
     Body,
     ChunkedBody,
+    CloseDelimitedBody,
     FramingError,
     LengthBody,
     NoBody,
-    OpenBody,
 )
 
 
@@ -22,7 +22,7 @@ def fed(body: Body, pieces: list[bytes]) -> bytes:
     found = b""
     for piece in pieces:
         found += body.feed(piece)
-        while body.stopped:
+        while body.has_more:
             found += body.feed(b"")
     return found
 
@@ -49,13 +49,13 @@ pieces = st.lists(st.binary(min_size=1, max_size=60), max_size=6)
 
 @given(pieces, cuts, st.binary(max_size=20))
 def test_any_split_of_a_chunked_body_gives_the_same_bytes(
-    chunks: list[bytes], at: list[int], rest: bytes
+    chunks: list[bytes], at: list[int], trailing_data: bytes
 ) -> None:
     body = ChunkedBody()
-    raw = chunked(chunks, b';a="b"', b"X-Sum: 1\r\n") + rest
+    raw = chunked(chunks, b';a="b"', b"X-Sum: 1\r\n") + trailing_data
     assert fed(body, splits(raw, at)) == canonical(chunks)
     assert body.done
-    assert body.rest == rest
+    assert body.trailing_data == trailing_data
 
 
 @given(pieces, cuts)
@@ -72,7 +72,7 @@ def test_any_split_of_a_body_with_a_length_gives_the_same(
     body = LengthBody(length)
     assert fed(body, splits(data, at)) == data[:length]
     assert body.done == (len(data) >= length)
-    assert body.rest == data[length:]
+    assert body.trailing_data == data[length:]
 
 
 @given(cuts, st.binary(max_size=40).filter(bool), st.data())
@@ -89,7 +89,7 @@ def test_any_split_of_a_broken_body_is_refused_alike(
             out = fed(body, parts)
         except FramingError:
             return "refused"
-        return out, body.done, body.rest
+        return out, body.done, body.trailing_data
 
     assert outcome(splits(raw, at)) == outcome([raw]) == outcome([bytes([b]) for b in raw])
 
@@ -153,14 +153,14 @@ def test_a_read_within_a_chunk_is_not_copied() -> None:
     assert body.feed(data) is data
     counted = LengthBody(2000)
     assert counted.feed(data) is data
-    assert OpenBody().feed(data) is data
+    assert CloseDelimitedBody().feed(data) is data
 
 
 def test_a_message_without_body_is_done_and_leaves_all() -> None:
     body = NoBody()
     assert body.done
     assert body.feed(b"next") == b""
-    assert body.rest == b"next"
+    assert body.trailing_data == b"next"
     assert LengthBody(0).done
 
 
@@ -168,8 +168,8 @@ def test_what_went_on_without_being_fed_is_counted_off() -> None:
     body = LengthBody(5 << 30)
     for _ in range(5):
         assert not body.done
-        body.moved((1 << 30) - 1)
-    assert (body.left, body.done) == (5, False)
+        body.advance((1 << 30) - 1)
+    assert (body.remaining, body.done) == (5, False)
     assert body.feed(b"12") == b"12"
-    body.moved(3)
-    assert (body.left, body.done) == (0, True)
+    body.advance(3)
+    assert (body.remaining, body.done) == (0, True)

@@ -6,11 +6,11 @@ from pathlib import Path
 from gateway import pages
 from gateway.core.http.fields import FieldReader, Fields, Section
 from gateway.core.http.headers import (
-    Facts,
+    ForwardedInfo,
     forwarded_fields,
-    framing_of,
-    head_to_app,
-    head_to_page,
+    framing_field,
+    page_head,
+    upstream_head,
 )
 from gateway.core.http.heads import read_start_line
 
@@ -28,12 +28,12 @@ def read(*lines: str) -> Fields:
 
 
 def to_app(section: Section, forwarded: bytes = b"") -> bytes:
-    head = head_to_app(section.fields, forwarded, base=b"", upgrade=False)
-    return head.opening + section.crossing + head.ending
+    head = upstream_head(section.fields, forwarded, path_prefix=b"", upgrade=False)
+    return head.prefix + section.end_to_end + head.suffix
 
 
 def test_an_app_is_told_who_asks_from_where() -> None:
-    facts = Facts(client_address="::1", scheme="https", user="Ada Ü/%,\n")
+    facts = ForwardedInfo(client_address="::1", scheme="https", user="Ada Ü/%,\n")
     assert forwarded_fields("a:1", facts) == (
         b"X-Forwarded-For: ::1\r\nX-Forwarded-Host: a:1\r\nX-Forwarded-Proto: https\r\n"
         b"X-Forwarded-User: Ada%20%C3%9C%2F%25%2C%0A\r\n"
@@ -41,7 +41,7 @@ def test_an_app_is_told_who_asks_from_where() -> None:
 
 
 def test_nobody_is_named_on_a_public_host() -> None:
-    facts = Facts(client_address="1.1.1.1", scheme="https", user=None)
+    facts = ForwardedInfo(client_address="1.1.1.1", scheme="https", user=None)
     assert b"User" not in forwarded_fields("a", facts)
 
 
@@ -65,15 +65,15 @@ def test_a_bearer_of_ours_never_crosses_and_the_apps_own_does() -> None:
 
 
 def test_framing_is_written_in_one_way() -> None:
-    assert framing_of(read()) == b""
-    assert framing_of(read("Content-Length: 007")) == b"Content-Length: 7\r\n"
-    assert framing_of(read("Transfer-Encoding: CHUNKED")) == b"Transfer-Encoding: chunked\r\n"
+    assert framing_field(read()) == b""
+    assert framing_field(read("Content-Length: 007")) == b"Content-Length: 7\r\n"
+    assert framing_field(read("Transfer-Encoding: CHUNKED")) == b"Transfer-Encoding: chunked\r\n"
 
 
 def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
     section = read_section("Fumarole-Token: t", "Authorization: Basic x", "Cookie: fumarole=a; b=c")
     start = read_start_line(b"POST /.fumarole/open?x HTTP/1.0")
-    assert head_to_page(start, section.fields, section.crossing) == (
+    assert page_head(start, section.fields, section.end_to_end) == (
         b"POST /.fumarole/open?x HTTP/1.1\r\nHost: A:1\r\nCookie: b=c\r\nConnection: close\r\n\r\n"
     )
 
@@ -85,5 +85,5 @@ def test_pages_read_no_field_that_they_are_not_given() -> None:
     assert {"Accept-Language", "Cookie", "Origin", "Sec-Fetch-Site"} < names
     section = read_section(*(f"{name}: x" for name in names))
     start = read_start_line(b"POST / HTTP/1.1")
-    head = head_to_page(start, section.fields, section.crossing).decode()
+    head = page_head(start, section.fields, section.end_to_end).decode()
     assert {name for name in names if f"\r\n{name}: x\r\n" not in head} == set()

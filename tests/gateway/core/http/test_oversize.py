@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.http.oversize import expiring_lines, foreign_names, read_oversized
+from gateway.core.http.oversize import expiry_lines, foreign_cookie_names, read_oversized
 
 BIG = b"x" * 3000
 HTML = b"Accept: text/html\r\n"
@@ -21,13 +21,13 @@ def test_the_cookies_that_are_the_cause_are_expired_by_a_click_but_not_ours() ->
     seen = read_oversized(head(cookies, other=CLICK))
     assert seen.accept == b"text/html"
     assert seen.cookies == (b"a", b"b")
-    assert seen.expiring(base="apps.x", secure=False) == (
+    assert seen.expiry_fields(base="apps.x", secure=False) == (
         ("Set-Cookie", "a=; Path=/; Max-Age=0"),
         ("Set-Cookie", "a=; Path=/; Max-Age=0; Domain=apps.x"),
         ("Set-Cookie", "b=; Path=/; Max-Age=0"),
         ("Set-Cookie", "b=; Path=/; Max-Age=0; Domain=apps.x"),
     )
-    secure = expiring_lines([b"a"], base="x", secure=True)
+    secure = expiry_lines([b"a"], base="x", secure=True)
     assert all("; Secure" in line for line in secure)
 
 
@@ -44,7 +44,7 @@ def test_the_cookies_that_are_the_cause_are_expired_by_a_click_but_not_ours() ->
 def test_nothing_is_expired_without_the_click(path: bytes, other: bytes) -> None:
     seen = read_oversized(head(b"a=" + BIG, path=path, other=other))
     assert seen.cookies == (b"a",)
-    assert seen.expiring(base="apps.x", secure=False) == ()
+    assert seen.expiry_fields(base="apps.x", secure=False) == ()
 
 
 def test_names_that_could_forge_a_field_are_left_out() -> None:
@@ -62,13 +62,13 @@ def test_nothing_is_taken_from_programs() -> None:
 
 def test_no_more_are_named_than_an_answer_can_hold() -> None:
     many = b"; ".join(b"c%d=%b" % (n, b"x" * 90) for n in range(500))
-    assert len(foreign_names([many, many])) == 200
+    assert len(foreign_cookie_names([many, many])) == 200
 
 
 def test_no_more_is_looked_at_than_browsers_keep() -> None:
-    assert foreign_names([b";" * 250_000 + b"a=1"]) == ()
-    assert foreign_names([b";" * 4000, b";" * 250_000, b"a=1"]) == ()
-    assert foreign_names([b";" * 4000 + b"a=1", b"b=1"]) == (b"a", b"b")
+    assert foreign_cookie_names([b";" * 250_000 + b"a=1"]) == ()
+    assert foreign_cookie_names([b";" * 4000, b";" * 250_000, b"a=1"]) == ()
+    assert foreign_cookie_names([b";" * 4000 + b"a=1", b"b=1"]) == (b"a", b"b")
     lines = b"Cookie: a=%b\r\n" % (b"x" * 200)
     assert b"a" in read_oversized(head(BIG, other=lines * 250)).cookies
     assert read_oversized(head(BIG, other=b"A:\r\n" * 256) + lines * 9).cookies == ()

@@ -32,7 +32,7 @@ def test_any_split_of_a_head_is_the_same_head(cuts: set[int]) -> None:
     assert one.start is not None
     assert one.start.target == b"/path"
     assert one.fields is not None
-    assert one.crossing == b"X-One: 1\r\n"
+    assert one.end_to_end == b"X-One: 1\r\n"
     assert one.partial == b""
 
 
@@ -44,7 +44,7 @@ def test_the_same_section_is_read_once() -> None:
     assert one.fields is first
     one.read(HEAD.replace(b"X-One: 1", b"X-One: 2"))
     assert one.fields is first, "it means nothing to the gateway"
-    assert one.crossing == b"X-One: 2\r\n"
+    assert one.end_to_end == b"X-One: 2\r\n"
     one.read(HEAD.replace(b"Host: ", b"Host: b."))
     assert one.fields is not first
 
@@ -62,7 +62,7 @@ def test_a_value_that_differs_again_and_again_is_judged_each_time(values: list[s
             return
         alone = reader()
         assert one.read(raw + b"beyond") == alone.read(raw + b"beyond")
-        assert (one.crossing, one.section) == (alone.crossing, alone.section)
+        assert (one.end_to_end, one.raw_fields) == (alone.end_to_end, alone.raw_fields)
 
 
 def test_a_head_in_two_pieces_is_the_same_after_one_like_it() -> None:
@@ -71,7 +71,7 @@ def test_a_head_in_two_pieces_is_the_same_after_one_like_it() -> None:
         one.read(HEAD.replace(b"One: 1", b"One: %d" % number))
     assert one.read(HEAD[:-3]) is None
     assert one.read(HEAD[-3:] + b"beyond") == b"beyond"
-    assert one.crossing == b"X-One: 1\r\n"
+    assert one.end_to_end == b"X-One: 1\r\n"
 
 
 def test_a_start_line_is_judged_before_fields_that_are_known() -> None:
@@ -122,7 +122,7 @@ def test_a_refused_start_line_leaves_the_last_fields_alone() -> None:
 def test_what_is_forgotten_is_gone() -> None:
     one = reader()
     one.read(HEAD)
-    one.forget()
+    one.clear()
     assert one.start is None
     assert one.fields is None
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.core.http.framing import ChunkedBody, LengthBody, NoBody, OpenBody
+from gateway.core.http.framing import ChunkedBody, CloseDelimitedBody, LengthBody, NoBody
 from gateway.core.http.heads import MAX_HEAD_BYTES, HeadRefused
 from gateway.core.http.response_heads import (
     ResponseFields,
@@ -37,18 +37,18 @@ def read(*lines: str) -> ResponseFields:
 
 def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
     strict = ResponseReader("frame-ancestors 'self'", strict_transport=True)
-    assert b"Strict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").crossing
-    assert b"Strict-Transport-Security" not in read().crossing
+    assert b"Strict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").end_to_end
+    assert b"Strict-Transport-Security" not in read().end_to_end
     # A browser takes the first one only (RFC 6797, section 8.1).
-    apps = strict.read(b"Strict-Transport-Security: max-age=0\r\n\r\n").crossing
+    apps = strict.read(b"Strict-Transport-Security: max-age=0\r\n\r\n").end_to_end
     assert apps.index(b"max-age=31536000") < apps.index(b"max-age=0")
 
 
 def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherwise() -> None:
-    assert read().crossing == ADDED + PRIVATE
-    assert read("cache-control: public").crossing == b"cache-control: public\r\n" + ADDED
+    assert read().end_to_end == ADDED + PRIVATE
+    assert read("cache-control: public").end_to_end == b"cache-control: public\r\n" + ADDED
     own = "Content-Security-Policy: default-src *; frame-ancestors *"
-    assert read(own).crossing == own.encode() + b"\r\n" + ADDED + PRIVATE
+    assert read(own).end_to_end == own.encode() + b"\r\n" + ADDED + PRIVATE
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherw
     ],
 )  # fmt: skip
 def test_fields_that_do_not_reach_a_browser(line: str) -> None:
-    assert read(line).crossing == ADDED + PRIVATE
+    assert read(line).end_to_end == ADDED + PRIVATE
 
 
 def test_all_else_does_in_its_order() -> None:
     lines = ("X-B: 2", "Set-Cookie: a=1; Path=/", "Date: now", "Set-Cookie: b=2", "X-A: \xff")
-    assert read("X-Accel-Buffering: no").crossing.startswith(b"X-Accel-Buffering: no\r\n")
-    assert read(*lines).crossing == (
+    assert read("X-Accel-Buffering: no").end_to_end.startswith(b"X-Accel-Buffering: no\r\n")
+    assert read(*lines).end_to_end == (
         b"X-B: 2\r\nSet-Cookie: a=1; Path=/\r\nDate: now\r\nSet-Cookie: b=2\r\nX-A: \xff\r\n"
         + ADDED
         + PRIVATE
@@ -80,12 +80,12 @@ def test_all_else_does_in_its_order() -> None:
 
 def test_fields_that_connection_names_do_not_cross_but_ours_do() -> None:
     got = read("Connection: x-hop, content-security-policy, cache-control", "X-Hop: 1", "A: b")
-    assert got.crossing == b"A: b\r\n" + ADDED + PRIVATE
+    assert got.end_to_end == b"A: b\r\n" + ADDED + PRIVATE
 
 
 def test_a_cache_control_that_connection_names_counts_for_nothing() -> None:
     got = read("Connection: cache-control", "Cache-Control: public")
-    assert got.crossing == ADDED + PRIVATE
+    assert got.end_to_end == ADDED + PRIVATE
 
 
 def test_a_response_whose_lists_have_no_end_is_a_bad_one() -> None:
@@ -96,11 +96,11 @@ def test_a_response_whose_lists_have_no_end_is_a_bad_one() -> None:
 
 
 def test_a_date_that_connection_names_is_none() -> None:
-    assert read("Date: now").dated
-    assert not read("A: b").dated
+    assert read("Date: now").has_date
+    assert not read("A: b").has_date
     got = read("Connection: date", "Date: now")
-    assert not got.dated
-    assert got.crossing == ADDED + PRIVATE
+    assert not got.has_date
+    assert got.end_to_end == ADDED + PRIVATE
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ CASES = [
     (("Content-Length: 0",), b"GET", 204, NoBody, b""),
     (("Transfer-Encoding: Chunked",), b"GET", 200, ChunkedBody, b"Transfer-Encoding: chunked\r\n"),
     (("Transfer-Encoding: chunked",), b"HEAD", 200, NoBody, b""),
-    ((), b"GET", 200, OpenBody, b""),
+    ((), b"GET", 200, CloseDelimitedBody, b""),
     ((), b"HEAD", 200, NoBody, b""),
 ]
 
@@ -169,6 +169,6 @@ def test_the_status_line_is_written_in_one_way() -> None:
 def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
     reader = ResponseReader("frame-ancestors 'self'")
     head = reader.read_head(b"HTTP/1.1 426 Upgrade Required\r\n%b\r\n" % lines)
-    assert head.fields.crossing.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
+    assert head.fields.end_to_end.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)
     other = reader.read_head(b"HTTP/1.1 400 Bad Request\r\n%b\r\n" % lines)
-    assert b"Upgrade:" not in other.fields.crossing
+    assert b"Upgrade:" not in other.fields.end_to_end

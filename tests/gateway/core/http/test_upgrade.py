@@ -5,10 +5,10 @@ import pytest
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.heads import read_start_line
 from gateway.core.http.upgrade import (
-    accept_of,
-    deflate_only,
-    is_proper_upgrade,
-    only_deflate,
+    accept_value,
+    deflate_offers,
+    is_offered_deflate,
+    is_valid_upgrade,
     upgrade_fields,
 )
 
@@ -21,12 +21,12 @@ def read(*lines: str) -> Fields:
 
 
 def test_the_rfcs_example_is_answered_as_the_rfc_says() -> None:
-    assert accept_of(b"dGhlIHNhbXBsZSBub25jZQ==") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert accept_value(b"dGhlIHNhbXBsZSBub25jZQ==") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
 def test_a_proper_upgrade() -> None:
-    assert is_proper_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL))
-    assert is_proper_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL, "Content-Length: 0"))
+    assert is_valid_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL))
+    assert is_valid_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL, "Content-Length: 0"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_proper_upgrade() -> None:
     ],
 )
 def test_improper_ones(line: bytes, fields: tuple[str, ...]) -> None:
-    assert not is_proper_upgrade(read_start_line(line), read(*fields))
+    assert not is_valid_upgrade(read_start_line(line), read(*fields))
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_improper_ones(line: bytes, fields: tuple[str, ...]) -> None:
     ],
 )
 def test_only_deflate_is_passed_on(offered: bytes | None, passed: bytes | None) -> None:
-    assert only_deflate(offered) == passed
+    assert deflate_offers(offered) == passed
 
 
 def test_only_what_was_offered_may_be_chosen() -> None:
-    assert deflate_only(None, offered=None)
-    assert deflate_only(b"permessage-deflate; a", offered=b"permessage-deflate")
-    assert not deflate_only(b"permessage-deflate", offered=None)
-    assert not deflate_only(b"permessage-deflate", offered=b"x")
-    assert not deflate_only(b"permessage-deflate, x", offered=b"permessage-deflate, x")
+    assert is_offered_deflate(None, offered=None)
+    assert is_offered_deflate(b"permessage-deflate; a", offered=b"permessage-deflate")
+    assert not is_offered_deflate(b"permessage-deflate", offered=None)
+    assert not is_offered_deflate(b"permessage-deflate", offered=b"x")
+    assert not is_offered_deflate(b"permessage-deflate, x", offered=b"permessage-deflate, x")
     many = b"permessage-deflate," * 33 + b"permessage-deflate"
-    assert not deflate_only(many, offered=b"permessage-deflate")
+    assert not is_offered_deflate(many, offered=b"permessage-deflate")
 
 
 def test_the_fields_of_an_upgrade_are_written_in_one_way() -> None:

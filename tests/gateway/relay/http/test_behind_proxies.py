@@ -110,7 +110,7 @@ async def test_a_proxy_that_says_nothing_more_is_not_waited_for(begun: bytes) ->
 async def test_limits_count_the_client_and_not_the_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.core.limits.connection_quota.WAITED_SECONDS", 60.0)
+    monkeypatch.setattr("gateway.core.limits.connection_quota.MIN_IDLE_SECONDS", 60.0)
     async with proxied(Limits(address_connections=2)) as r:
         for number in range(4):
             browser = await r.browser(PROXY)

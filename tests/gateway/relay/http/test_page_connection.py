@@ -159,7 +159,10 @@ async def test_a_body_that_is_too_large_is_413_and_the_answer_arrives() -> None:
 @pytest.mark.parametrize(
     ("kept", "of"),
     [
-        (request("/.fumarole/open", "Content-Length: 9", method="POST", credential=None), "COMES"),
+        (
+            request("/.fumarole/open", "Content-Length: 9", method="POST", credential=None),
+            "ARRIVAL",
+        ),
         (request("/.fumarole/slow", credential=None), "READ"),
     ],
     ids=["body", "response"],
@@ -174,7 +177,7 @@ async def test_who_holds_a_page_makes_room_at_a_crowded_address(
         async with asyncio.timeout(30):
             while len(r.path.pages) < 2:
                 await asyncio.sleep(0.005)
-        monkeypatch.setattr("gateway.core.limits.connection_quota.WAITED_SECONDS", 0.0)
+        monkeypatch.setattr("gateway.core.limits.connection_quota.MIN_IDLE_SECONDS", 0.0)
         monkeypatch.setattr(f"gateway.relay.http.page_connection.{of}_SECONDS", 0.0)
         late = await r.browser("127.5.0.1")
         late.send(request("/.fumarole/state", credential=None))

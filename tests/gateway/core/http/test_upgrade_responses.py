@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import ResponseReader
-from gateway.core.http.switches import (
-    MOST_BYTES,
-    MOST_SWITCHES,
-    KnownSwitches,
-    read_switch,
+from gateway.core.http.upgrade import accept_value
+from gateway.core.http.upgrade_responses import (
+    MAX_BYTES,
+    MAX_RESPONSES,
+    UpgradeResponseCache,
+    read_upgrade_response,
 )
-from gateway.core.http.upgrade import accept_of
 
 READER = ResponseReader("frame-ancestors 'self'")
 KEYS = ("dGhlIHNhbXBsZSBub25jZQ==", "AAAAAAAAAAAAAAAAAAAAAA==")
@@ -32,7 +32,7 @@ def raw(*lines: bytes, minor: int = 1, reason: bytes = b"Switching") -> bytes:
 
 
 def expected_accept(request: Fields) -> bytes:
-    return accept_of(request.socket_key or b"")
+    return accept_value(request.socket_key or b"")
 
 
 def alone(data: bytes, request: Fields) -> bytes | None:
@@ -42,23 +42,23 @@ def alone(data: bytes, request: Fields) -> bytes | None:
     except HeadRefused:
         return None
     accept = expected_accept(request)
-    switch = read_switch(head, request, accept)
+    switch = read_upgrade_response(head, request, accept)
     return None if switch is None else switch.write(accept, DATE)
 
 
-def remembering(known: KnownSwitches, data: bytes, request: Fields) -> bytes | None:
+def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> bytes | None:
     """Do the same as an exchange does it, which asks what is known first."""
     accept = expected_accept(request)
-    found = known.find(data + b"beyond", request, accept)
+    found = known.get(data + b"beyond", request, accept)
     if found is not None:
         assert found[1] == len(data)
         return found[0].write(accept, DATE)
     said = alone(data, request)
     if said is not None:
         head = READER.read_head(data)
-        switch = read_switch(head, request, accept)
+        switch = read_upgrade_response(head, request, accept)
         assert switch is not None
-        known.keep(data, switch, accept)
+        known.put(data, switch, accept)
     return said
 
 
@@ -96,14 +96,14 @@ def test_a_switch_is_proper_when_it_answers_what_was_asked(
         assert DATE + b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in said
         assert said.endswith(b"\r\n".join((PROOFS[0], *chosen, b"", b"")))
         # What one may choose another has to have offered, too.
-        known = KnownSwitches()
+        known = UpgradeResponseCache()
         assert remembering(known, raw(*lines), asked(*offered)) == said
         assert remembering(known, raw(*lines), asked()) == (None if chosen else said)
 
 
 def test_a_date_is_written_once() -> None:
-    dated = (*PROPER, b"Sec-WebSocket-Accept: " + PROOFS[0], DATE.rstrip())
-    said = alone(raw(*dated), asked())
+    has_date = (*PROPER, b"Sec-WebSocket-Accept: " + PROOFS[0], DATE.rstrip())
+    said = alone(raw(*has_date), asked())
     assert said is not None
     assert said.count(b"Date: ") == 1
 
@@ -117,7 +117,7 @@ LINES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max
 def test_a_101_says_the_same_whatever_others_have_said(
     heads: list[tuple[list[tuple[bytes, bytes]], str, bytes]],
 ) -> None:
-    known = KnownSwitches()
+    known = UpgradeResponseCache()
     for lines, key, reason in heads:
         data = raw(*PROPER, *map(b": ".join, lines), reason=reason)
         request = asked(key=key)
@@ -125,11 +125,11 @@ def test_a_101_says_the_same_whatever_others_have_said(
 
 
 def test_so_many_are_remembered_and_none_that_is_long() -> None:
-    known, proof = KnownSwitches(), b"Sec-WebSocket-Accept: " + PROOFS[0]
-    heads = [raw(*PROPER, proof, b"X: %d" % number) for number in range(MOST_SWITCHES + 1)]
-    for head in (*heads, raw(*PROPER, proof, b"X: " + b"x" * MOST_BYTES)):
+    known, proof = UpgradeResponseCache(), b"Sec-WebSocket-Accept: " + PROOFS[0]
+    heads = [raw(*PROPER, proof, b"X: %d" % number) for number in range(MAX_RESPONSES + 1)]
+    for head in (*heads, raw(*PROPER, proof, b"X: " + b"x" * MAX_BYTES)):
         assert remembering(known, head, asked()) is not None
-    assert len(known) == MOST_SWITCHES
-    assert known.find(heads[0], asked(), PROOFS[0]) is None
-    assert known.find(heads[1], asked(), PROOFS[0]) is not None
-    assert known.find(heads[1][:-1], asked(), PROOFS[0]) is None, "it is not complete"
+    assert len(known) == MAX_RESPONSES
+    assert known.get(heads[0], asked(), PROOFS[0]) is None
+    assert known.get(heads[1], asked(), PROOFS[0]) is not None
+    assert known.get(heads[1][:-1], asked(), PROOFS[0]) is None, "it is not complete"

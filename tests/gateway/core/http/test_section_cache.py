@@ -7,13 +7,13 @@ from msgspec.structs import asdict
 
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import HeadRefused
-from gateway.core.http.known_sections import (
-    MOST_BYTES,
-    MOST_FIELDS,
-    MOST_SECTIONS,
-    KnownSections,
-)
 from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.section_cache import (
+    MAX_BYTES,
+    MAX_FIELDS_OF_SECTION,
+    MAX_SECTIONS,
+    SectionCache,
+)
 
 FIELDS = FieldReader(b"fumarole")
 KEY, OTHER_KEY = b"dGhlIHNhbXBsZSBub25jZQ==", b"AAAAAAAAAAAAAAAAAAAAAA=="
@@ -24,37 +24,37 @@ OPENING = (
 )
 
 
-def read(known: KnownSections, head: bytes) -> RequestReader:
+def read(known: SectionCache, head: bytes) -> RequestReader:
     """Have *head* read as the first one of a connection, and somebody let in by it."""
     reader = RequestReader(FIELDS, known)
     assert reader.read(head) == b""
-    reader.remember()
+    reader.cache_section()
     return reader
 
 
 def said(reader: RequestReader) -> object:
     assert reader.fields is not None
-    return asdict(reader.fields), reader.crossing, reader.section
+    return asdict(reader.fields), reader.end_to_end, reader.raw_fields
 
 
 def test_another_key_is_all_that_differs() -> None:
-    known = KnownSections()
+    known = SectionCache()
     first = read(known, OPENING)
     other = OPENING.replace(KEY, OTHER_KEY)
     assert len(known) == 1
-    assert known.find(first.section) is not None
-    assert said(read(known, other)) == said(read(KnownSections(), other))
+    assert known.get(first.raw_fields) is not None
+    assert said(read(known, other)) == said(read(SectionCache(), other))
     assert said(read(known, OPENING)) == said(first)
     assert len(known) == 1
 
 
 def test_what_a_connection_says_next_is_read_by_its_own_words() -> None:
-    known = KnownSections()
+    known = SectionCache()
     read(known, OPENING)
     reader = read(known, OPENING.replace(KEY, OTHER_KEY))
     for head in (OPENING, OPENING.replace(b"One: 1", b"One: 2"), OPENING.replace(KEY, OTHER_KEY)):
         assert reader.read(head) == b""
-        assert said(reader) == said(read(KnownSections(), head))
+        assert said(reader) == said(read(SectionCache(), head))
 
 
 KEYS = st.sampled_from([KEY, OTHER_KEY, b"", b"x", KEY[:-1], KEY + b" ", b" " + KEY, KEY + b"\t"])
@@ -68,14 +68,14 @@ LINES = st.lists(st.tuples(NAMES, KEYS), max_size=3)
 def test_a_first_head_says_the_same_whatever_others_have_said(
     heads: list[tuple[list[tuple[bytes, bytes]], bool]],
 ) -> None:
-    known = KnownSections()
+    known = SectionCache()
     for lines, upgrade in heads:
         section = b"".join(b"%b: %b\r\n" % line for line in lines)
         if upgrade:
             section += b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         head = b"GET / HTTP/1.1\r\nHost: h\r\n" + section + b"\r\n"
         try:
-            alone = said(read(KnownSections(), head))
+            alone = said(read(SectionCache(), head))
         except HeadRefused as refused:
             with pytest.raises(HeadRefused, match=refused.code):
                 read(known, head)
@@ -88,27 +88,27 @@ def test_a_first_head_says_the_same_whatever_others_have_said(
     [
         b"Fumarole-Token: t",
         b"Authorization: Bearer t",
-        b"X: " + b"x" * MOST_BYTES,
-        b"\r\n".join([b"X: x"] * MOST_FIELDS),
+        b"X: " + b"x" * MAX_BYTES,
+        b"\r\n".join([b"X: x"] * MAX_FIELDS_OF_SECTION),
     ],
 )
 def test_secrets_and_what_is_long_are_not_kept(line: bytes) -> None:
-    known = KnownSections()
+    known = SectionCache()
     read(known, OPENING.replace(b"X-One: 1", line))
     assert len(known) == 0
 
 
 def test_nothing_is_kept_of_those_that_were_not_let_in() -> None:
-    known = KnownSections()
+    known = SectionCache()
     reader = RequestReader(FIELDS, known)
     assert reader.read(OPENING) == b""
     assert len(known) == 0
 
 
 def test_the_oldest_is_forgotten_first() -> None:
-    known = KnownSections()
-    heads = [OPENING.replace(b"One: 1", b"One: %d" % number) for number in range(MOST_SECTIONS + 1)]
-    sections = [read(known, head).section for head in heads]
-    assert len(known) == MOST_SECTIONS
-    assert known.find(sections[0]) is None
-    assert known.find(sections[1]) is not None
+    known = SectionCache()
+    heads = [OPENING.replace(b"One: 1", b"One: %d" % number) for number in range(MAX_SECTIONS + 1)]
+    sections = [read(known, head).raw_fields for head in heads]
+    assert len(known) == MAX_SECTIONS
+    assert known.get(sections[0]) is None
+    assert known.get(sections[1]) is not None
