@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,6 +27,7 @@ from benchmarks.hot_path import Bench, make_bench
 
 ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = ("gateway", "shared")
+_WALKING: Final[ContextVar[object]] = ContextVar("walking", default=None)
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Walk:
     """Where a request, or a job, came by; ``calls`` and ``queries`` are a job's alone."""
 
     product: tuple[str, ...] = PRODUCT
+    own_tasks: bool = False
+    """Count only the task that walks and the tasks that it creates, and nothing beside them."""
     files: dict[str, None] = field(default_factory=dict)
     """In the order in which they were entered first."""
     changes: int = 0
@@ -45,17 +49,21 @@ class Walk:
     @contextmanager
     def walking(self) -> Iterator[None]:
         """Note where the interpreter comes by until this is left."""
+        token = _WALKING.set(self)
         sys.setprofile(self.note)
         try:
             yield
         finally:
             sys.setprofile(None)
+            _WALKING.reset(token)
 
     def note(self, frame: FrameType | None, event: str, _argument: Any) -> None:
         """Note where the interpreter is; for :func:`sys.setprofile`."""
         if event == "return" and frame is not None:
             frame = frame.f_back
         elif event != "call":
+            return
+        if self.own_tasks and _WALKING.get() is not self:
             return
         if frame is None or not frame.f_code.co_filename.startswith(self._within):
             return

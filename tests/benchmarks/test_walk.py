@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from benchmarks.walk import Walk, walks
+from shared.numbers import whole_number
 
 # A reader has to come by all of them: what adds one has to be worth it.
 MOST_FILES = {"GET": 36, "WebSocket upgrade": 41}
@@ -24,3 +27,22 @@ def test_only_files_of_the_product_count() -> None:
     walk.note(None, "c_call", None)
     assert not walk.files
     assert not walk.changes
+
+
+async def test_a_task_that_runs_beside_the_walk_does_not_count() -> None:
+    async def read_numbers() -> None:
+        for _ in range(10):
+            whole_number("7")
+            await asyncio.sleep(0)
+
+    for own_tasks, files in ((False, ["shared/numbers.py"]), (True, [])):
+        walk = Walk(own_tasks=own_tasks)
+        beside = asyncio.create_task(read_numbers())
+        with walk.walking():
+            await asyncio.sleep(0.01)
+        await beside
+        assert [*walk.files] == files
+    walk = Walk(own_tasks=True)
+    with walk.walking():
+        await asyncio.create_task(read_numbers())
+    assert [*walk.files] == ["shared/numbers.py"]
