@@ -62,6 +62,8 @@ REFUSALS: Final = {
     "a token without the right": _kube(403, "Forbidden", "cannot list resource"),
     "create in a namespace that goes": _kube(403, "Forbidden", "is being terminated"),
     "a pod without its ServiceAccount": _kube(403, "Forbidden", "error looking up service account"),
+    # Before 1.14 the schema asks for no task; so its webhook's sources have it.
+    "a job without tasks, before 1.14": _volcano("No task specified in job spec"),
     "a job with a doubled task name": _volcano("duplicated task name"),
     "a job for an unknown queue": _volcano("unable to find job queue"),
     "a job with minAvailable above its replicas": _volcano("job 'minAvailable' should not be"),

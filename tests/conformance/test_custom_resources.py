@@ -11,6 +11,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from tests.conformance.calls import (
     BATCH,
     MERGE,
+    REAL,
     SCHEDULING,
     Kube,
     eventually,
@@ -28,8 +29,8 @@ async def _patch_job(kube: Kube, namespace: str, name: str, change: Any, kind: s
 async def test_a_schema_violation_is_refused_with_the_field(kube: Kube, namespace: str) -> None:
     job = make_job("a")
     job["spec"]["tasks"] = []
-    row = "a custom resource that breaks its schema"
-    await refused(row, kube.create_job(namespace, job))
+    row, older = "a custom resource that breaks its schema", "a job without tasks, before 1.14"
+    await refused(row, kube.create_job(namespace, job), older=older)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,10 @@ async def test_lists_of_a_template_have_no_key_twice(
     spec["volumes"] = [{"name": name, "emptyDir": {}} for name in ("v", "w")]
     with pytest.raises(ApiException) as caught:
         await kube.create_job(namespace, job)
+    if REAL and field == "volumeMounts" and caught.value.status == 400:
+        # A schema that is older than Kubernetes 1.31 has no keys for them; Volcano's webhook has.
+        assert "must be unique" in str(caught.value.body)
+        return
     assert caught.value.status == 422
     path = f"spec.tasks[0].template.spec.containers[0].{field}[1]"
     assert f"{path}: Duplicate value: {key}" in json.loads(caught.value.body or b"")["message"]

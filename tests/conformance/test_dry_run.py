@@ -46,7 +46,8 @@ async def test_what_would_be_refused_is_refused_alike(kube: Kube, namespace: str
     await refused("a job for an unknown queue", _try_job(kube, namespace, elsewhere))
     bare = make_job("a")
     bare["spec"]["tasks"] = []
-    await refused("a custom resource that breaks its schema", _try_job(kube, namespace, bare))
+    row, older = "a custom resource that breaks its schema", "a job without tasks, before 1.14"
+    await refused(row, _try_job(kube, namespace, bare), older=older)
     missing = _try_job(kube, "no-such", make_job("a"))
     await refused("create in a missing namespace", missing, name="no-such")
     await kube.create_job(namespace, make_job("b", script="sleep 60"))
