@@ -1,7 +1,8 @@
 """Keeps docs/settings.md: names, types and defaults come from the code, meanings from the page.
 
-``python -m deploy.settings_page`` writes the first three columns anew and adds a row for what has
-none; a test fails while the page differs, or a row says nothing.
+``python -m deploy.settings_page`` rewrites the first three columns of each row, and adds a row for
+each setting that has none. Write the meaning of a setting into the page itself. A test fails while
+the page differs from the code, or while a row has no meaning.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any, Final, TypeVar, get_type_hints
 from controller.settings import read_settings
 from controller.volcano.manifest import Quantity
 from gateway.settings import settings_from
-from shared.settings import Environment
+from shared.settings import Environment, on_or_off
 
 T = TypeVar("T")
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs/settings.md"
-# Of other programs, or for tests alone.
+# Settings of other programs, or for tests alone.
 _OTHERS: Final = ("KUBERNETES_SERVICE_HOST",)
 _NEEDED: Final = object()
 _ROW: Final = re.compile(r"^\| `([A-Z0-9_]+)` \|.*\| (.*?) ?\|$")
@@ -43,37 +44,37 @@ LONGEST_DEFAULT: Final = 60
 
 
 class Recording(Environment):
-    """An empty environment that remembers what was asked of it."""
+    """An empty environment that records each setting that is read from it."""
 
     def __init__(self) -> None:
         super().__init__({})
         self.asked: dict[str, tuple[Callable[[str], Any], object]] = {}
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """Note that *name* has no default."""
+        """Record that *name* has no default."""
         self.asked.setdefault(name, (parse, None))
         return super().optional(name, parse)
 
     def value(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        """Note the *default*."""
+        """Record the *default* of *name*."""
         self.asked.setdefault(name, (parse, default))
         return super().value(name, parse, default)
 
     def required(self, name: str, parse: Callable[[str], T], stand_in: T) -> T:
-        """Note that *name* is needed."""
-        self.asked.setdefault(name, (parse, _NEEDED))
+        """Record that *name* is needed, even if another reader has a default for it."""
+        self.asked[name] = (parse, _NEEDED)
         return super().required(name, parse, stand_in)
 
 
 def asked_settings() -> dict[str, tuple[str, str]]:
-    """Return type and default of every setting of both processes, as the page shows them."""
+    """Return the type and default of every setting of both processes, as the page shows them."""
     found = {}
     for read in (settings_from, read_settings):
         recording = Recording()
         read(recording)
         found.update(recording.asked)
     return {
-        name: (_type_of(name, parse), _shown(default))
+        name: (_type_of(name, parse), _shown(parse, default))
         for name, (parse, default) in found.items()
         if name not in _OTHERS
     }
@@ -83,6 +84,8 @@ def _type_of(name: str, parse: Callable[[str], Any]) -> str:
     unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), None)
     if unit is not None:
         return unit
+    if parse is on_or_off:
+        return "on or off"
     kind = str(_result_of(parse))
     if "tuple[str, int]" in kind:
         return "host:port"
@@ -99,9 +102,11 @@ def _result_of(parse: Callable[[str], Any]) -> object:
         return parse
 
 
-def _shown(default: object) -> str:
+def _shown(parse: Callable[[str], Any], default: object) -> str:
     if default is _NEEDED:
         return "needed"
+    if parse is on_or_off:
+        return "`on`" if default else "`off`"
     text = _text(default)
     if not text:
         return "none"
@@ -128,12 +133,15 @@ def _text(value: object) -> str:
             return ",".join(map(_text, value))
         case IPv4Network() | IPv6Network():
             return str(value)
-        case _:  # None among them.
+        case _:  # None, too.
             return f"{getattr(value, 'default', '') or ''}"
 
 
 def render(page: str) -> str:
-    """Return *page* with types and defaults as the code has them; what is gone loses its row."""
+    """Return *page* with the types and defaults of the code.
+
+    A setting that no longer exists loses its row. A new setting gets a row without a meaning.
+    """
     settings, lines, seen = asked_settings(), [], set()
     for line in page.splitlines():
         row = _ROW.match(line)
@@ -148,7 +156,7 @@ def render(page: str) -> str:
 
 
 def _place_of(name: str, lines: list[str]) -> int:
-    """Return the line before which *name* goes: behind the one that is named most like it."""
+    """Return the line before which the row of *name* goes: after the row with the nearest name."""
     rows = [(row[1], number) for number, line in enumerate(lines) if (row := _ROW.match(line))]
     alike = [(_shared(name, other), other < name, number) for other, number in rows]
     return max(alike, default=(0, True, len(lines) - 1))[2] + 1
@@ -160,7 +168,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def silent_rows(page: str) -> list[str]:
-    """Return the settings whose row says nothing."""
+    """Return the settings whose row has no meaning."""
     rows = map(_ROW.match, page.splitlines())
     return [row[1] for row in rows if row is not None and not row[2].strip()]
 

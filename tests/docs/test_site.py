@@ -50,6 +50,16 @@ def test_a_setting_without_a_row_is_noticed() -> None:
     assert asked_settings()[name] == ("integer", "`1`")
 
 
+def test_a_setting_that_takes_on_and_off_says_so() -> None:
+    assert asked_settings()["FUMAROLE_CONTROLLER_FAIR_SHARE"] == ("on or off", "`on`")
+    assert asked_settings()["FUMAROLE_CONTROLLER_MINIKUBE"] == ("on or off", "`off`")
+
+
+def test_a_setting_is_needed_if_any_reader_needs_it() -> None:
+    """Reserved names are taken from the issuer too, where an empty one would do."""
+    assert asked_settings()["FUMAROLE_CONTROLLER_TOKEN_ISSUER"] == ("text", "needed")
+
+
 def test_no_setting_is_named_that_there_is_not() -> None:
     known = set(asked_settings())
     spelled = re.compile(r"`(FUMAROLE_(?:GATEWAY|CONTROLLER)_[A-Z][A-Z0-9_]+[A-Z0-9])`")
