@@ -1,4 +1,4 @@
-"""Files that are taken anew when they change, and the gateway's own TLS, which is of such files."""
+"""Files that are reloaded when they change, and the gateway's TLS certificate, which is one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -20,62 +20,103 @@ log = logging.getLogger(__name__)
 
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the files: they are on a local or memory file system in any deployment."""
+"""Between two checks of the files, which are on a local or memory file system in any deployment."""
+_RETRY_LOOKS: Final = 60
+"""Checks after which a failed load is repeated even if the files have not changed. The cause may
+be elsewhere, such as too many open files."""
 
-_Seen: TypeAlias = tuple[tuple[int, ...], ...] | None
+_Stats: TypeAlias = tuple[tuple[int, ...], ...] | None
 
 
-class ReloadedFiles(ABC):
-    """Looks at *files* every second, and has them loaded anew once a change has rested.
+class ReloadedFiles(Collector, ABC):
+    """Checks *files* every second, and reloads them once a change has settled.
 
-    Make it before the files are loaded for the first time, so that no change falls in between.
+    Files that cannot be used are counted and logged; the last good content stays in use. A
+    subclass loads them for the first time after ``super().__init__``, so that no change is missed.
+
+    Args:
+        what: What the files hold, for the log and the metric's help.
+        counter: The metric that counts reloads.
     """
 
-    def __init__(self, *files: Path) -> None:
+    def __init__(self, *files: Path, what: str, counter: str) -> None:
+        self.reloads = 0
+        self.failures = 0
         self._files = files
-        self._seen = self._look()
+        self._what = what
+        self._counter = counter
+        self._looks_until_retry = 0
+        self._stats = self._read_stats()
 
     async def keep_fresh(self) -> None:
-        """Look at the files every second until cancelled."""
+        """Check the files every second until cancelled."""
         changed = False
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             changed = self.look(changed)
 
     def look(self, changed: bool) -> bool:
-        """Have the files loaded if they have changed, and then have rested since the last look.
+        """Reload the files if they have changed and then stayed the same since the last check.
 
-        Files that belong together are often replaced one after the other. Links are followed, so
-        it does not matter which link of a path is exchanged, as those of a Kubernetes Secret are.
+        Files that belong together are often replaced one after the other. Symbolic links are
+        followed, so a change of any link in the path counts, as in a Kubernetes Secret.
 
         Args:
-            changed: What the last look returned.
+            changed: What the last check returned.
 
         Returns:
-            Whether there is a change that was not taken up yet.
+            Whether there is a change that is not loaded yet.
         """
-        seen = self._look()
-        if seen != self._seen:
-            self._seen = seen
+        stats = self._read_stats()
+        if stats != self._stats:
+            self._stats = stats
             return True
-        if changed:
-            self._exchange()
+        if changed or self._looks_until_retry == 1:
+            self._reload()
+        elif self._looks_until_retry:
+            self._looks_until_retry -= 1
         return False
 
-    @abstractmethod
-    def _exchange(self) -> None:
-        """Load the files; keep what was loaded before where they cannot be used."""
+    def _reload(self) -> None:
+        try:
+            fields = self._load()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            self.failures += 1
+            self._looks_until_retry = _RETRY_LOOKS
+            log.error("cannot load the new %s, the last one stays: %s", self._what, error)
+            return
+        self.reloads += 1
+        self._looks_until_retry = 0
+        log.info("loaded the new %s", self._what, extra=fields)
 
-    def _look(self) -> _Seen:
+    @abstractmethod
+    def _load(self) -> Mapping[str, object]:
+        """Load the files and use their content from now on; return fields for the log.
+
+        Raises:
+            OSError: If they cannot be used; nothing has changed then.
+            ValueError: The same.
+        """
+
+    def _read_stats(self) -> _Stats:
         try:
             found = [os.stat(path) for path in self._files]
         except OSError:
             return None
         return tuple((one.st_dev, one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number of reloads by result."""
+        reloads = CounterMetricFamily(
+            self._counter, f"Reloads of the {self._what} by result.", labels=["result"]
+        )
+        reloads.add_metric(["taken"], self.reloads)
+        reloads.add_metric(["refused"], self.failures)
+        yield reloads
+
 
 def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the context that browsers are served with; only HTTP/1.1 is spoken.
+    """Return the server context for *certificate* and *key*, with ALPN ``http/1.1`` only.
 
     Raises:
         OSError: If the files do not hold a certificate and its key.
@@ -83,15 +124,16 @@ def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a handshake at their wish, as often as they like
+    # Renegotiation would let a client demand handshakes without limit.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
 
-class Certificates(ReloadedFiles, Collector):
-    """Keeps :attr:`context`, with which the next connection is secured: that of the last good pair.
+class Certificates(ReloadedFiles):
+    """Keeps :attr:`context`, the TLS context of new connections, on the last good pair of files.
 
-    Connections that are open stay as they are. A pair that cannot be used (half written, or not
-    belonging together) is counted and logged, and the one before stays.
+    Open connections keep their context. Reasons to refuse a pair are that it is half written, or
+    that key and certificate do not belong together.
 
     Args:
         certificate: A PEM file with the chain.
@@ -101,38 +143,25 @@ class Certificates(ReloadedFiles, Collector):
         OSError: If the files do not hold a certificate and its key.
     """
 
+    context: ssl.SSLContext
+
     def __init__(self, certificate: Path, key: Path) -> None:
-        super().__init__(certificate, key)
-        self.reloads = 0
-        self.failures = 0
+        super().__init__(
+            certificate, key, what="TLS certificate", counter="fumarole_gateway_tls_reloads"
+        )
         self.expires_at = 0.0
-        self.context = self._load()
+        self._load()
 
-    def _exchange(self) -> None:
-        try:
-            self.context = self._load()
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            self.failures += 1
-            log.error("the new TLS certificate cannot be used, the last one stays: %s", error)
-            return
-        self.reloads += 1
-        log.info("took a new TLS certificate", extra={"expires_at": int(self.expires_at)})
-
-    def _load(self) -> ssl.SSLContext:
+    def _load(self) -> Mapping[str, object]:
         certificate, key = self._files
         context = make_tls_context(certificate, key)
         leaf = load_pem_x509_certificate(certificate.read_bytes())
-        self.expires_at = leaf.not_valid_after_utc.timestamp()
-        return context
+        self.context, self.expires_at = context, leaf.not_valid_after_utc.timestamp()
+        return {"expires_at": int(self.expires_at)}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield how the certificate fares."""
-        reloads = CounterMetricFamily(
-            "fumarole_gateway_tls_reloads", "New certificates by result.", labels=["result"]
-        )
-        reloads.add_metric(["taken"], self.reloads)
-        reloads.add_metric(["refused"], self.failures)
-        yield reloads
+        """Yield the number of reloads, and when the certificate expires."""
+        yield from super().collect()
         yield GaugeMetricFamily(
             "fumarole_gateway_tls_expires_at_seconds",
             "Unix time at which the certificate in use expires.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from gateway import tls
 from gateway.tls import Certificates
 
 
@@ -112,6 +114,30 @@ async def test_a_bad_pair_leaves_the_last_good_one(
     pair.write(3)
     settle(certificates)
     assert await serial_of(certificates) == 3
+
+
+async def test_a_load_that_failed_for_another_reason_is_repeated_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(tmp_path)
+    certificates = Certificates(pair.certificate, pair.key)
+    pair.write(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(tls, "load_pem_x509_certificate", no_descriptors)
+        settle(certificates)
+    assert (certificates.reloads, certificates.failures) == (0, 1)
+    assert await serial_of(certificates) == 1
+    for _ in range(60):
+        assert certificates.look(False) is False
+    assert (certificates.reloads, certificates.failures) == (1, 1)
+    assert await serial_of(certificates) == 2
+    for _ in range(61):
+        certificates.look(False)
+    assert (certificates.reloads, certificates.failures) == (1, 1)
+
+
+def no_descriptors(_data: bytes) -> x509.Certificate:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 async def test_the_links_of_a_kubernetes_secret_are_followed(tmp_path: Path) -> None:
