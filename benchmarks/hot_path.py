@@ -26,7 +26,7 @@ from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
-from gateway.live import Live
+from gateway.live import ConnectionRegistry
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.upstream import UpstreamConnection as Upstream
@@ -95,7 +95,7 @@ class Bench:
         self.dialled: asyncio.Queue[Upstream] = asyncio.Queue()
         parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
         parts |= {"world": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
-        parts |= {"live": Live(table=lambda: table, wall=time.time, loop=loop)}
+        parts |= {"live": ConnectionRegistry(table=lambda: table, wall=time.time, loop=loop)}
         self.path = DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
 
     async def begin(self, _target: object, factory: Callable[[], Upstream]) -> None:

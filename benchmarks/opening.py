@@ -34,12 +34,12 @@ import uvloop
 from benchmarks.peers.fumarole import BASE, make_route, new_sid
 from benchmarks.peers.protocol_relay import Side
 from benchmarks.requests import KEY, Visitor, socket_head
-from gateway.audit import Trail
+from gateway.audit import AuditLog
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
-from gateway.live import Live
+from gateway.live import ConnectionRegistry
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.dial import Dialler
 from gateway.relay.gateway import DataPath, Parts
@@ -158,8 +158,8 @@ class Bench:
 def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
     """Return a data path as the gateway makes it, with its observers and its dialler."""
     loop = asyncio.get_running_loop()
-    trail = Trail(issuer="bench", process="bench", wall=time.time, write=lambda _record: None)
-    live = Live(
+    trail = AuditLog(issuer="bench", process="bench", wall=time.time, write=lambda _record: None)
+    live = ConnectionRegistry(
         table=lambda: table,
         wall=time.time,
         loop=loop,

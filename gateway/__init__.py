@@ -1,11 +1,18 @@
-"""The gateway: browsers in, jobs' notebooks, desktops and shells out.
+"""The gateway connects browsers to the notebooks, desktops and shells of jobs.
 
-A browser's request passes :mod:`gateway.relay` (connections), is judged by :mod:`gateway.core`
-(rules, no I/O) against the route table that :mod:`gateway.bus` keeps from Redis, and goes to
-an app, to a bridge, or to the gateway's own :mod:`gateway.pages`. :mod:`gateway.live` holds every
-open connection by its right, and ends it with that. :mod:`gateway.app` assembles one process,
-:mod:`gateway.workers` runs several behind one port.
+A request takes this way:
 
-What parts are given of the world has the same name everywhere: ``wall`` returns unix seconds,
-``monotonic`` and ``clock`` seconds that never go back, ``random`` a number from 0 to below 1.
+1. :mod:`gateway.relay` reads it from a downstream connection.
+2. :mod:`gateway.core` (rules, no I/O) decides it by the route table that :mod:`gateway.bus`
+   follows in Redis. :mod:`gateway.session_tokens` verifies tokens.
+3. It goes to an app, to a bridge, or to the gateway's own :mod:`gateway.pages`, whose front-end
+   sources are in ``gateway/web``.
+4. :mod:`gateway.live` registers the connection and ends it when its access right ends.
+   :mod:`gateway.audit` and :mod:`gateway.reports` observe that.
+
+:mod:`gateway.app` assembles one process and :mod:`gateway.serving` runs it; :mod:`gateway.workers`
+runs several behind one port. :mod:`gateway.overload` sheds load near the memory bound.
+
+Injected functions have the same name everywhere: ``wall`` returns unix seconds, ``monotonic`` and
+``clock`` return seconds that never go back, ``random`` returns a number from 0 to below 1.
 """

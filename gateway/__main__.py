@@ -1,4 +1,4 @@
-"""``python -m gateway``: the gateway process, from its environment to its exit code."""
+"""``python -m gateway``: reads the settings from the environment and runs the gateway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shared.settings import EXIT_BAD_SETTINGS
 
 
 def main() -> None:
-    """Run the gateway until SIGTERM or SIGINT; end at once at a second one."""
+    """Run the gateway until SIGTERM or SIGINT; a second signal ends the process at once."""
     settings = settings_from_command(
         "fumarole-gateway",
         read_settings,

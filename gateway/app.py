@@ -1,14 +1,13 @@
-"""The gateway, assembled: what each part is given. :mod:`gateway.serving` starts and ends it.
+"""Assembles the parts of one gateway process. :mod:`gateway.serving` starts and ends it.
 
 ::
 
-    Redis ──▶ Follower ──▶ Live ──▶ ends connections
-               │
+    Redis ──▶ Follower ──▶ ConnectionRegistry ──▶ ends connections
+                │
     browser ──▶ DataPath ──▶ apps, Bridges ──▶ desktops and terminals
                  └─────────▶ pages (aiohttp)
 
-One process is this and no more; with several, :mod:`gateway.workers` keeps as many of these running
-behind one port.
+With several workers, :mod:`gateway.workers` runs one of these in each worker process.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
-from gateway.audit import Trail
+from gateway.audit import AuditLog
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
@@ -37,7 +36,7 @@ from gateway.core.bus_state import BusClock
 from gateway.core.http.http_date import HttpDate
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate, RefusalRate
-from gateway.live import Live
+from gateway.live import ConnectionRegistry
 from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
 from gateway.overload.watch import OverloadWatch, make_trim
 from gateway.pages.app import make_pages
@@ -56,7 +55,7 @@ from gateway.relay.dial import Dialler, make_trust
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
 from gateway.reports import Activities, RecentFailures, Reporter
-from gateway.session_tokens import Bearers, Checks, SessionTokens
+from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
 from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates
@@ -71,11 +70,11 @@ from shared.version import VERSION
 
 _PROCESS_BYTES: Final = 6
 _OPENS_OF_SESSION_PER_MINUTE: Final = 3
-"""From one address: a person who follows a link, and tries again."""
+"""For one address: enough for a person who follows a link and tries again."""
 _SIGN_OUTS_PER_MINUTE: Final = 20
-"""Of one user of one session: each asks something of the controller."""
+"""For one user of one session: each sign-out makes work for the controller."""
 _MIN_HEAD_AGE_SECONDS: Final = 5.0
-"""A signed head is renewed every second: so much is no silence yet."""
+"""A signed head is renewed every second; up to this age the controller is not silent."""
 
 
 def make_follower(
@@ -85,7 +84,7 @@ def make_follower(
     on_change: Changed,
     on_closed: Callable[[], None],
 ) -> Follower:
-    """Return what follows the bus as *settings* say."""
+    """Return the follower that *settings* describe."""
     keys = settings.route_keys
     verifier = None if keys is None else TableVerifier(keys, instance=settings.instance)
     policy = HeadPolicy(
@@ -115,7 +114,7 @@ class Gateway:
     """All parts of one process that serves browsers; make it inside the running loop.
 
     Args:
-        tell_workers: Called with session and token of each sign-out, for the other workers.
+        tell_workers: Called with session and token id of each sign-out, for the other workers.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class Gateway:
         )
         self.path: DataPath | None = None
         self._rates: list[Rate] = []
-        """Of the pages."""
+        """The rate limits of the pages."""
         self.memory = ResidentMemory()
         self.shedding = OverloadWatch(
             overload=self.overload,
@@ -165,7 +164,7 @@ class Gateway:
             tell_workers=tell_workers,
         )
         process = secrets.token_hex(_PROCESS_BYTES)
-        self.audit = Trail(issuer=settings.token_issuer, process=process, wall=time.time)
+        self.audit = AuditLog(issuer=settings.token_issuer, process=process, wall=time.time)
         self.activities = Activities()
         self.failures = RecentFailures(wall=time.time)
         self.reporter = Reporter(
@@ -176,17 +175,17 @@ class Gateway:
             version=VERSION,
             wall=time.time,
         )
-        self.live = Live(
+        self.live = ConnectionRegistry(
             table=lambda: self.follower.table,
             wall=time.time,
             loop=loop,
-            most_of_session=limits.session_connections,
-            most_of_user=limits.user_connections,
-            most_of_address=limits.address_connections,
+            max_per_session=limits.session_connections,
+            max_per_user=limits.user_connections,
+            max_per_address=limits.address_connections,
             trusted=settings.site.trusted_proxies,
             observers=(self.audit.attachments, self.activities),
         )
-        self.checks = Checks(
+        self.checks = SignatureChecks(
             of_address=limits.address_checks_per_second,
             of_all=limits.checks_per_second,
             queued=limits.checks_queued,
@@ -226,12 +225,16 @@ class Gateway:
         limits, checks, meters = self.settings.limits, self.checks, self.meters
         meters.gauge(
             "connections_limit",
-            "Connections that may be open; 0 for any number.",
+            "Maximum number of open connections; 0 for no limit.",
             lambda: limits.connections,
         )
-        meters.counter("checks_queued", "Signature checks that had to wait.", lambda: checks.queued)
         meters.counter(
-            "checks_refused", "Signature checks that were refused.", lambda: checks.refused
+            "checks_queued", "Signature checks that waited for a thread.", lambda: checks.queued
+        )
+        meters.counter(
+            "checks_refused",
+            "Signature checks refused because the queue was full.",
+            lambda: checks.refused,
         )
 
     def _measure_reports(self) -> None:
@@ -239,28 +242,32 @@ class Gateway:
         meters.counter("sign_outs", "Grants that users have ended.", lambda: sign_outs.ended)
         meters.gauge(
             "sign_outs_pending",
-            "Sign-outs that the controller could not be told of yet.",
+            "Sign-outs that could not be sent to the controller yet.",
             lambda: sign_outs.pending,
         )
         meters.counter(
-            "activities_written", "Activities of sessions reported.", lambda: reporter.written
+            "activities_written",
+            "Activities of sessions written to Redis.",
+            lambda: reporter.written,
         )
         meters.counter(
-            "reports_skipped", "Turns of reports that Redis did not take.", lambda: reporter.skipped
+            "reports_skipped",
+            "Rounds of reports that could not be written to Redis completely.",
+            lambda: reporter.skipped,
         )
         meters.gauge(
             "activities_waiting",
-            "Activities of sessions that are still to be reported.",
+            "Activities of sessions queued to be written to Redis.",
             lambda: reporter.waiting,
         )
 
     @property
     def assertions(self) -> Assertions | None:
-        """What signs who asks; None where that is off."""
+        """The signer of identity assertions for apps; None if that is off."""
         return None if self.assertion_keys is None else self.assertion_keys.assertions
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return what the next connection is secured with."""
+        """Return the TLS context of new connections; None without TLS."""
         return None if self.certificates is None else self.certificates.context
 
     def _changed(self, sids: Iterable[str] | None) -> None:
@@ -331,14 +338,14 @@ class Gateway:
         )
 
     def make_data_path(self, pages: web.Server) -> DataPath:
-        """Return the data path that hands its own requests to *pages*."""
+        """Return the data path, which passes requests for the gateway's own pages to *pages*."""
         self.path = DataPath(
             Parts(
                 loop=asyncio.get_running_loop(),
                 site=self.settings.site,
                 world=self.follower,
                 grants=self.grants,
-                bearer=Bearers(self.tokens, wall=time.time),
+                bearer=BearerTokens(self.tokens),
                 live=self.live,
                 background_tasks=BackgroundTasks(),
                 dialler=self.dialler,
@@ -370,7 +377,7 @@ class Gateway:
         return {"vnc": lambda request: VncBridge(request, seal), "terminal": terminal}
 
     def describe(self, host: str | None) -> dict[str, Any]:
-        """Return what can be told of the table, and of *host* in it, without its secrets."""
+        """Return a description of the table, and of *host* in it, without secrets."""
         told = describe(self.follower)
         if host is not None:
             bounds = Bounds(self.settings.upstream_networks, self.settings.refused_networks)
@@ -380,10 +387,10 @@ class Gateway:
         return told
 
     def reasons(self) -> list[str]:
-        """Return why nothing should be sent here: for readiness."""
+        """Return why this process is not ready; nothing if it is."""
         reasons = ["draining"] if self.draining else []
         if self.path is not None and self.path.connection_quota.full:
-            reasons.append("no place for another connection")
+            reasons.append("the limit of connections is reached")
         if self.overload.step is Step.REQUESTS:
             reasons.append("short of memory")
         if self.follower.table is None:
@@ -395,7 +402,7 @@ class Gateway:
         if self.follower.unserved_reason is not None:
             reasons.append(self.follower.unserved_reason)
         if not self.keys.keys:
-            reasons.append("no key of the token issuer could be had yet")
+            reasons.append("no key of the token issuer could be read yet")
         return reasons
 
 

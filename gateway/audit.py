@@ -2,12 +2,12 @@
 
 ::
 
-    open page, pages, admission ──▶ Trail ──▶ shared.audit
-    Live ──▶ Attachments ──▶ Trail            (refusals through a shared.audit)
+    open page, pages, admission ────────▶ AuditLog ──▶ shared.audit
+    ConnectionRegistry ──▶ Attachments ──▶ AuditLog
 
-A desktop or a terminal is an attachment of its own. The HTTP connections and WebSockets of a web
-app come and go as often as its scripts like: those of one grant are one attachment, which ends
-once there was none for :data:`LINGER_SECONDS`. The gateway's own pages are no part of a session.
+Each connection of a desktop or a terminal is one attachment. A web app opens HTTP connections and
+WebSockets at any rate, so all those of one grant together are one attachment. It ends after
+:data:`LINGER_SECONDS` without a connection. The gateway's own pages are no attachments.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _APP: Final = frozenset({_HTTP, "websocket"})
 _CLOSED: Final = "closed"
 
 _Visitor: TypeAlias = tuple[str, str]
-"""A session, and a grant or (on public hosts) an address."""
+"""A session, and a grant or, on public hosts, an address."""
 
 
 @dataclass(slots=True, eq=False)
 class _Visit:
-    """The connections of one visitor to a web app."""
+    """The attachment of one visitor to a web app."""
 
     access_right: AccessRight
     number: int
@@ -48,20 +48,20 @@ class _Visit:
 
 
 class Attachments:
-    """Notes who comes and goes."""
+    """Records attachments; an observer of :class:`gateway.live.ConnectionRegistry`."""
 
-    def __init__(self, trail: Trail, *, wall: Callable[[], float]) -> None:
+    def __init__(self, trail: AuditLog, *, wall: Callable[[], float]) -> None:
         self._trail = trail
         self._wall = wall
         self._numbers = 0
         self._visits: dict[_Visitor, _Visit] = {}
         self._left: dict[_Visitor, _Visit] = {}
-        """Those without a connection, in the order in which they left."""
+        """Visits without a connection, in the order in which their last connection closed."""
         self._public: RecordQuota[str] = RecordQuota()
-        """Nobody knows who opens public links, and anybody may: by address."""
+        """Limits the records of public links, which anybody may open, by address."""
 
     def attached(self, kind: str, access_right: AccessRight) -> None:
-        """A connection was let in by *access_right*, whose address is known."""
+        """Record a connection by *access_right*, whose address is set."""
         if kind == _PAGE:
             return
         if kind in _APP:
@@ -71,7 +71,7 @@ class Attachments:
         access_right.attachment = (number, self._wall()) if number else None
 
     def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
-        """It has closed, or was ended for *reason*."""
+        """Record that a connection closed, or was ended for *reason*."""
         if kind == _PAGE:
             return
         if kind in _APP:
@@ -83,7 +83,7 @@ class Attachments:
             self._trail.detached(kind, access_right, number, since, self._wall(), reason or _CLOSED)
 
     def due(self) -> None:
-        """Record the visits that are over, and what was only counted; called every second or so."""
+        """Record the visits that have ended and the counts that are due; call it every second."""
         now = self._wall()
         for visitor, visit in tuple(self._left.items()):
             if now < visit.left_at + LINGER_SECONDS:
@@ -92,7 +92,7 @@ class Attachments:
         self._count(self._public.due(now))
 
     def close(self) -> None:
-        """Record what has not been so far: the process ends."""
+        """Record everything that is still open, before the process ends."""
         for visitor, visit in tuple(self._visits.items()):
             visit.left_at = visit.left_at or self._wall()
             self._over(visitor, visit)
@@ -135,7 +135,7 @@ class Attachments:
         )
 
     def _begin(self, kind: str, access_right: AccessRight) -> int:
-        """Record that somebody came; return the attachment's number, 0 where it is only counted."""
+        """Record a new attachment; return its number, or 0 if it is only counted."""
         if access_right.grant is None and not self._public.take(
             access_right.address, kind, self._wall()
         ):
@@ -151,32 +151,32 @@ class Attachments:
 
 def _visitor(access_right: AccessRight) -> _Visitor:
     grant = access_right.grant
-    # Never equal to a jti, which holds no space.
+    # The space keeps an address apart from a jti, which holds none.
     return access_right.sid, f"address {access_right.address}" if grant is None else grant.jti
 
 
 TICK_SECONDS: Final = 1.0
 _RECORDED: Final = frozenset({401, 403, 404, 409, 410, 429})
-"""Refusals of access; the others say that something is malformed or does not work."""
+"""Statuses of refused access. The others mean a malformed request or a failure."""
 _RECORDED_CODES: Final = frozenset({"two_cookies"})
 
 Operation = Literal["open", "connect", "request", "sign-out"]
 _Key: TypeAlias = tuple[str, str]
-"""An address and "", or a session and a user of it."""
+"""An address and "", or a session and one of its users."""
 
 
 Verified: TypeAlias = Grant | SessionClaims
-"""Whom a signature has proved."""
+"""A user whose identity a signature has proved."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Trail:
+class AuditLog:
     """Writes the gateway's audit records."""
 
     issuer: str
-    """Of all session tokens."""
+    """The issuer of all session tokens."""
     process: str
-    """Names this process in attachments; no other process ever has the same name."""
+    """The unique name of this process, a part of each attachment's name."""
     wall: Callable[[], float]
     write: Callable[[AuditRecord], None] = write_audit
     attachments: Attachments = field(init=False)
@@ -186,11 +186,11 @@ class Trail:
         self.attachments = Attachments(self, wall=self.wall)
 
     def opened(self, claims: SessionClaims, address: str) -> None:
-        """A token has become a grant."""
+        """Record that a token was exchanged for a grant."""
         self._record("opened", claims, claims, sid=claims.sid, address=address, operation="open")
 
     def signed_out(self, grant: Grant, route: Route | None, address: str) -> None:
-        """A user has ended a grant."""
+        """Record that a user has ended a grant."""
         said = {"address": address, "operation": "sign-out"}
         self._record("signed_out", grant, route, sid=grant.sid, **said)
 
@@ -204,7 +204,7 @@ class Trail:
         route: Route | None = None,
         who: Verified | None = None,
     ) -> None:
-        """Something was refused to the client at *address*, who is *who* where that is proved."""
+        """Record a refusal to the client at *address*; *who* is its user if that is proved."""
         wanted = operation in ("open", "sign-out") or refusal.code in _RECORDED_CODES
         if not wanted and refusal.status not in _RECORDED:
             return
@@ -215,7 +215,7 @@ class Trail:
         self._record("refused", who, route, sid=sid, address=address, **said)
 
     def attached(self, connection: str, access_right: AccessRight, number: int) -> None:
-        """Somebody has come."""
+        """Record the begin of an attachment."""
         self._attachment("attached", connection, access_right, number)
 
     def detached(
@@ -227,7 +227,7 @@ class Trail:
         until: float,
         reason: str,
     ) -> None:
-        """Somebody has left, or was made to."""
+        """Record the end of an attachment."""
         said = {"reason": reason.replace(" ", "_"), "since": since, "until": until}
         self._attachment("detached", connection, access_right, number, **said)
 
@@ -253,7 +253,7 @@ class Trail:
     def _record(
         self, event: Event, who: Verified | None, where: Route | SessionClaims | None, **said: Any
     ) -> None:
-        """Write *event*, by *who* where anybody is proved; *said* are further fields of it."""
+        """Write *event* of the user *who* on the session *where*; *said* are further fields."""
         fields: dict[str, Any] = {}
         if who is not None:
             fields |= {"issuer": self.issuer, "subject": who.sub, "mode": who.mode}
@@ -271,7 +271,7 @@ class Trail:
         sid: str | None = None,
         subject: str | None = None,
     ) -> None:
-        """Many events of one address, one user or (without both) many addresses."""
+        """Record the count of events of one address, one user or, without both, many addresses."""
         self.write(
             AuditRecord(
                 event=event,
@@ -287,21 +287,19 @@ class Trail:
             )
         )
 
-    # Time passes
-
     async def run(self) -> None:
-        """Record what is due, until cancelled."""
+        """Record what is due every second until cancelled."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.due()
 
     def due(self) -> None:
-        """Record the visits that are over, and what was only counted."""
+        """Record the visits that have ended and the counts that are due."""
         self.attachments.due()
         self._count(self._refusals.due(self.wall()))
 
     def close(self) -> None:
-        """Record what has not been so far: the process ends."""
+        """Record everything that is still open, before the process ends."""
         self.attachments.close()
         self._count(self._refusals.flush())
 

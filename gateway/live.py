@@ -1,7 +1,7 @@
-"""Every connection that is open by some right, and the one place that ends them.
+"""The registry of open connections by session, and the one place that ends them.
 
-Level-triggered: whoever learns that something changed says which sessions to look at again, and
-each of their connections is judged against the table as it is now. Looking twice changes nothing.
+Level-triggered: a caller passes the sessions that changed, and the registry checks the access right
+of each of their connections against the current table. A repeated check changes nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shared.networks import Network
 from shared.routes.table import RouteTable
 
 _BATCH: Final = 500
-"""Connections ended before the loop turns: about 10 ms."""
+"""Connections ended between two yields to the loop: about 10 ms."""
 _LONGEST_SECONDS: Final = 3600.0
-"""A timer is never set further ahead, so that a clock that was set is noticed within an hour."""
+"""The longest timer, so that a change of the system clock takes effect within an hour."""
 
 
 class Member(Swept, Protocol):
@@ -30,104 +30,103 @@ class Member(Swept, Protocol):
 
     @property
     def kind(self) -> str:
-        """What it carries: a metric's label."""
+        """What the connection carries: the value of a metric's label."""
 
     @property
     def access_right(self) -> AccessRight:
-        """By which right it exists."""
+        """The access right that the connection depends on."""
 
     def end(self, ending: Ending) -> None:
-        """End it; see :meth:`gateway.relay.tunnel.Tunnel.end`."""
+        """End the connection; see :meth:`gateway.relay.tunnel.Tunnel.end`."""
 
 
 class Observer(Protocol):
-    """Is told who comes and goes; must be cheap, and must not fail."""
+    """Is notified of opened and closed connections; must be cheap and must not raise."""
 
     def attached(self, kind: str, access_right: AccessRight) -> None:
-        """A connection that carries *kind* is open."""
+        """Handle an opened connection that carries *kind*."""
 
     def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
-        """It has closed (then *reason* is None), or was ended."""
+        """Handle a connection that closed by itself (*reason* is None) or was ended."""
 
 
 class Reviewed(Protocol):
-    """Something else that depends on routes: the pools of unused connections."""
+    """Another holder of state that depends on routes: the pools of idle upstream connections."""
 
     def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
-        """Drop what does not fit *table* any more."""
+        """Drop the state of *sids* (None: of all sessions) that *table* no longer allows."""
 
 
 class _Session:
-    """The open connections of one session; the wheel asks it when the first of them ends."""
+    """The open connections of one session; a timer of the wheel."""
 
     __slots__ = ("live", "members", "sid", "tick")
 
-    def __init__(self, live: Live, sid: str) -> None:
+    def __init__(self, live: ConnectionRegistry, sid: str) -> None:
         self.live = live
         self.sid = sid
         self.members: set[Member] = set()
         self.tick = 0
 
     def due(self, now: float) -> float:
-        """Judge all members; called by the wheel."""
+        """Check all members; return the time of the next check. Called by the wheel."""
         self.live.review((self.sid,))
         return self.live.next_look(self, now) if self.members else 0.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Live:
+class ConnectionRegistry:
     """The registry of open connections.
 
     Args:
         table: Returns the table in use; None before there is one.
-        most_of_session: Connections of one session; 0 for without limit.
-        most_of_user: Connections of one user, over all sessions.
-        most_of_address: Connections of one address (IPv6: one /64) by public links, of which nobody
-            is known.
-        trusted: Proxies, whose connections are many people's: they are not counted so.
+        max_per_session: Limit of connections for one session; 0 for no limit.
+        max_per_user: Limit of connections for one user, over all sessions.
+        max_per_address: Limit of connections by public links for one address (IPv6: one /64).
+        trusted: Proxies, which forward many users' connections: not limited by address.
     """
 
     table: Callable[[], RouteTable | None]
     wall: Callable[[], float]
     loop: asyncio.AbstractEventLoop
-    most_of_session: int = 0
-    most_of_user: int = 0
-    most_of_address: int = 0
+    max_per_session: int = 0
+    max_per_user: int = 0
+    max_per_address: int = 0
     trusted: Sequence[Network] = ()
     observers: Sequence[Observer] = ()
-    leaving: set[Member] = field(init=False, default_factory=set)
-    """Those that were ended and are not closed yet."""
+    closing: set[Member] = field(init=False, default_factory=set)
+    """Connections that were ended and have not closed yet."""
     kinds: Counter[str] = field(init=False, default_factory=Counter)
-    """How many are open, by what they carry."""
+    """The number of open connections by what they carry."""
     _wheel: Wheel = field(init=False)
     _sessions: dict[str, _Session] = field(init=False, default_factory=dict)
     _reviewed: list[Reviewed] = field(init=False, default_factory=list)
     _count: int = 0
     _of_user: dict[str, int] = field(init=False, default_factory=dict)
-    """By user, and by address where nobody is known."""
+    """By user, and by address for connections without a user."""
 
     def __post_init__(self) -> None:
         self._wheel = Wheel(self.loop)
 
     def __len__(self) -> int:
-        """Return how many connections are open."""
+        """Return the number of open connections."""
         return self._count
 
     def watch(self, reviewed: Reviewed) -> None:
-        """Have *reviewed* looked at with every review."""
+        """Include *reviewed* in every review."""
         self._reviewed.append(reviewed)
 
     def has_room(self, access_right: AccessRight) -> bool:
-        """Say whether one more connection by *access_right* may be added."""
+        """Return whether the limits allow one more connection by *access_right*."""
         session = self._sessions.get(access_right.sid)
-        if session is not None and 0 < self.most_of_session <= len(session.members):
+        if session is not None and 0 < self.max_per_session <= len(session.members):
             return False
-        user = access_right.user or self._whose(access_right)
-        most = self.most_of_address if access_right.user is None else self.most_of_user
+        user = access_right.user or self._quota_key(access_right)
+        most = self.max_per_address if access_right.user is None else self.max_per_user
         return user is None or not 0 < most <= self._of_user.get(user, 0)
 
-    def _whose(self, access_right: AccessRight) -> str | None:
-        """Return whose a connection is; None where it is nobody's, or many people's."""
+    def _quota_key(self, access_right: AccessRight) -> str | None:
+        """Return the key that a connection counts for; None if it is not limited."""
         user, address = access_right.user, access_right.address
         if user is not None or not address:
             return user
@@ -136,9 +135,9 @@ class Live:
         return f"\0{limit_key(address)}"  # no user's name holds a control character
 
     def add(self, member: Member) -> None:
-        """Enter an open connection; adding it twice changes nothing."""
+        """Register an open connection; registering it twice changes nothing."""
         access_right, kind = member.access_right, member.kind
-        sid, user = access_right.sid, access_right.user or self._whose(access_right)
+        sid, user = access_right.sid, access_right.user or self._quota_key(access_right)
         session = self._sessions.get(sid)
         if session is None:
             session = self._sessions[sid] = _Session(self, sid)
@@ -154,9 +153,9 @@ class Live:
             observer.attached(kind, access_right)
 
     def replace(self, member: Member, successor: Member) -> None:
-        """Enter *successor* in the place of *member*, by whose right it goes on.
+        """Register *successor* in place of *member*; both have the same access right.
 
-        Observers are not told: the same visitor stays.
+        Observers are not notified, since the same client stays connected.
         """
         session = self._sessions[member.access_right.sid]
         session.members.remove(member)
@@ -165,14 +164,14 @@ class Live:
         self.kinds[successor.kind] += 1
 
     def discard(self, member: Member) -> None:
-        """Forget a connection that has closed."""
-        if self.leaving:
-            self.leaving.discard(member)
+        """Remove a connection that has closed."""
+        if self.closing:
+            self.closing.discard(member)
         self._discard(member, None)
 
     def _discard(self, member: Member, reason: str | None) -> None:
         access_right, kind = member.access_right, member.kind
-        sid, user = access_right.sid, access_right.user or self._whose(access_right)
+        sid, user = access_right.sid, access_right.user or self._quota_key(access_right)
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return
@@ -190,10 +189,10 @@ class Live:
             observer.detached(kind, access_right, reason)
 
     def review(self, sids: Iterable[str] | None = None) -> None:
-        """Judge the connections of *sids* (None: of all sessions) now, and end those to end.
+        """Check the connections of *sids* (None: of all sessions), and end those without a right.
 
-        Call it whenever the table changed, with the sessions that changed; with None for
-        whatever is not about single sessions, such as another table or a withdrawn ``kid``.
+        Call it after each change of the table with the sessions that changed, or with None for a
+        change that is not limited to sessions, such as a new table or a revoked ``kid``.
         """
         table = self.table()
         if table is None:
@@ -208,30 +207,30 @@ class Live:
                 if ending is not None:
                     ended.append((member, ending))
                 elif session is not None:
-                    # The route may have been given less time.
+                    # The route's expiry may have moved.
                     self._arm(session, member.access_right.ends_at)
         for reviewed in self._reviewed:
             reviewed.review(None if sids is None else wanted, table, now)
-        self._leave(ended)
+        self._end_each(ended)
 
     def end_all(self, ending: Ending) -> None:
-        """End every connection: ``DRAINING`` or ``BUS_LOST``, say."""
+        """End every connection, for example with ``DRAINING`` or ``BUS_LOST``."""
         self.end(self.members(), ending)
 
     def end(self, members: Iterable[Member], ending: Ending) -> None:
         """End *members*."""
-        self._leave([(member, ending) for member in members])
+        self._end_each([(member, ending) for member in members])
 
     def members(self) -> list[Member]:
-        """Return all open connections, for whoever ends them over some time."""
+        """Return all open connections."""
         return [m for session in self._sessions.values() for m in session.members]
 
     def close(self) -> None:
-        """Stop the timer; the connections are their owners' to close."""
+        """Stop the timer. The caller closes the connections."""
         self._wheel.close()
 
     def next_look(self, session: _Session, now: float) -> float:
-        """Return when (on the loop's clock) the next connection of *session* ends; 0 for never."""
+        """Return when (on the loop's clock) the next right in *session* ends; 0 for never."""
         ends_at = min((m.access_right.ends_at for m in session.members), default=float("inf"))
         return now + self._until(ends_at) if ends_at != float("inf") else 0.0
 
@@ -245,17 +244,17 @@ class Live:
             return _LONGEST_SECONDS
         return seconds if seconds > 0.0 else 0.0
 
-    def _leave(self, ended: list[tuple[Member, Ending]]) -> None:
-        """End connections, each once: from here on they are none that is open."""
+    def _end_each(self, ended: list[tuple[Member, Ending]]) -> None:
+        """Remove connections from the registry, then end them."""
         for member, ending in ended:
             self._discard(member, ending.close_reason)
-            self.leaving.add(member)
-        self._end(ended)
+            self.closing.add(member)
+        self._end_batch(ended)
 
-    def _end(self, ended: list[tuple[Member, Ending]]) -> None:
+    def _end_batch(self, ended: list[tuple[Member, Ending]]) -> None:
         for member, ending in ended[:_BATCH]:
-            # It may have closed by itself while others were ended.
-            if member in self.leaving:
+            # A member may have closed by itself since the batch was scheduled.
+            if member in self.closing:
                 member.end(ending)
         if len(ended) > _BATCH:
-            self.loop.call_soon(self._end, ended[_BATCH:])
+            self.loop.call_soon(self._end_batch, ended[_BATCH:])

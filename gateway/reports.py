@@ -1,12 +1,12 @@
-"""What this process reports to the controller, for display: docs/proxy-events.md, "Reports".
+"""Reports of this process to the controller, for display: docs/proxy-events.md, "Reports".
 
 ::
 
-    Live, relay ──▶ Activities (counts, by session) ──────▶ Reporter ──▶ Redis, every 2 s
-    relay ──▶ RecentFailures (the last of each session) ──▶
+    ConnectionRegistry, relay ──▶ Activities (counters by session) ──▶ Reporter ──▶ Redis
+    relay ──▶ RecentFailures (the last of each session) ─────────────▶    (every 2 s)
 
-On the hot path there is an addition and, for what a person does, a flag: no clock, no call. A Redis
-that is slow or away costs a turn and no more.
+The hot path adds to a counter and, for input by a person, sets a flag: it reads no clock and makes
+no call. If Redis is slow or away, one round of reports is skipped.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 
 _PAGE: Final = "page"
 _RENEWED_SECONDS: Final = ACTIVITY_KEPT_SECONDS / 2
-"""Somebody who is connected and idle must not be forgotten."""
+"""An idle connection is reported again before Redis forgets it."""
 MOST_LEFT: Final = 20_000
-"""Sessions without a connection whose last activity could not be written yet."""
+"""The maximum number of sessions without a connection whose last activity is not written yet."""
 
 
 @dataclass(slots=True, eq=False)
 class SessionActivity:
-    """One session at this process.
+    """The activity of one session in this process.
 
-    ``up`` is towards the app; ``input`` is set by what people do, ``waiting_at`` by pages on which
-    a start is waited for.
+    ``up`` counts bytes towards the app. ``input`` is set when a person types or clicks.
+    ``waiting_at`` is set while a start page of the session is open.
     """
 
     sid: str
@@ -60,34 +60,34 @@ class SessionActivity:
     down: int = 0
     input: bool = False
     subs: dict[str | None, int] = field(default_factory=dict)
-    """Users, by how many connections; None is somebody on a public link."""
-    waits: bool = False
-    """Whether it waits to be written."""
+    """The number of connections by user; None stands for clients on public links."""
+    queued: bool = False
+    """Whether the activity is queued to be written."""
     waiting_at: float | None = None
     _seen: int = 0
     _input_at: float | None = None
     _output_at: float | None = None
-    _told: tuple[object, ...] = ()
-    _told_at: float = 0.0
+    _written_state: tuple[object, ...] = ()
+    _written_at: float = 0.0
 
-    def look(self, now: float) -> bool:
-        """Note what has happened since the last look; say whether that is to be told."""
+    def update(self, now: float) -> bool:
+        """Take over the counters at the time *now*; return whether there is news to write."""
         if self.input:
             self.input = False
             self._input_at = rounded(now)
         if self.down != self._seen:
             self._seen = self.down
             self._output_at = rounded(now)
-        return self._state() != self._told or (
-            bool(self.subs) and now - self._told_at >= _RENEWED_SECONDS
+        return self._state() != self._written_state or (
+            bool(self.subs) and now - self._written_at >= _RENEWED_SECONDS
         )
 
     def _state(self) -> tuple[object, ...]:
         return self._input_at, self._output_at, frozenset(self.subs), self.waiting_at
 
-    def tell(self, now: float) -> bytes:
-        """Return what is to be written, and take it as told."""
-        self._told, self._told_at = self._state(), now
+    def encode(self, now: float) -> bytes:
+        """Return the encoded activity, and count it as written."""
+        self._written_state, self._written_at = self._state(), now
         subs = sorted(sub for sub in self.subs if sub is not None)
         return encode_activity(
             Activity(
@@ -101,30 +101,30 @@ class SessionActivity:
             )
         )
 
-    def untold(self) -> None:
-        """It could not be written."""
-        self._told = ()
+    def mark_unwritten(self) -> None:
+        """Note that the last encoded activity was not written."""
+        self._written_state = ()
 
 
 class Activities:
-    """The activities of sessions that have connections, or had until lately.
+    """The activities of sessions that have connections or had some recently.
 
-    An observer of :class:`gateway.live.Live`.
+    An observer of :class:`gateway.live.ConnectionRegistry`.
     """
 
     def __init__(self) -> None:
         self._sessions: dict[str, SessionActivity] = {}
         self._left: dict[str, SessionActivity] = {}
-        """Those without a connection, in the order in which the last one left."""
+        """Sessions without a connection, in the order in which their last connection closed."""
         self._waiting: dict[str, float] = {}
-        """When a start was last waited for, in the order of that."""
+        """When a start page of each session was last open, oldest first."""
 
     def __len__(self) -> int:
-        """Return how many sessions are tracked."""
+        """Return the number of tracked sessions."""
         return len(self._sessions) + len(self._left)
 
     def attached(self, kind: str, access_right: AccessRight) -> None:
-        """A connection by *access_right* is open: its bytes are counted from now on."""
+        """Count the bytes of a new connection by *access_right* from now on."""
         if kind == _PAGE:
             return
         sid = access_right.sid
@@ -137,7 +137,7 @@ class Activities:
         access_right.activity = activity
 
     def detached(self, kind: str, access_right: AccessRight, reason: str | None) -> None:
-        """It has closed; what was counted is still to be told."""
+        """Handle a closed connection; its counters are still reported."""
         activity = self._sessions.get(access_right.sid)
         if kind == _PAGE or activity is None:
             return
@@ -152,9 +152,9 @@ class Activities:
             self._leave(activity)
 
     def waiting(self, sid: str, now: float) -> None:
-        """Note that somebody has the page open on which the start of *sid* is waited for.
+        """Note that a start page of *sid* is open.
 
-        Pages ask every second; what is told is when, in steps of ten.
+        Start pages poll every second. The time is reported in steps of ten seconds.
         """
         at = rounded(now)
         if self._waiting.pop(sid, None) != at:
@@ -173,13 +173,13 @@ class Activities:
             del self._left[next(iter(self._left))]
 
     def all(self) -> list[SessionActivity]:
-        """Return all that may have to be told."""
+        """Return all tracked activities."""
         return [*self._sessions.values(), *self._left.values()]
 
     def written(self, activities: Iterable[SessionActivity], now: float) -> None:
-        """Forget those that nobody is connected to, and of which all has been told."""
+        """Forget those of *activities* without a connection that have no further news."""
         for activity in activities:
-            if self._left.get(activity.sid) is activity and not activity.look(now):
+            if self._left.get(activity.sid) is activity and not activity.update(now):
                 del self._left[activity.sid]
 
 
@@ -187,14 +187,14 @@ KEPT_SECONDS: Final = 600.0
 
 
 class RecentFailures:
-    """Remembers what went wrong with sessions."""
+    """The last failure of each session."""
 
     def __init__(self, *, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._failures: dict[str, Failure] = {}
 
     def note(self, sid: str, code: str) -> None:
-        """The app, desktop or terminal of the session *sid* failed with *code*."""
+        """Note that the app, desktop or terminal of the session *sid* failed with *code*."""
         self._failures.pop(sid, None)
         if len(self._failures) >= MOST_FAILING:
             del self._failures[next(iter(self._failures))]
@@ -211,56 +211,56 @@ class RecentFailures:
 
 
 PATIENCE_SECONDS: Final = 1.0
-"""For Redis in one turn; what was not written then waits for the next."""
+"""The deadline of Redis for one round; the rest is written in the next round."""
 LAST_SECONDS: Final = 0.5
-"""At the end, which nobody may hold up: a report that stays is forgotten in ten seconds."""
+"""The deadline at shutdown. A report that stays in Redis expires within ten seconds."""
 WRITES: Final = 2000
-"""Activities that one turn writes at most."""
+"""The maximum number of activities written in one round."""
 _AT_ONCE: Final = 100
-"""In one round trip: encoded and sent in about 2 ms."""
+"""Activities written in one round trip: encoding takes about 2 ms."""
 _LOOKS: Final = 2000
-"""Activities that are looked at before the loop turns: about 2 ms."""
+"""Activities examined between two yields to the loop: about 2 ms."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Reporter:
-    """Reports what this process sees."""
+    """Writes the reports of this process to Redis."""
 
     writer: ReportWriter
     follower: Follower
     activities: Activities
     failures: RecentFailures
     version: str
-    """Of this program."""
+    """The version of this program."""
     wall: Callable[[], float]
     written: int = 0
-    """Activities, so far."""
+    """The number of activities written so far."""
     skipped: int = 0
-    """Turns in which not all that was due could be written."""
-    _waiting: deque[SessionActivity] = field(init=False, default_factory=deque)
+    """The number of rounds that did not write all that was due."""
+    _queue: deque[SessionActivity] = field(init=False, default_factory=deque)
     _failing: bool = False
 
     @property
     def waiting(self) -> int:
-        """How many activities wait to be written."""
-        return len(self._waiting)
+        """The number of activities that are queued to be written."""
+        return len(self._queue)
 
     async def run(self) -> None:
-        """Report until cancelled, then once more, and that this process is gone."""
+        """Report until cancelled; then write a last report and remove this process from Redis."""
         try:
             while True:
                 await asyncio.sleep(REPORT_SECONDS)
-                await self.turn()
+                await self.report_once()
         finally:
             with suppress(BusUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_SECONDS):
-                    await self._look()
+                    await self._queue_news()
                     await self._write_activities()
                     await self.writer.leave()
 
-    async def turn(self) -> None:
-        """Report once; never fails, and takes little more than :data:`PATIENCE_SECONDS`."""
-        await self._look()
+    async def report_once(self) -> None:
+        """Write one round of reports; never fails, takes about :data:`PATIENCE_SECONDS` at most."""
+        await self._queue_news()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.writer.write(encode_report(self._report()))
@@ -268,7 +268,7 @@ class Reporter:
         except (BusUnavailable, TimeoutError) as error:
             self.skipped += 1
             if not self._failing:
-                log.info("reports are not written", extra={"why": str(error) or "too slow"})
+                log.info("cannot write reports to Redis", extra={"why": str(error) or "timed out"})
             self._failing = True
         else:
             self._failing = False
@@ -284,35 +284,35 @@ class Reporter:
             failing=self.failures.recent(),
         )
 
-    async def _look(self) -> None:
-        """Have what changed wait to be written, each once, and let the loop turn in between."""
+    async def _queue_news(self) -> None:
+        """Queue the activities that have news, each once; yields to the loop in between."""
         activities = iter(self.activities.all())
         while some := tuple(islice(activities, _LOOKS)):
             now = self.wall()
             for activity in some:
-                if not activity.waits and activity.look(now):
-                    activity.waits = True
-                    self._waiting.append(activity)
+                if not activity.queued and activity.update(now):
+                    activity.queued = True
+                    self._queue.append(activity)
             await asyncio.sleep(0)
 
     async def _write_activities(self) -> None:
         left = WRITES
-        while self._waiting and left > 0:
-            some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting), left))]
+        while self._queue and left > 0:
+            some = [self._queue.popleft() for _ in range(min(_AT_ONCE, len(self._queue), left))]
             left -= len(some)
             await self._write(some)
 
     async def _write(self, some: list[SessionActivity]) -> None:
         now = self.wall()
         for activity in some:
-            activity.look(now)
-            activity.waits = False
+            activity.update(now)
+            activity.queued = False
         try:
-            await self.writer.write_activities({one.sid: one.tell(now) for one in some})
+            await self.writer.write_activities({one.sid: one.encode(now) for one in some})
         except BaseException:
-            # Also where the time was over: they are found changed again at the next look.
+            # Also on a timeout. The next round finds them changed again.
             for activity in some:
-                activity.untold()
+                activity.mark_unwritten()
             raise
         self.written += len(some)
         self.activities.written(some, now)

@@ -1,12 +1,12 @@
-"""How a gateway starts, serves and ends: what one process does, and each worker of several.
+"""Starts, serves and drains a gateway: for a single process, and for each worker of several.
 
-At its end nobody new comes in, those who ask are answered, and tunnels leave in turns. Browsers
-come back at once to whichever gateway is left. If all tunnels ended in one moment they would all
-come back in the next, so their ends are spread over the first half of the time there is.
+A draining gateway accepts no connection, finishes requests, and ends tunnels at random times.
+Browsers reconnect at once to another gateway. The ends of the tunnels are spread over the first
+half of the drain time, so that they do not all reconnect in the same moment.
 
-An idle connection may have a request on its way: proxies and browsers keep connections for their
-next one. It is answered, with ``Connection: close``, for a second; then idle connections close.
-(nginx's ``keepalive_min_timeout`` and HAProxy's ``idle-close-on-response`` are for the same.)
+A request may be under way on an idle keep-alive connection. For one second such a request gets its
+response, with ``Connection: close``; then idle connections are closed. nginx's
+``keepalive_min_timeout`` and HAProxy's ``idle-close-on-response`` serve the same purpose.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ log = logging.getLogger(__name__)
 
 
 FIRST_TABLE_SECONDS: Final = 10.0
-"""For so long connections wait for the first table, while Redis answers."""
+"""For this time new connections wait for the first table, while Redis responds."""
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _PAGES_SECONDS: Final = 1.0
 
 
 async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> None:
-    """Serve in this one process until *stop* is set, then drain and return.
+    """Serve in this process until *stop* is set, then drain and return.
 
     Raises:
-        OSError: If an address cannot be taken.
+        OSError: If an address cannot be bound.
     """
     async with AsyncExitStack() as stack:
-        # The addresses first: who cannot take them has nothing to follow the bus for.
+        # Bind first: without its addresses the process need not follow the bus.
         sockets = listen(*settings.listen)
         for sock in sockets:
             stack.callback(sock.close)
@@ -84,21 +84,21 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         )
 
 
-# What each worker of several does, too
+# Used by each worker of several, too
 
 
 @asynccontextmanager
 async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
-    """Give the gateway's data path, ready for connections; at the end they are reset."""
-    # Cancelled with its browser, so that a page does not go on for nobody.
+    """Yield the gateway's data path, ready for connections; reset open ones at the end."""
     runner = web.AppRunner(
         gateway.pages,
         handle_signals=False,
         access_log=None,
-        handler_cancellation=True,
+        handler_cancellation=True,  # a page ends when its browser disconnects
         shutdown_timeout=_PAGES_SECONDS,
-        auto_decompress=False,  # 16 KiB are 16 KiB; a compressed body is no form
-        # The head has been judged; aiohttp's own limit is 8 KiB a field, less than cookies take.
+        auto_decompress=False,  # the limit of 16 KiB counts raw bytes; no form is compressed
+        # The gateway has checked the head. aiohttp's default of 8 KiB a field is too low for
+        # cookies.
         max_line_size=MAX_HEAD_BYTES,
         max_field_size=MAX_HEAD_BYTES,
         max_headers=2 * MAX_FIELDS,
@@ -123,16 +123,16 @@ async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
 async def first_table(
     holder: RouteTableHolder, *, may_refuse: Callable[[], bool] = lambda: True
 ) -> None:
-    """Return once connections can be served, or have to be refused, for want of a table.
+    """Return once there is a table, or connections have to be refused because there is none.
 
-    Connections wait in the kernel until then. What a page asks just after a gateway was killed
-    may not be asked again after a 503: an EventSource that gets one has ended (HTML, section
-    9.2.3), while a slow response is only slow. Envoy starts its listeners in the same way, after
-    its first configuration or 15 s.
+    Connections wait in the kernel until then. Shortly after a gateway was killed, pages send
+    requests that they do not repeat after a 503: an EventSource that gets one fails for good (HTML,
+    section 9.2.3), while a slow response does no harm. Envoy likewise starts its listeners after
+    its first configuration, or 15 s.
 
     Args:
-        holder: Is running, or about to.
-        may_refuse: Says whether refusing is this process' part.
+        holder: Runs already, or is about to.
+        may_refuse: Returns whether this process may refuse connections.
     """
     loop = asyncio.get_running_loop()
     latest = loop.time() + FIRST_TABLE_SECONDS
@@ -143,7 +143,7 @@ async def first_table(
 
 
 def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
-    """Return what counts in a process that serves browsers."""
+    """Return the metrics collectors of a process that serves browsers."""
     found: list[Collector] = [path.meters, gateway.shedding]
     if gateway.certificates is not None:
         found.append(gateway.certificates)
@@ -161,15 +161,15 @@ async def run_until_stopped(
     delay: float = 0.0,
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
-    """Keep all that is kept fresh until *stop* is set, then drain and return.
+    """Run the gateway's background tasks until *stop* is set, then drain and return.
 
     Args:
-        gateway: What is kept fresh.
-        path: What is drained.
-        close: Has no further connections accepted.
-        stop: Begins the end: readiness falls.
-        delay: For how long all is served as before then, until load balancers have seen it.
-        beside: Runs meanwhile.
+        gateway: The gateway; it is not ready from the moment *stop* is set.
+        path: The data path to drain.
+        close: Stops accepting connections.
+        stop: Begins the shutdown.
+        delay: Seconds to serve as before after *stop*, until load balancers notice the readiness.
+        beside: One more task to run meanwhile.
     """
     async with asyncio.TaskGroup() as tasks:
         background = [
@@ -197,60 +197,60 @@ async def run_until_stopped(
 
 
 def announce(settings: Settings, sockets: Sequence[socket.socket], ops: Address) -> None:
-    """Say where browsers and operators are served."""
+    """Log the public and the ops address, and write them to the address file."""
     host, port = sockets[0].getsockname()[:2]
     addresses = {"public": join_address(host, port), "ops": join_address(*ops)}
     log.info("listening", extra=addresses)
     write_address_file(settings.address_file, addresses)
 
 
-# Its end
+# Draining
 
 STEP_SECONDS: Final = 0.05
 IDLE_SECONDS: Final = 1.0
-"""Or a quarter of the time there is: for how long an idle connection may still be used."""
+"""How long an idle connection may still be used; a quarter of the drain time if that is less."""
 LAST_SECONDS: Final = 0.5
-"""Of the time there is, or a tenth of it: for what is left to be closed, and to end by then."""
+"""The part of the drain time, or a tenth of it if less, that is left to close what remains open."""
 
 
 async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) -> None:
-    """Return once nothing is open any more, after *seconds* at the latest.
+    """Return once no connection is open, after *seconds* at the latest.
 
-    Each connection closes with its next answer, an idle one after a moment. Tunnels, desktops and
-    terminals get 1001 in the first half.
+    Each HTTP connection closes after its next response, an idle one after :data:`IDLE_SECONDS`.
+    Tunnels, desktops and terminals get a Close with code 1001 in the first half of the time.
 
     Args:
-        path: Its listeners are closed already.
-        seconds: How long it may take.
-        random: From 0 to 1.
+        path: The data path, whose listeners are closed already.
+        seconds: The drain time.
+        random: Returns a number from 0 to below 1.
     """
     loop = path.parts.loop
     began = loop.time()
     path.drain()
     log.info("draining", extra={"open": path.open})
-    turns = _Turns(until=began + seconds / 2, random=random)
+    end_times = _EndTimes(until=began + seconds / 2, random=random)
     enough = began + seconds - min(LAST_SECONDS, seconds / 10)
     idle_until = began + min(IDLE_SECONDS, seconds / 4)
     while (path.open or path.arriving) and loop.time() < enough:
         if loop.time() >= idle_until:
             idle_until = enough
             path.close_idle()
-        path.parts.live.end(turns.due(path.tunnels(), loop.time()), DRAINING)
+        path.parts.live.end(end_times.due(path.tunnels(), loop.time()), DRAINING)
         await asyncio.sleep(min(STEP_SECONDS, seconds))
     if path.open:
-        log.warning("the time to drain is over", extra={"open": path.open})
+        log.warning("the drain time is over", extra={"open": path.open})
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class _Turns:
-    """When each tunnel ends; one that comes later has less time."""
+class _EndTimes:
+    """Assigns each tunnel a random time at which it ends; later tunnels get less time."""
 
     until: float
     random: Callable[[], float]
     _at: dict[Member, float] = field(init=False, default_factory=dict)
 
     def due(self, members: list[Member], now: float) -> list[Member]:
-        """Return those of *members* whose turn it is."""
+        """Return those of *members* whose time has come."""
         for member in members:
             if member not in self._at:
                 self._at[member] = now + self.random() * max(self.until - now, 0.0)

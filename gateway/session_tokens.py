@@ -1,11 +1,11 @@
-"""Session tokens at a running gateway: verified with the issuer's keys, marked as used in Redis.
+"""Verifies session tokens with the issuer's keys, and marks them as used in Redis.
 
-Opening and bearer (docs/session-token.md, "Which credential counts") use the same checks. What
-differs is only which mark they set, and what they make of one that was there before.
+Opening a session and bearer use (docs/session-token.md, "Which credential counts") share the
+checks. They differ in the mark that they set and in the earlier marks that they accept.
 
-Signature checks cost more than anything else that a stranger can ask for. A few a second are made
-at once. Whatever is beyond that, of one address or of all, waits in a bounded queue for a thread of
-its own: the loop goes on serving, and those who send tokens by the thousand wait for each other.
+A signature check costs more than anything else that an unauthenticated client can cause. A few a
+second run on the loop. Checks beyond that rate, of one address or of all, wait in a bounded queue
+for one thread, so that the loop goes on serving and floods of tokens delay each other only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ from shared.routes.table import RouteTable
 from shared.tokens import LEEWAY_SECONDS, Peek, SessionClaims, peek, verify_session_token
 
 T = TypeVar("T")
-_ALL = "all"
+Use = Literal["open", "bearer"]
+
+_ALL: Final = "all"
+_MOST_VERIFIED: Final = 4096
+_MOST_MARKED: Final = 65536
 
 
 class TooManyChecks(Exception):
-    """The queue is full."""
+    """The queue of signature checks is full."""
 
 
-class Checks:
-    """Makes signature checks.
+class SignatureChecks:
+    """Runs signature checks, on the loop or in a thread.
 
     Args:
-        of_address: Made at once for one address (IPv6: one /64) in a second.
-        of_all: Made at once for all addresses in a second.
-        queued: How many may wait for the thread.
+        of_address: Checks per second that run on the loop for one address (IPv6: one /64).
+        of_all: Checks per second that run on the loop for all addresses that exceed theirs.
+        queued: The maximum number of checks that wait for the thread.
     """
 
     def __init__(
@@ -53,18 +57,18 @@ class Checks:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checks")
         self.waiting = 0
         self.queued = 0
-        """How many had to wait, so far."""
+        """The number of checks that had to wait, so far."""
         self.refused = 0
 
     def tidy(self) -> None:
-        """Forget addresses that were idle for long."""
+        """Forget addresses that have been idle for long."""
         self._of_address.tidy()
 
     async def run(self, check: Callable[[], T], *, address: str) -> T:
-        """Return what *check* returns, made for a client at *address*.
+        """Run *check* for a client at *address*; return its result.
 
         Raises:
-            TooManyChecks: It was not made.
+            TooManyChecks: If the queue is full; *check* has not run.
         """
         if not (self._of_address.take(limit_key(address)) or self._of_all.take(_ALL)):
             return check()
@@ -79,19 +83,13 @@ class Checks:
             self.waiting -= 1
 
     def close(self) -> None:
-        """Make no more checks; those that wait are cancelled."""
+        """Stop the thread; checks that wait are cancelled."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-_REMEMBERED: Final = 4096
-_MOST_MARKED: Final = 65536
-
-Use = Literal["open", "bearer"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SessionTokens:
-    """Verifies session tokens and sees to it that each opens once."""
+    """Verifies session tokens, and enforces that each opens a session once."""
 
     keys: KeySource
     issuer: str
@@ -99,13 +97,10 @@ class SessionTokens:
     reader: BusReader
     follower: Follower
     wall: Callable[[], float]
-    checks: Checks
-    _verified: dict[str, tuple[SessionClaims, VerificationKey]] = field(
-        init=False, default_factory=dict
-    )
+    checks: SignatureChecks
 
     def peek(self, token: str, *, sid: str) -> Peek:
-        """Return what *token* says of itself, if that is *sid*.
+        """Return the unverified claims of *token*, which must name *sid*.
 
         Raises:
             OpeningRefused: ``bad_credential`` or ``other_session``.
@@ -119,25 +114,25 @@ class SessionTokens:
         return peeked
 
     async def verify(self, token: str | Peek, *, address: str) -> SessionClaims:
-        """Return the claims of a token that was signed by the issuer and is good now.
+        """Return the claims of a token that the issuer has signed and that is valid now.
 
         Args:
-            token: What a client at *address* sent.
-            address: By what its checks are counted.
+            token: The token.
+            address: The client's address, for the rate limit of signature checks.
 
         Raises:
             OpeningRefused: ``bad_credential`` or ``too_many_checks``.
         """
-        claims, _ = await self._verify(token, address=address)
+        claims, _ = await self.verify_with_key(token, address=address)
         return claims
 
-    async def _verify(
+    async def verify_with_key(
         self, token: str | Peek, *, address: str
     ) -> tuple[SessionClaims, VerificationKey]:
-        """Return the claims, and the key that proved them."""
+        """As :meth:`verify`; also return the key that verified the token."""
         try:
             peeked = peek(token) if isinstance(token, str) else token
-            # The keys as they are now: others may come while the check waits for its turn.
+            # A snapshot of the keys, which may be replaced while the check is queued.
             keys = await self.keys.keys_for(peeked.kid)
             claims = await self.checks.run(
                 lambda: verify_session_token(
@@ -151,33 +146,8 @@ class SessionTokens:
         except TooManyChecks as error:
             raise OpeningRefused("too_many_checks") from error
 
-    def known(self, token: str) -> SessionClaims | None:
-        """Return what :meth:`verify_again` verified before, if nothing can have changed since."""
-        known = self._verified.get(token)
-        if known is None:
-            return None
-        claims, key = known
-        if self.keys.keys.get(claims.kid) is key and self.wall() < claims.exp + LEEWAY_SECONDS:
-            return claims
-        del self._verified[token]
-        return None
-
-    async def verify_again(self, token: str, *, address: str) -> SessionClaims:
-        """Return what :meth:`verify` would, from memory where nothing can have changed.
-
-        Programs send the same bearer with every request; a signature costs more than the rest.
-        """
-        claims = self.known(token)
-        if claims is not None:
-            return claims
-        claims, key = await self._verify(token, address=address)
-        if len(self._verified) >= _REMEMBERED:
-            del self._verified[next(iter(self._verified))]
-        self._verified[token] = (claims, key)
-        return claims
-
     def table(self) -> RouteTable:
-        """Return the table in use, if tokens may be used up now.
+        """Return the table in use, if tokens may be marked as used now.
 
         Raises:
             OpeningRefused: ``bus_lost``.
@@ -188,22 +158,22 @@ class SessionTokens:
         return table
 
     async def mark(self, claims: SessionClaims, use: Use) -> None:
-        """Mark the token as used, if it may be used so; the last of all checks.
+        """Mark the token as used for *use*; call it after all other checks.
 
         Raises:
-            OpeningRefused: ``token_spent``; ``token_unsure`` or ``bus_lost`` where it cannot be
-                known whether it was.
+            OpeningRefused: ``token_spent`` if an earlier use excludes this one; ``token_unsure``
+                or ``bus_lost`` if earlier uses cannot be known.
         """
         check_since(claims, self.table().since)
         mark = await self._mark(claims, use)
         if mark.head is not None and mark.head.epoch != self.table().epoch:
-            # The publisher began another epoch just now: its table is a moment away.
+            # The publisher has just begun another epoch; its table arrives in a moment.
             await self.follower.repair()
         check_head(mark.head, self.table())
         check_since(claims, mark.head.since if mark.head is not None else None)
         if not mark.sure:
-            # Another process than the one on which the epoch began: it may have lost marks, and
-            # the publisher has not noticed yet.
+            # Another Redis process than the one on which the epoch began: it may have lost marks,
+            # and the publisher has not noticed yet.
             raise OpeningRefused("token_unsure")
         if mark.before is not None and (use, mark.before) != ("bearer", "bearer"):
             raise OpeningRefused("token_spent")
@@ -218,28 +188,50 @@ class SessionTokens:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Bearers:
-    """Verifies session tokens that are used as bearer, and marks them as used so.
+class BearerTokens:
+    """Verifies session tokens that are sent as bearer tokens, and marks them as such.
 
-    A token that was marked as bearer is remembered until ``exp`` + 10 s, so that it costs one
-    call of Redis altogether, and is served while Redis is silent.
+    Clients send the same bearer token with every request. Verified tokens are cached, since a
+    signature check costs more than the rest of a request. Marked tokens are remembered until
+    ``exp`` + 10 s: each costs one Redis call in all, and is served while Redis does not respond.
     """
 
     tokens: SessionTokens
-    wall: Callable[[], float]
+    _verified: dict[str, tuple[SessionClaims, VerificationKey]] = field(
+        init=False, default_factory=dict
+    )
     _marked: dict[str, float] = field(init=False, default_factory=dict)
 
     def remembered(self, token: str) -> SessionClaims | None:
-        """Return the claims of a token that was verified and marked before, while it is good."""
-        claims = self.tokens.known(token)
+        """Return the claims of a token that was verified and marked before, while it is valid."""
+        claims = self._cached(token)
         return claims if claims is not None and claims.jti in self._marked else None
 
+    def _cached(self, token: str) -> SessionClaims | None:
+        """Return the cached claims of *token* while its key is in use and it has not expired."""
+        cached = self._verified.get(token)
+        if cached is None:
+            return None
+        claims, key = cached
+        tokens = self.tokens
+        if tokens.keys.keys.get(claims.kid) is key and tokens.wall() < claims.exp + LEEWAY_SECONDS:
+            return claims
+        del self._verified[token]
+        return None
+
     async def verify(self, token: str, *, address: str) -> SessionClaims:
-        """Return the claims of *token*; see :meth:`SessionTokens.verify_again`, and its errors."""
-        return await self.tokens.verify_again(token, address=address)
+        """As :meth:`SessionTokens.verify`, from the cache if possible."""
+        claims = self._cached(token)
+        if claims is not None:
+            return claims
+        claims, key = await self.tokens.verify_with_key(token, address=address)
+        if len(self._verified) >= _MOST_VERIFIED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[token] = (claims, key)
+        return claims
 
     async def mark(self, claims: SessionClaims) -> None:
-        """Mark the token as a bearer; the last check, so that no refused try costs a link.
+        """Mark the token as a bearer token; call it last, so that a refusal does not spend it.
 
         Raises:
             OpeningRefused: As :meth:`SessionTokens.mark` does.
@@ -251,7 +243,7 @@ class Bearers:
 
     def _remember(self, claims: SessionClaims) -> None:
         if len(self._marked) >= _MOST_MARKED:
-            now = self.wall()
+            now = self.tokens.wall()
             self._marked = {jti: until for jti, until in self._marked.items() if until > now}
             if len(self._marked) >= _MOST_MARKED:
                 del self._marked[next(iter(self._marked))]

@@ -1,6 +1,6 @@
-"""What configures a gateway, read from the environment once, at start.
+"""The settings of a gateway, read from the environment once at start.
 
-Every problem is told at once; see docs/ for each setting's meaning, unit and default.
+All problems are reported together. docs/settings.md has each setting's meaning, unit and default.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STAND_IN_KEYS: Final[tuple[bytes, ...]] = (b"\0" * 32,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The gateway's settings; nothing in it that is a secret appears in its ``repr``."""
+    """The gateway's settings; its ``repr`` holds no secret."""
 
     instance: str
     redis_url: str = field(repr=False)
@@ -78,7 +78,7 @@ class Settings:
 
     @property
     def home(self) -> str | None:
-        """Where links come from: the issuer's origin, when it is a web site that may open them."""
+        """The orchestrator's site, for links back: the issuer's origin if it may open sessions."""
         found = _origin_of(self.token_issuer)
         return found if found in self.open_origins else None
 
@@ -137,7 +137,7 @@ def _site(env: Environment) -> Site:
         env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost")),
         embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
         trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
-        # With TLS of ours nothing in front decides how browsers come.
+        # If the gateway itself terminates TLS, browsers can reach it by https only.
         strict_transport=bool(env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", str)),
     )
 
@@ -153,9 +153,9 @@ def _warn_of_siblings(env: Environment, site: Site) -> None:
 
 
 def _refused_networks(env: Environment) -> tuple[Network, ...]:
-    """Return where targets are not, beside what is special to everybody: the API server."""
+    """Return networks that hold no target, besides special-purpose ones: the API server."""
     given = env.optional("FUMAROLE_GATEWAY_REFUSED_NETWORKS", networks) or ()
-    # Set by Kubernetes in every container, and an address unless somebody changed it.
+    # Kubernetes sets this in every container, as an IP address by default.
     return (*given, *(env.optional("KUBERNETES_SERVICE_HOST", _network_of_host) or ()))
 
 
@@ -172,15 +172,15 @@ def _limits(env: Environment) -> Limits:
 
 
 def _job_url(value: str) -> str:
-    """Return the address of a job's page, with what stands for the job left in it."""
+    """Return the URL template of a job's page, which may hold ``{job}`` and ``{sid}``."""
     filled = value.replace("{job}", "j").replace("{sid}", "s")
     parts = urlsplit(filled)
     web_url(parts._replace(query="", fragment="").geturl())
     if set('{}"<>\\^`| ') & set(filled):
-        raise ValueError("not a URL in which only {job} and {sid} stand for something")
-    # Neither may decide whose site it is.
+        raise ValueError("not a URL with no placeholders but {job} and {sid}")
+    # A placeholder must not choose the host.
     if not value.startswith(f"{parts.scheme}://{parts.netloc}"):
-        raise ValueError("{job} and {sid} may stand in path, query and fragment only")
+        raise ValueError("{job} and {sid} may be in the path, query and fragment only")
     return value
 
 
@@ -188,7 +188,7 @@ def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:
     given = env.optional("FUMAROLE_GATEWAY_OPEN_ORIGINS", origins)
     if given is not None:
         return given
-    # An issuer need not be a URL (RFC 7519, section 4.1.1); then nobody else may post.
+    # An issuer need not be a URL (RFC 7519, section 4.1.1); then no origin is allowed.
     found = _origin_of(issuer)
     return (found,) if found is not None else ()
 
@@ -212,30 +212,32 @@ def _check_keys(env: Environment, link: tuple[bytes, ...], grant: tuple[bytes, .
 def _check_tls(env: Environment, certificate: Path | None, key: Path | None) -> None:
     if (certificate is None) != (key is None):
         missing = "KEY" if key is None else "CERT"
-        env.problem(f"FUMAROLE_GATEWAY_TLS_{missing}_FILE", "is not set, but the other one is")
+        env.problem(f"FUMAROLE_GATEWAY_TLS_{missing}_FILE", "is not set, but the other file is")
     if certificate is not None and key is not None:
         try:
             make_tls_context(certificate, key)
         except OSError as error:  # ssl.SSLError is one
-            env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key do not fit: {error}")
+            env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key cannot be used: {error}")
 
 
-# Parsers: each raises ValueError with what is wrong.
+# Parsers: each raises ValueError with the reason.
 
 
 def _public_url(raw: str) -> SplitResult:
     url = web_url(raw)
     if url.path not in ("", "/"):
-        raise ValueError("the public URL has no path")
+        raise ValueError("the public URL must have no path")
     host = url.hostname or ""
     if ":" in host or host.replace(".", "").isdigit() or host.endswith("."):
-        raise ValueError("sessions live below this host, so it must be a name without a final dot")
+        raise ValueError(
+            "sessions have hosts below this one, so it must be a name without a final dot"
+        )
     return url
 
 
 def _authorities(raw: str) -> Path:
     path = existing_file(raw)
-    make_trust(path)  # raises OSError where there is no certificate in it
+    make_trust(path)  # raises OSError if the file holds no certificate
     return path
 
 
@@ -271,7 +273,7 @@ def _some_networks(raw: str) -> tuple[Network, ...]:
 
 def _instance(raw: str) -> str:
     if not (raw.isascii() and raw.replace("-", "").isalnum() and raw == raw.lower()):
-        raise ValueError("an instance is named by lower-case letters, digits and '-'")
+        raise ValueError("an instance name has lower-case letters, digits and '-' only")
     return raw
 
 

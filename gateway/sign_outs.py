@@ -1,4 +1,4 @@
-"""Ending a grant whose user signs out: here at once, and everywhere by the controller."""
+"""Ends the grant of a user who signs out: here at once, and everywhere else by the controller."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from shared.bus import SignOutWriter
 from shared.errors import BusUnavailable
 
 PATIENCE_SECONDS: Final = 1.0
-"""For how long a user waits for Redis."""
+"""The deadline of Redis while the user waits for the response."""
 AGAIN_SECONDS: Final = 1.0
+"""Between two attempts to send pending sign-outs."""
 MOST_PENDING: Final = 1000
-"""Asks that Redis has not taken yet; beyond that the oldest is forgotten."""
+"""Sign-outs that are not in Redis yet; beyond that the oldest is dropped."""
 _AT_ONCE: Final = 100
 
 log = logging.getLogger(__name__)
@@ -26,50 +27,51 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SignOuts:
-    """Ends grants: here by *follower*, at the other workers, and by *writer* everywhere."""
+    """Ends grants in this process, in the other workers, and through Redis everywhere."""
 
     follower: Follower
     writer: SignOutWriter
     tell_workers: Callable[[str, str], None] = lambda _sid, _jti: None
     ended: int = 0
-    """Grants, so far."""
+    """The number of grants ended so far."""
     _pending: deque[tuple[str, str]] = field(
         init=False, default_factory=lambda: deque(maxlen=MOST_PENDING)
     )
 
     @property
     def pending(self) -> int:
-        """How many the controller could not be told of yet."""
+        """The number of sign-outs that are not in Redis yet."""
         return len(self._pending)
 
     async def end(self, grant: Grant) -> bool:
-        """End *grant* at this gateway; say whether the controller has been asked already.
+        """End *grant* at this gateway; return whether the request to the controller is in Redis.
 
-        A silent Redis, or a caller that is cancelled, has it asked later. Never fails.
+        If Redis does not respond or the caller is cancelled, :meth:`run` sends it later. Never
+        fails.
         """
-        told = False
+        sent = False
         self.ended += 1
         self.follower.end_grant(grant.sid, grant.jti)
         self.tell_workers(grant.sid, grant.jti)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.writer.add(grant.sid, grant.jti)
-            told = True
+            sent = True
         except (BusUnavailable, TimeoutError) as error:
-            log.warning("a sign-out could not be passed on yet", extra={"why": str(error)})
+            log.warning("cannot send a sign-out to the controller yet", extra={"why": str(error)})
         finally:
-            if not told:  # a browser that leaves cancels this
+            if not sent:  # also if the browser disconnects, which cancels this
                 self._pending.append((grant.sid, grant.jti))
-        return told
+        return sent
 
     async def run(self) -> None:
-        """Pass on what could not be, until cancelled."""
+        """Send pending sign-outs until cancelled."""
         while True:
             await asyncio.sleep(AGAIN_SECONDS)
             await self.pass_on()
 
     async def pass_on(self) -> None:
-        """Try once more; also before the process ends, since nobody else knows of them."""
+        """Try once to send the pending sign-outs; call it before exit, which loses them."""
         for _ in range(_AT_ONCE):
             if not self._pending:
                 return
@@ -79,6 +81,6 @@ class SignOuts:
                     await self.writer.add(sid, jti)
             except (BusUnavailable, TimeoutError):
                 return
-            # Others may have come, and the oldest gone, meanwhile.
+            # The queue may have dropped its oldest entry during the call.
             if self._pending and self._pending[0] == (sid, jti):
                 self._pending.popleft()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.audit import Operation, Trail, Verified
+from gateway.audit import AuditLog, Operation, Verified
 from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import Errors, Refusal, refusal_fields
 from gateway.core.access.site import Site
@@ -45,7 +45,7 @@ class Responses:
     site: Site
     meters: Meters
     refusals: RefusalRate
-    audit: Trail
+    audit: AuditLog
 
     def page(
         self, card: Card, texts: Texts, *, status: int = 200, sameorigin_referrer: bool = False

@@ -27,17 +27,17 @@ from gateway.relay.turns import Turns
 from gateway.relay.wheel import Wheel
 
 if TYPE_CHECKING:
-    from gateway.audit import Trail
+    from gateway.audit import AuditLog
     from gateway.bus.holder import RouteTableHolder
     from gateway.core.access.access_right import AccessRight
     from gateway.core.access.assertions import Assertions
     from gateway.core.access.grants import GrantKeys
     from gateway.core.access.site import Site
-    from gateway.live import Live
+    from gateway.live import ConnectionRegistry
     from gateway.relay.background_tasks import BackgroundTasks
     from gateway.relay.dial import Dialler
     from gateway.reports import RecentFailures
-    from gateway.session_tokens import Bearers
+    from gateway.session_tokens import BearerTokens
     from shared.routes.route import Kind
 
 
@@ -56,8 +56,8 @@ class Parts:
     site: Site
     world: RouteTableHolder
     grants: GrantKeys
-    bearer: Bearers
-    live: Live
+    bearer: BearerTokens
+    live: ConnectionRegistry
     background_tasks: BackgroundTasks
     dialler: Dialler
     pages: Callable[[], asyncio.Protocol]
@@ -69,7 +69,7 @@ class Parts:
     date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
     refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
     overload: Overload = field(default_factory=Overload)
-    audit: Trail | None = None
+    audit: AuditLog | None = None
     failures: RecentFailures | None = None
     wall: Callable[[], float] = time.time
     end_notice_seconds: float = 0.0

@@ -34,7 +34,7 @@ class DataPath(Context):
     In the assembling order::
 
         background_tasks, dialler = BackgroundTasks(), Dialler(networks=..., loop=loop)
-        live = Live(table=lambda: follower.table, wall=time.time, loop=loop)
+        live = ConnectionRegistry(table=lambda: follower.table, wall=time.time, loop=loop)
         path = DataPath(Parts(loop=loop, site=Site.from_url(...), world=follower, ...))
         listener = Listener(path, [bind(host, port)])
         ...
@@ -99,7 +99,7 @@ class DataPath(Context):
     def open(self) -> int:
         """How many connections are open, or have not ended yet."""
         live = self.parts.live
-        return len(self.connection_quota.unauthenticated) + len(live) + len(live.leaving)
+        return len(self.connection_quota.unauthenticated) + len(live) + len(live.closing)
 
     def _open_by_kind(self) -> dict[str, int]:
         # With a right they are registered as well: each counts once.

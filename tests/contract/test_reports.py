@@ -167,4 +167,4 @@ async def test_a_redis_that_takes_no_reports_holds_nobody_up(tmp_path: Path, ser
             assert (await rig.get(session, fields=own)).status == 200
             await asyncio.sleep(0.1)
         log = rig.process.log.read_text()
-        assert log.count("reports are not written") == 1
+        assert log.count("cannot write reports to Redis") == 1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.session_tokens import Checks, TooManyChecks
+from gateway.session_tokens import SignatureChecks, TooManyChecks
 
 
 class Clock:
@@ -24,8 +24,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def checks(clock: Clock) -> Iterator[Checks]:
-    one = Checks(of_address=2, of_all=5, queued=3, clock=clock)
+def checks(clock: Clock) -> Iterator[SignatureChecks]:
+    one = SignatureChecks(of_address=2, of_all=5, queued=3, clock=clock)
     yield one
     one.close()
 
@@ -37,33 +37,33 @@ def where() -> str:
 HERE = threading.main_thread().name
 
 
-async def test_a_few_are_made_at_once_and_the_others_in_a_thread(checks: Checks) -> None:
+async def test_a_few_are_made_at_once_and_the_others_in_a_thread(checks: SignatureChecks) -> None:
     names = [await checks.run(where, address="192.0.2.1") for _ in range(4)]
     assert names[:2] == [HERE] * 2
     assert all(name.startswith("checks") for name in names[2:])
     assert checks.queued == 2
 
 
-async def test_another_address_is_not_held_up(checks: Checks) -> None:
+async def test_another_address_is_not_held_up(checks: SignatureChecks) -> None:
     for _ in range(5):
         await checks.run(where, address="2001:db8::1")
     assert await checks.run(where, address="2001:db8::2") != HERE, "the same /64"
     assert await checks.run(where, address="2001:db8:1::1") == HERE
 
 
-async def test_many_addresses_together_do_not_hold_up_the_loop(checks: Checks) -> None:
+async def test_many_addresses_together_do_not_hold_up_the_loop(checks: SignatureChecks) -> None:
     names = [await checks.run(where, address=f"192.0.2.{n}") for n in range(8)]
     assert names.count(HERE) == 5
 
 
-async def test_the_rate_comes_back(checks: Checks, clock: Clock) -> None:
+async def test_the_rate_comes_back(checks: SignatureChecks, clock: Clock) -> None:
     for _ in range(5):
         await checks.run(where, address="192.0.2.1")
     clock.now += 1.0
     assert await checks.run(where, address="192.0.2.1") == HERE
 
 
-async def test_the_queue_is_bounded_and_the_loop_turns_meanwhile(checks: Checks) -> None:
+async def test_the_queue_is_bounded_and_the_loop_turns_meanwhile(checks: SignatureChecks) -> None:
     gate = threading.Event()
     turns = 0
     for _ in range(2):
@@ -84,7 +84,7 @@ async def test_the_queue_is_bounded_and_the_loop_turns_meanwhile(checks: Checks)
     assert turns == 20
 
 
-async def test_who_leaves_frees_its_place_and_what_fails_says_so(checks: Checks) -> None:
+async def test_who_leaves_frees_its_place_and_what_fails_says_so(checks: SignatureChecks) -> None:
     for _ in range(2):
         await checks.run(where, address="a")
     gate = threading.Event()

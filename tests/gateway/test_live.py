@@ -16,7 +16,7 @@ from gateway.core.access.access_right import (
     AccessRight,
     Ending,
 )
-from gateway.live import Live
+from gateway.live import ConnectionRegistry
 from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, table_of
 
@@ -52,13 +52,13 @@ class Told:
 
 
 class Registry:
-    """A Live and the table that it looks at."""
+    """A ConnectionRegistry and the table that it looks at."""
 
     def __init__(self, **limits: Any) -> None:
         self.table: RouteTable | None = table_of(route(1), route(1, sid=OTHER_SID))
         loop = asyncio.get_running_loop()
         self.told = Told()
-        self.live = Live(
+        self.live = ConnectionRegistry(
             table=lambda: self.table, wall=time.time, loop=loop, observers=[self.told], **limits
         )
 
@@ -178,7 +178,9 @@ async def test_what_watches_is_reviewed_too() -> None:
 async def test_a_session_and_a_user_have_so_many_places() -> None:
     loop = asyncio.get_running_loop()
     r = Registry()
-    live = Live(table=lambda: r.table, wall=time.time, loop=loop, most_of_session=3, most_of_user=2)
+    live = ConnectionRegistry(
+        table=lambda: r.table, wall=time.time, loop=loop, max_per_session=3, max_per_user=2
+    )
 
     def member(sub: str) -> Connection:
         assert r.table is not None
@@ -206,12 +208,12 @@ async def test_a_session_and_a_user_have_so_many_places() -> None:
 async def test_an_address_has_so_many_places_where_nobody_is_known() -> None:
     loop = asyncio.get_running_loop()
     r = Registry()
-    live = Live(
+    live = ConnectionRegistry(
         table=lambda: r.table,
         wall=time.time,
         loop=loop,
-        most_of_user=1,
-        most_of_address=2,
+        max_per_user=1,
+        max_per_address=2,
         trusted=[ip_network("192.0.2.0/24")],
     )
 
@@ -249,7 +251,7 @@ async def test_without_limits_there_is_always_room() -> None:
 
 
 async def test_a_limit_of_one_is_one_connection() -> None:
-    for limit in ("most_of_session", "most_of_user"):
+    for limit in ("max_per_session", "max_per_user"):
         r = Registry(**{limit: 1})
         assert r.table is not None
         asked = Connection(r.table).access_right
@@ -336,9 +338,9 @@ async def test_whoever_was_ended_is_known_until_it_has_closed() -> None:
     one = r.connect()
     r.live.end([one], DRAINING)
     assert len(r.live) == 0
-    assert r.live.leaving == {one}
+    assert r.live.closing == {one}
     r.live.discard(one)
-    assert not r.live.leaving
+    assert not r.live.closing
 
 
 async def test_one_that_closes_while_others_are_ended_is_not_left_behind() -> None:
@@ -346,7 +348,7 @@ async def test_one_that_closes_while_others_are_ended_is_not_left_behind() -> No
     members = [registry.connect() for _ in range(1600)]
     registry.live.end_all(DRAINING)
     # Some are ended in later turns; the browsers of these leave meanwhile.
-    waiting = [member for member in registry.live.leaving if not member.ended]  # type: ignore[attr-defined]  # ours
+    waiting = [member for member in registry.live.closing if not member.ended]  # type: ignore[attr-defined]  # ours
     assert len(waiting) >= 300
     for member in waiting[:300]:
         registry.live.discard(member)
@@ -356,5 +358,5 @@ async def test_one_that_closes_while_others_are_ended_is_not_left_behind() -> No
     assert len(ended) == 1300
     for member in ended:
         registry.live.discard(member)
-    assert not registry.live.leaving
+    assert not registry.live.closing
     assert len(registry.live) == 0

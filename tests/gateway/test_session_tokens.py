@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.access.opening import OpeningRefused
-from gateway.session_tokens import Bearers, Checks, SessionTokens
+from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
 from shared.bus import BusReader, Publisher
 from shared.jose.jwks import KeySource
 from shared.jose.jws import read_key_set
@@ -37,7 +37,7 @@ class Desk:
         self.signer.publish(self.path)
         self.keys = KeySource(str(self.path), clock=time.monotonic)
         self.ahead = 0.0
-        self.checks = Checks(of_address=100, of_all=100, queued=4, clock=time.monotonic)
+        self.checks = SignatureChecks(of_address=100, of_all=100, queued=4, clock=time.monotonic)
         self.tokens = SessionTokens(
             keys=self.keys,
             issuer=ISSUER,
@@ -46,7 +46,7 @@ class Desk:
             wall=self.wall,
             checks=self.checks,
         )
-        self.bearers = Bearers(self.tokens, wall=self.wall)
+        self.bearers = BearerTokens(self.tokens)
 
     def wall(self) -> float:
         return time.time() + self.ahead
@@ -171,11 +171,11 @@ async def test_a_key_that_is_gone_ends_what_was_remembered_of_its_tokens(desk: D
 
 async def test_memory_of_bearers_has_an_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.session_tokens._MOST_MARKED", 10)
-    monkeypatch.setattr("gateway.session_tokens._REMEMBERED", 10)
+    monkeypatch.setattr("gateway.session_tokens._MOST_VERIFIED", 10)
     for _ in range(30):
         await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID), address=HERE))
     assert len(desk.bearers._marked) <= 10
-    assert len(desk.tokens._verified) <= 10
+    assert len(desk.bearers._verified) <= 10
 
 
 async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
@@ -188,7 +188,7 @@ async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
 
 
 async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -> None:
-    desk.tokens.checks = Checks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
+    desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
     await desk.claims()
     with pytest.raises(OpeningRefused) as refused:
         await desk.claims()
@@ -200,7 +200,7 @@ async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -
 
 
 async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: Desk) -> None:
-    desk.tokens.checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
+    desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
     good = await asyncio.gather(*(desk.claims() for _ in range(5)))
     assert {claims.sid for claims in good} == {SID}
     with pytest.raises(OpeningRefused) as refused:
@@ -213,7 +213,7 @@ async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: De
 async def test_a_key_that_changes_while_a_token_waits_to_be_checked_is_not_the_one_it_is_known_by(
     desk: Desk, after: str
 ) -> None:
-    desk.tokens.checks = Checks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
+    desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
     await desk.claims()
     token, go = desk.signer.token(SID), threading.Event()
     desk.tokens.checks._thread.submit(go.wait, 30)

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.audit import Trail
+from gateway.audit import AuditLog
 from gateway.bus.holder import RouteTableHolder
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
@@ -23,7 +23,7 @@ from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.site import Site
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
-from gateway.live import Live
+from gateway.live import ConnectionRegistry
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import BridgeFactory
 from gateway.relay.dial import Dialler
@@ -31,7 +31,7 @@ from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
-from gateway.session_tokens import Bearers
+from gateway.session_tokens import BearerTokens
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.routes.route import Kind, RouteReader
 from shared.routes.table import RouteTable
@@ -215,7 +215,7 @@ class FakeWorld:
     stale: bool = False
     repairs: int = 0
     repaired: Callable[[], None] = lambda: None
-    live: Live | None = None
+    live: ConnectionRegistry | None = None
 
     @property
     def usable_table(self) -> RouteTable | None:
@@ -312,7 +312,7 @@ class Rig:
     gate: FakeGate
     app: App
     listener: Listener
-    live: Live
+    live: ConnectionRegistry
     peers: list[Peer]
 
     @property
@@ -366,11 +366,11 @@ async def rig(
     site: Site | None = None,
     networks: Any = NETWORKS,
     wall: Callable[[], float] = time.time,
-    gate: Bearers | None = None,
+    gate: BearerTokens | None = None,
     route_changes: Mapping[str, Any] | None = None,
     descriptors: int | None = None,
     assertions: Assertions | None = None,
-    audit: Trail | None = None,
+    audit: AuditLog | None = None,
     end_notice_seconds: float = 0.0,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Rig]:
@@ -378,13 +378,13 @@ async def rig(
     loop = asyncio.get_running_loop()
     app, world, fake_gate = App(), FakeWorld(), FakeGate()
     most = limits or Limits()
-    live = Live(
+    live = ConnectionRegistry(
         table=lambda: world.table,
         wall=wall,
         loop=loop,
-        most_of_session=most.session_connections,
-        most_of_user=most.user_connections,
-        most_of_address=most.address_connections,
+        max_per_session=most.session_connections,
+        max_per_user=most.user_connections,
+        max_per_address=most.address_connections,
     )
     world.live = live
     async with app.running():
@@ -395,7 +395,7 @@ async def rig(
                 site=site or Site(scheme="http", base=BASE, port=PORT),
                 world=cast(RouteTableHolder, world),
                 grants=KEYS,
-                bearer=gate or cast(Bearers, fake_gate),
+                bearer=gate or cast(BearerTokens, fake_gate),
                 live=live,
                 background_tasks=BackgroundTasks(),
                 dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0, trust=trust),

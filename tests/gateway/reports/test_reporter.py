@@ -91,7 +91,7 @@ class Bench:
 
     async def turn(self, seconds: float = 2.0) -> dict[str, Activity]:
         self.now += seconds
-        await self.reporter.turn()
+        await self.reporter.report_once()
         return self.written.take()
 
 

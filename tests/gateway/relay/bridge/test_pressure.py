@@ -90,7 +90,7 @@ async def test_frames_behind_a_close_of_ours_do_not_make_a_turn_long() -> None:
             await asyncio.sleep(0.01)
         data = await browser.gone()
         assert data[2:4] == (4401).to_bytes(2, "big")
-        await until(lambda: not r.live.leaving)
+        await until(lambda: not r.live.closing)
         assert longest_turn(r) < LONG
 
 

@@ -32,7 +32,7 @@ async def test_a_browser_that_answers_the_close_is_closed_at_once() -> None:
             b"\x88\x82mask" + bytes(a ^ b for a, b in zip(b"\x11\x31", b"ma", strict=True))
         )
         async with asyncio.timeout(5):
-            while r.live.leaving:
+            while r.live.closing:
                 await asyncio.sleep(0.01)
 
 
@@ -40,9 +40,9 @@ async def test_a_browser_that_does_not_close_is_closed_after_a_while() -> None:
     async with desktops(Limits(linger_seconds=0.5)) as r:
         await joined(r)
         r.world.revoke(sid=SID)
-        assert len(r.live.leaving) == 1
+        assert len(r.live.closing) == 1
         async with asyncio.timeout(5):
-            while r.live.leaving:
+            while r.live.closing:
                 await asyncio.sleep(0.01)
 
 
@@ -56,7 +56,7 @@ async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() ->
             await asyncio.sleep(0.001)
         r.world.revoke(sid=SID)
         async with asyncio.timeout(5):
-            while r.live.leaving:
+            while r.live.closing:
                 await asyncio.sleep(0.01)
         browser.go_on()
         with pytest.raises(ConnectionResetError):

@@ -231,7 +231,7 @@ async def _stall(r: Rig, browser: Peer, app: Peer) -> None:
 async def _left(r: Rig) -> None:
     """Return once all browsers whose tunnels were ended are gone."""
     async with asyncio.timeout(READ_SECONDS):
-        while r.live.leaving:
+        while r.live.closing:
             await asyncio.sleep(0.001)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import Trail
+from gateway.audit import AuditLog
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.limits.overload import Step
@@ -50,7 +50,7 @@ class Audit:
 
     def __init__(self) -> None:
         self.records: list[AuditRecord] = []
-        self.trail = Trail(
+        self.trail = AuditLog(
             issuer="https://o.example", process="p", wall=time.time, write=self.records.append
         )
 

@@ -383,7 +383,7 @@ async def test_a_page_goes_on_whatever_becomes_of_the_app_and_ends_with_the_gran
         with pytest.raises(ConnectionResetError):
             await other.rest()
         await browser.gone()
-        assert len(r.live) == len(r.live.leaving) == 0
+        assert len(r.live) == len(r.live.closing) == 0
 
 
 async def test_a_browser_that_leaves_ends_its_page() -> None:
