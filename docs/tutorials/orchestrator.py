@@ -1,6 +1,7 @@
 """A whole orchestrator: it submits a job, follows it, and sends its user into the app.
 
-``orchestrator.py [job.json]``: the job whose first endpoint is opened; a notebook without it.
+``orchestrator.py [job.json]`` starts this job and opens its first endpoint. Without a file, the
+job is a notebook.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ GATEWAY_PORT = os.environ.get("GATEWAY_PORT", "8488")
 USER = "ada"
 FOREVER = ClientTimeout(total=None)
 
-KEY = Ed25519PrivateKey.generate()  # A real one keeps its key: a new one ends all sessions.
+KEY = Ed25519PrivateKey.generate()  # A real one keeps its key: a new key ends all sessions.
 KID = secrets.token_hex(8)
 
 NOTEBOOK: dict[str, Any] = {
@@ -52,7 +53,7 @@ def sign(claims: dict[str, object]) -> str:
 
 
 async def jwks(request: web.Request) -> web.Response:
-    """Publish the key's public half: controller and gateway verify every token with it."""
+    """Publish the public key, with which controller and gateway verify every token."""
     public = OKPAlgorithm.to_jwk(KEY.public_key(), as_dict=True)
     return web.json_response({"keys": [public | {"kid": KID, "alg": "EdDSA", "use": "sig"}]})
 
@@ -63,13 +64,13 @@ async def call(method: str, path: str, body: object = None) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         ClientSession(CONTROLLER, raise_for_status=True) as http,
-        http.request(method, path, json=body, headers=headers) as answer,
+        http.request(method, path, json=body, headers=headers) as response,
     ):
-        return dict(await answer.json())
+        return dict(await response.json())
 
 
 async def home(request: web.Request) -> web.Response:
-    """Offer the one app. A real orchestrator asks first who is there."""
+    """Offer the one app. A real orchestrator signs its users in first."""
     form = '<form method="post" action="/start"><button>Start it</button></form>'
     return web.Response(text=f"<!doctype html><title>Mine</title>{form}", content_type="text/html")
 
@@ -77,7 +78,7 @@ async def home(request: web.Request) -> web.Response:
 async def start(request: web.Request) -> web.Response:
     """Submit a job, open a session to it, and send the browser there at once.
 
-    The gateway shows how the job starts, and enters by itself.
+    The gateway shows how the job starts, and then enters the app by itself.
     """
     job = f"mine-{secrets.token_hex(4)}"
     await call("POST", "/v1/jobs", {"items": [JOB | {"id": job, "owner": {"user": USER}}]})
@@ -87,20 +88,20 @@ async def start(request: web.Request) -> web.Response:
     claims = {key: session[key] for key in ("sid", "job", "rank", "kind")}
     unique = {"jti": secrets.token_urlsafe(16)}
     token = sign({"aud": "fumarole-gateway", "sub": USER} | claims | unique)
-    # Behind the #, which no server and no log sees.
+    # Behind the #: browsers send that part to no server, so no log holds the token.
     host = session["hosts"][0]
     raise web.HTTPSeeOther(f"http://{host}:{GATEWAY_PORT}/.fumarole/open#token={token}&next=/")
 
 
 async def follow(after: int) -> AsyncIterator[int]:
-    """Print what becomes of every job from update *after* on; yield each one's number."""
+    """Print every update of jobs after number *after*; yield the number of each."""
     token = sign({"aud": "fumarole-controller", "sub": "orchestrator"})
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
     async with (
         ClientSession(CONTROLLER, headers=headers) as http,
         http.get("/v1/updates", params={"after": after}, timeout=FOREVER) as stream,
     ):
-        if stream.status == 410:  # Some are gone. A real one looks at all of its jobs now.
+        if stream.status == 410:  # Some are gone. A real one now reads all of its jobs.
             yield int((await stream.json())["details"]["through"])
             return
         stream.raise_for_status()
@@ -115,12 +116,12 @@ async def follow(after: int) -> AsyncIterator[int]:
 
 
 async def following(app: web.Application) -> AsyncIterator[None]:
-    """Follow for as long as this process runs."""
+    """Follow the updates for as long as this process runs."""
 
     async def run() -> None:
-        after = 0  # A real one keeps it with what it has made of the update.
+        after = 0  # A real one stores it together with what it did with the update.
         while True:
-            with suppress(ClientError):  # The controller is not there yet, or not for a moment.
+            with suppress(ClientError):  # The controller does not run yet, or not at the moment.
                 async for number in follow(after):
                     after = number
             await asyncio.sleep(1)
