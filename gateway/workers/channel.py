@@ -1,7 +1,7 @@
-"""What supervisor and workers tell each other: messages by a socket.
+"""Messages between the supervisor and the workers, over a socket.
 
-Each message is MessagePack after its length in four bytes. The socket between two processes of
-one gateway is reliable and ordered; both run the same code, so there are no versions.
+Each message is MessagePack, preceded by its length in four bytes. Both ends are processes of one
+gateway and run the same code, so messages have no version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ M = TypeVar("M")
 
 _LENGTH: Final = struct.Struct("!I")
 MOST_BYTES: Final = 1 << 26
-"""Metrics have closed sets of labels: a message takes far less."""
+"""The maximum length of a message. Metrics have closed sets of labels and take far less."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -29,10 +29,10 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False)
 
 
 class StatusRequest(_Message, frozen=True, tag="status-request"):
-    """From the supervisor: asks how the worker stands.
+    """From the supervisor: requests a :class:`WorkerStatus`.
 
-    With ``measured`` also for what it has counted, with ``described`` for what it knows of the
-    table, and of ``host`` in it.
+    ``measured`` requests the worker's metrics; ``described`` requests a description of its table,
+    and of ``host`` in it.
     """
 
     number: int
@@ -42,18 +42,18 @@ class StatusRequest(_Message, frozen=True, tag="status-request"):
 
 
 class Drain(_Message, frozen=True, tag="drain"):
-    """From the supervisor: take no further connections, end what is open in time, and exit."""
+    """From the supervisor: accept no more connections, drain, and exit."""
 
 
 class SignOut(_Message, frozen=True, tag="sign-out"):
-    """A user has ended the grants of one token: from one worker to the supervisor to the others."""
+    """A user has ended the grants of one token: one worker sends it to all others."""
 
     sid: str
     jti: str
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One number of a family."""
+    """One sample of a metric family."""
 
     name: str
     labels: dict[str, str]
@@ -61,7 +61,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A family of metrics as Prometheus names them."""
+    """A metric family, as in Prometheus' data model."""
 
     name: str
     text: str
@@ -70,17 +70,17 @@ class Family(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a worker has counted, and how the table and the bus stand for it."""
+    """The metrics of a worker: ``counted`` is summed over workers, ``table`` is not."""
 
     counted: tuple[Family, ...]
     table: tuple[Family, ...]
 
 
 class WorkerStatus(_Message, frozen=True, tag="status"):
-    """From a worker: answers :class:`StatusRequest`.
+    """From a worker: the response to a :class:`StatusRequest`.
 
-    ``rank`` orders workers by what they know of the bus: the least is furthest behind.
-    ``described`` is JSON: what routes hold is the controller's to say, and of any size.
+    ``rank`` orders workers by how far they follow the bus: the smallest is furthest behind.
+    ``described`` is JSON, which is passed on as it is.
     """
 
     number: int
@@ -105,29 +105,29 @@ decode_up: Callable[[bytes], Up] = msgspec.msgpack.Decoder(Up).decode
 
 
 def encode(message: Down | Up) -> bytes:
-    """Return *message* as it travels."""
+    """Return *message* with its length, as it is sent."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class Frames:
-    """Cuts what comes from a socket into the bodies of messages."""
+    """Splits a byte stream into the bodies of messages."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bodies that *data* completes; take all before feeding more.
+        """Yield the bodies that *data* completes; exhaust the iterator before the next call.
 
         Raises:
-            ValueError: If a length cannot be true.
+            ValueError: If a length exceeds :data:`MOST_BYTES`.
         """
         data = self._rest + data if self._rest else data
         start, length_of = 0, _LENGTH.unpack_from
         while start + 4 <= len(data):
             (length,) = length_of(data, start)
             if length > MOST_BYTES:
-                raise ValueError("a message is longer than any")
+                raise ValueError(f"a message is longer than {MOST_BYTES} bytes")
             if start + 4 + length > len(data):
                 break
             yield data[start + 4 : start + 4 + length]
@@ -136,7 +136,7 @@ class Frames:
 
 
 class Channel(asyncio.Protocol, Generic[M]):
-    """One end of the socket: sends messages, and calls *on_message* with those that come."""
+    """One end of the socket: sends messages, and calls *on_message* with received ones."""
 
     def __init__(self, decode: Callable[[bytes], M], on_message: Callable[[M], None]) -> None:
         self._decode = decode
@@ -144,20 +144,20 @@ class Channel(asyncio.Protocol, Generic[M]):
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the other process has gone, or makes no sense."""
+        """Done once the other process has closed the socket, or has sent a malformed message."""
 
     async def open(self, sock: socket.socket) -> None:
-        """Send and receive by *sock* from now on."""
+        """Send and receive over *sock* from now on."""
         sock.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     def send(self, message: Down | Up) -> None:
-        """Send *message*, unless the other process has gone."""
+        """Send *message*, unless the socket is closed."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(message))
 
     def close(self) -> None:
-        """Say and hear no more."""
+        """Close the socket."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -166,15 +166,15 @@ class Channel(asyncio.Protocol, Generic[M]):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came."""
+        """Decode complete messages and pass them on."""
         try:
             for body in self._frames.feed(data):
                 self._on_message(self._decode(body))
         except (ValueError, msgspec.DecodeError):
-            log.exception("a process of this gateway said what nobody understands")
+            log.exception("received a malformed message from another process of this gateway")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say that the other process has gone."""
+        """Complete :attr:`closed`."""
         if not self.closed.done():
             self.closed.set_result(None)

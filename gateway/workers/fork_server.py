@@ -1,12 +1,12 @@
-"""Forks the workers: a process of its own, without threads, without a loop, without connections.
+"""The fork server: a process without threads, loop or connections, which forks the workers.
 
-A process that runs a loop and threads cannot be forked safely, and one that is started from
-nothing takes a second of processor time, has its modules in memory a second time, and reads
-settings and keys anew, which may be others by then. So the supervisor forks this before it does
-anything else. From then on it is told to start and to end workers, and tells which have ended.
+A process with a loop and threads cannot be forked safely. A process that is started from scratch
+takes a second of CPU time, holds a second copy of all modules in memory, and reads settings and
+keys again, which may have changed. The supervisor therefore forks the fork server before anything
+else, and sends it orders to start and kill workers. The fork server reports which have exited.
 
-Nobody stays behind: when the supervisor is gone, however, its socket ends, and the fork server
-kills what it has started; when the fork server is killed, the kernel kills its children.
+No process is left behind. When the supervisor exits for any reason, its socket closes and the fork
+server kills the workers. When the fork server is killed, the kernel kills its children.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from shared.runtime.process import EXIT_FAILED
 
 WorkerMain: TypeAlias = Callable[[int, socket.socket, Sequence[socket.socket]], None]
-"""What a worker does, given its number, its channel and the listening sockets; then it ends."""
+"""Runs a worker, given its number, its channel and the listening sockets; exits on return."""
 
 log = logging.getLogger(__name__)
 
@@ -36,26 +36,26 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class StartWorker(msgspec.Struct, frozen=True, tag=True):
-    """Start a worker; its channel and the listening sockets come with this."""
+    """Start a worker; the message carries its channel and the listening sockets."""
 
     number: int
 
 
 class KillWorker(msgspec.Struct, frozen=True, tag=True):
-    """Kill a worker, unless it has ended."""
+    """Kill a worker, unless it has exited."""
 
     number: int
 
 
 class WorkerStarted(msgspec.Struct, frozen=True, tag=True):
-    """A worker runs."""
+    """A worker is running."""
 
     number: int
     pid: int
 
 
 class WorkerExited(msgspec.Struct, frozen=True, tag=True):
-    """A worker has ended: with an exit code, or below 0 by that signal; pid 0 if it never began."""
+    """A worker exited with ``code`` (below 0: by that signal); ``pid`` 0: the fork failed."""
 
     number: int
     pid: int
@@ -81,29 +81,29 @@ def start_fork_server(work: WorkerMain) -> ForkServer:
 
 
 class ForkServer:
-    """The supervisor's end."""
+    """The supervisor's end of the socket to the fork server."""
 
     def __init__(self, control: socket.socket, pid: int) -> None:
         self._control = control
         self.pid = pid
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when there is news."""
+        """Return the descriptor that is readable when the fork server has sent a message."""
         return self._control.fileno()
 
     def start(
         self, number: int, channel: socket.socket, listening: Sequence[socket.socket]
     ) -> None:
-        """Have worker *number* started; it has *channel*, which can be closed here afterwards.
+        """Start worker *number* with *channel*, which the caller may close afterwards.
 
         Raises:
-            OSError: If the fork server is gone, or takes nothing any more.
+            OSError: If the fork server is gone or its socket is full.
         """
         descriptors = [channel.fileno(), *(sock.fileno() for sock in listening)]
         socket.send_fds(self._control, [_encode(StartWorker(number))], descriptors)
 
     def kill(self, number: int) -> None:
-        """Have worker *number* killed.
+        """Kill worker *number*.
 
         Raises:
             OSError: If the fork server is gone.
@@ -111,7 +111,7 @@ class ForkServer:
         self._control.send(_encode(KillWorker(number)))
 
     def news(self) -> WorkerStarted | WorkerExited | None:
-        """Return what there is to tell; call it when the descriptor is readable.
+        """Return the next message, if any; call it when the descriptor is readable.
 
         Raises:
             EOFError: If the fork server is gone.
@@ -128,7 +128,7 @@ class ForkServer:
         return news
 
     def close(self) -> None:
-        """End the fork server and what is left of its workers, and wait for it."""
+        """End the fork server and its remaining workers, and wait for it."""
         self._control.close()
         os.waitpid(self.pid, 0)
 
@@ -144,14 +144,14 @@ class _Server:
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
-        """Do as told until the supervisor is gone."""
-        # Whoever ends a gateway by a signal to all of its processes (a terminal, systemd) means
-        # the supervisor, which ends the workers in time and then lets go of the fork server.
+        """Carry out orders until the supervisor is gone."""
+        # A terminal and systemd send signals to all processes of the gateway. The supervisor
+        # handles them: it drains the workers and then closes its socket to the fork server.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        # What is there by now is shared with the workers as long as nobody touches it.
+        # Keep the objects created so far in memory pages that are shared with the workers.
         gc.collect()
         gc.freeze()
         poll = select.poll()
@@ -161,15 +161,15 @@ class _Server:
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._woken in ready:
                 self._reap()
-            if self._control.fileno() in ready and not self._obey():
-                self._leave()
+            if self._control.fileno() in ready and not self._handle_order():
+                self._kill_all()
                 return
 
-    def _obey(self) -> bool:
+    def _handle_order(self) -> bool:
         try:
             data, descriptors, _, _ = socket.recv_fds(self._control, _MOST_BYTES, _MOST_SOCKETS)
         except OSError:
-            data = b""  # a reset: the supervisor went without having heard all news
+            data = b""  # a reset: the supervisor exited without reading all messages
         if not data:
             return False
         match _read_order(data):
@@ -181,7 +181,7 @@ class _Server:
             case KillWorker(number=number):
                 for pid, held in self._numbers.items():
                     if held == number:
-                        os.kill(pid, signal.SIGKILL)  # not reaped yet, so it is no other's
+                        os.kill(pid, signal.SIGKILL)  # not reaped, so the pid is not reused
         return True
 
     def _fork(self, number: int, sockets: Sequence[socket.socket]) -> None:
@@ -189,16 +189,16 @@ class _Server:
         try:
             pid = os.fork()
         except OSError as error:
-            # Of processes or memory there is no more now (fork(2), EAGAIN and ENOMEM): later maybe.
-            log.error("a worker cannot be forked", extra={"worker": number, "why": str(error)})
-            self._tell(WorkerExited(number, 0, EXIT_FAILED))
+            # EAGAIN or ENOMEM (fork(2)): the limit of processes or memory is reached for now.
+            log.error("cannot fork a worker", extra={"worker": number, "why": str(error)})
+            self._send(WorkerExited(number, 0, EXIT_FAILED))
             return
         if not pid:
-            _end_process(lambda: self._become(number, sockets, fork_server))
+            _end_process(lambda: self._run_worker(number, sockets, fork_server))
         self._numbers[pid] = number
-        self._tell(WorkerStarted(number, pid))
+        self._send(WorkerStarted(number, pid))
 
-    def _become(self, number: int, sockets: Sequence[socket.socket], fork_server: int) -> None:
+    def _run_worker(self, number: int, sockets: Sequence[socket.socket], fork_server: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._woken)
@@ -206,7 +206,7 @@ class _Server:
         self._control.close()
         _die_with_parent()
         if os.getppid() != fork_server:
-            return  # it died before the kernel was told
+            return  # the fork server exited before prctl took effect
         self._work(number, sockets[0], sockets[1:])
 
     def _reap(self) -> None:
@@ -221,15 +221,15 @@ class _Server:
             if not pid:
                 return
             number = self._numbers.pop(pid)
-            self._tell(WorkerExited(number, pid, os.waitstatus_to_exitcode(status)))
+            self._send(WorkerExited(number, pid, os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, news: WorkerStarted | WorkerExited) -> None:
+    def _send(self, news: WorkerStarted | WorkerExited) -> None:
         try:
             self._control.send(_encode(news))
         except OSError:
-            return  # the supervisor is gone, which its socket says next
+            return  # the supervisor is gone; the next read of its socket reports that
 
-    def _leave(self) -> None:
+    def _kill_all(self) -> None:
         for pid in self._numbers:
             os.kill(pid, signal.SIGKILL)
         for pid in self._numbers:
@@ -241,7 +241,7 @@ def _die_with_parent() -> None:
 
 
 def _end_process(run: Callable[[], None]) -> NoReturn:
-    """End this process after *run*; never return into frames of the process it was forked of."""
+    """Call *run* and exit; never return into the frames of the parent process."""
     code = EXIT_FAILED
     try:
         run()

@@ -1,7 +1,7 @@
-"""Keeps the workers running: starts them, notices which have ended or stand still, replaces them.
+"""Keeps the workers running: starts them, and replaces those that exit or hang.
 
-Every half second each worker is asked how it stands. One that has not answered for ten seconds is
-killed: its connections could not be ended by a revocation any sooner than it moves again.
+The pool requests the status of each worker every half second. It kills a worker that has not
+responded for ten seconds, since a hanging worker does not end connections on a revocation.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from gateway.workers.shares import Shares
 from gateway.workers.sums import Sums
 from shared.runtime.process import EXIT_FAILED
 
-LOOK_SECONDS: Final = 0.5
-STALLED_LOOKS: Final = 20
-"""After so many looks in a row without an answer the worker is killed."""
-_MEASURE_LOOKS: Final = 10
-"""At every tenth look counters are fetched, so that little is lost with a worker that dies."""
+POLL_SECONDS: Final = 0.5
+STALLED_POLLS: Final = 20
+"""A worker is killed after this many status requests in a row without a response."""
+_MEASURE_POLLS: Final = 10
+"""Every tenth status request fetches metrics, so that few counts are lost with a worker."""
 ANSWER_SECONDS: Final = 0.5
-"""How long a scrape waits for a worker; what it told last counts then."""
+"""How long a scrape waits for a worker; after that its last metrics are used."""
 MOST_SIGN_OUTS: Final = 1000
-"""That workers which are started later are told of: by then the controller has published them."""
+"""Sign-outs that are repeated to new workers. The controller has published older ones by then."""
 _EXIT_SECONDS: Final = 2.0
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _GOOD_SECONDS: Final = 60.0
-"""A worker that ran for so long is replaced without more delay than the first time."""
+"""After a worker has run for this time, the pause before its replacement is the first one again."""
 
-Why = Literal["exited", "killed", "stalled"]
-"""How a worker ended: by itself, by a signal of someone else, or by ours."""
+EndReason = Literal["exited", "killed", "stalled"]
+"""A worker exited by itself, was killed by another process, or was killed by the pool."""
 
 log = logging.getLogger(__name__)
 
 
 class WorkerSlot:
-    """One worker after the other, and what is known of the one that runs."""
+    """The place of one worker and its replacements, with the state of the running one."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -78,7 +78,7 @@ class WorkerSlot:
         self._waiting: dict[int, asyncio.Future[WorkerStatus | None]] = {}
 
     def reset(self) -> None:
-        """Forget the worker that has ended."""
+        """Forget the worker that has exited."""
         self.pid = self.status = self.measured = self.channel = self.ended = None
         self.stalled = False
         self._answered = self._asked
@@ -86,8 +86,8 @@ class WorkerSlot:
         for waiting in self._waiting.values():
             _answer(waiting, None)
 
-    def look(self, *, measured: bool) -> bool:
-        """Ask how the worker stands; return False when it has not answered for too long."""
+    def poll(self, *, measured: bool) -> bool:
+        """Request the worker's status; return False if it has not responded for too long."""
         if self.channel is None:
             return True
         heard, self._heard = self._heard, False
@@ -95,10 +95,10 @@ class WorkerSlot:
         self._missed = 0 if heard or answered else self._missed + 1
         if answered:
             self._ask(StatusRequest(0, measured))
-        return self._missed < STALLED_LOOKS
+        return self._missed < STALLED_POLLS
 
     async def ask(self, request: StatusRequest) -> WorkerStatus | None:
-        """Return what the worker answers to *request*; None where that takes too long."""
+        """Return the worker's response to *request*; None after :data:`ANSWER_SECONDS`."""
         if self.channel is None:
             return None
         number = self._ask(request)
@@ -118,7 +118,7 @@ class WorkerSlot:
         return self._asked
 
     def take(self, status: WorkerStatus) -> None:
-        """Take what the worker has answered."""
+        """Handle a status of the worker."""
         self.status = status
         self._answered = status.number
         self._heard = True
@@ -129,23 +129,23 @@ class WorkerSlot:
             _answer(waiting, status)
 
     def send(self, message: Down) -> None:
-        """Tell the worker, if one runs."""
+        """Send *message* to the worker, if one runs."""
         if self.channel is not None:
             self.channel.send(message)
 
     @property
     def accepting(self) -> bool:
-        """Whether the worker takes connections."""
+        """Whether the worker accepts connections."""
         return self.status is not None and self.status.accepting
 
     @property
     def reasons(self) -> Sequence[str]:
-        """Why nothing should be sent to this worker."""
-        return self.status.reasons if self.status is not None else ("it is being started",)
+        """EndReason the worker is not ready; nothing if it is."""
+        return self.status.reasons if self.status is not None else ("a worker is starting",)
 
 
 class WorkerPool:
-    """All workers; they accept from *listening*."""
+    """All workers, which accept from the sockets *listening*."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class WorkerPool:
     ) -> None:
         self.slots = [WorkerSlot(number) for number in range(count)]
         self.sums = Sums()
-        self.ends: Counter[Why] = Counter()
+        self.ends: Counter[EndReason] = Counter()
         self._fork_server = fork_server
         self._listening = listening
         self._shares = shares
@@ -167,9 +167,9 @@ class WorkerPool:
         self._signed_out: deque[SignOut] = deque(maxlen=MOST_SIGN_OUTS)
 
     def reasons(self) -> list[str]:
-        """Return why no worker should be sent anything: nothing while one can be.
+        """Return why this gateway is not ready; nothing while one worker is ready.
 
-        Before all have accepted for the first time, this gateway is still being started.
+        At the start the gateway is not ready before all workers accept.
         """
         told = [reason for slot in self.slots for reason in slot.reasons]
         at_work = sum(slot.accepting for slot in self.slots)
@@ -183,7 +183,7 @@ class WorkerPool:
 
     @property
     def table(self) -> tuple[Family, ...]:
-        """How table and bus stand for the worker furthest behind, when it was last measured."""
+        """The last metrics of table and bus of the worker that is furthest behind."""
         statuses = [slot.status for slot in self.slots if slot.measured and slot.status]
         behind = furthest_behind(statuses)
         for slot in self.slots:
@@ -191,34 +191,36 @@ class WorkerPool:
                 return slot.measured.table
         return ()
 
-    # Over their time
+    # Lifecycle
 
     async def run(self) -> None:
-        """Keep all workers running until they have ended after :meth:`drain`.
+        """Keep all workers running until they have exited after :meth:`drain`.
 
         Raises:
             EOFError: If the fork server is gone; no worker can be started any more.
         """
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._fork_server.fileno(), self._hear, gone)
+        loop.add_reader(self._fork_server.fileno(), self._on_message, gone)
         try:
             async with asyncio.TaskGroup() as tasks:
                 watch = tasks.create_task(_result(gone))
-                looks = tasks.create_task(self._keep_looking())
-                await asyncio.gather(*(tasks.create_task(self._keep(slot)) for slot in self.slots))
+                polls = tasks.create_task(self._poll_status())
+                await asyncio.gather(
+                    *(tasks.create_task(self._keep_running(slot)) for slot in self.slots)
+                )
                 watch.cancel()
-                looks.cancel()
+                polls.cancel()
         finally:
             loop.remove_reader(self._fork_server.fileno())
 
     def drain(self) -> None:
-        """Have every worker take no further connections and end in time."""
+        """Make every worker accept no more connections, drain and exit."""
         self._draining.set()
         for slot in self.slots:
             slot.send(Drain())
 
-    async def _keep(self, slot: WorkerSlot) -> None:
+    async def _keep_running(self, slot: WorkerSlot) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while not self._draining.is_set():
             began = time.monotonic()
@@ -230,7 +232,7 @@ class WorkerPool:
             if time.monotonic() - began > _GOOD_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             extra = {"worker": slot.number, "why": why, "code": code, "pause_seconds": pause}
-            log.error("a worker has ended and is started anew", extra=extra)
+            log.error("a worker has exited and will be replaced", extra=extra)
             await self._pause(pause * (0.75 + random.random() / 2))  # noqa: S311  # only a spread
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
@@ -241,14 +243,14 @@ class WorkerPool:
         except TimeoutError:
             return
 
-    async def _run_one(self, slot: WorkerSlot) -> tuple[Why, int]:
-        """Start a worker, and return how it ended."""
+    async def _run_one(self, slot: WorkerSlot) -> tuple[EndReason, int]:
+        """Start a worker, wait for its exit, and return the reason and the exit code."""
         slot.ended = asyncio.get_running_loop().create_future()
         channel = Channel(decode_up, lambda message: self._take(slot, message))
         try:
             ours, theirs = socket.socketpair()
-        except OSError as error:  # of descriptors there is no more now: later maybe
-            log.error("no worker can be started", extra={"why": str(error)})
+        except OSError as error:  # the limit of file descriptors is reached for now
+            log.error("cannot start a worker", extra={"why": str(error)})
             return "exited", EXIT_FAILED
         with theirs:
             if not await self._start(slot, theirs):
@@ -257,21 +259,21 @@ class WorkerPool:
         try:
             await channel.open(ours)
             slot.channel = channel
-            self._greet(slot)
+            self._send_missed(slot)
             either: set[asyncio.Future[Any]] = {channel.closed, slot.ended}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             ended = await self._exit_of(slot, slot.ended)
-            why: Why = "stalled" if slot.stalled else "killed" if ended.code < 0 else "exited"
+            why: EndReason = "stalled" if slot.stalled else "killed" if ended.code < 0 else "exited"
             return why, ended.code
         finally:
             channel.close()
             self._shares.leave(slot.number)
-            self.sums.leave(slot.number)
+            self.sums.retire(slot.number)
             slot.reset()
 
     async def _start(self, slot: WorkerSlot, control: socket.socket) -> bool:
-        """Start a worker; return False when it is too late for that."""
-        # One at a time: the fork server's socket has no room for hundreds of orders.
+        """Start a worker; return False if the gateway is draining."""
+        # One at a time: the socket of the fork server cannot hold hundreds of orders.
         async with self._starting:
             if self._draining.is_set():
                 return False
@@ -280,8 +282,8 @@ class WorkerPool:
             await slot.started.wait()
             return True
 
-    def _greet(self, slot: WorkerSlot) -> None:
-        """Tell a worker that was just started what those before it were told."""
+    def _send_missed(self, slot: WorkerSlot) -> None:
+        """Send a new worker the messages that it has missed."""
         for message in self._signed_out:
             slot.send(message)
         if self._draining.is_set():
@@ -292,24 +294,24 @@ class WorkerPool:
             async with asyncio.timeout(_EXIT_SECONDS):
                 return await asyncio.shield(ended)
         except TimeoutError:
-            # It has closed its socket, and is not gone.
+            # The worker has closed its socket but has not exited.
             self._fork_server.kill(slot.number)
             return await ended
 
-    # What they are asked, and what they tell
+    # Messages
 
-    async def _keep_looking(self) -> None:
-        looks = 0
+    async def _poll_status(self) -> None:
+        polls = 0
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            looks += 1
+            await asyncio.sleep(POLL_SECONDS)
+            polls += 1
             for slot in self.slots:
-                if not slot.look(measured=looks % _MEASURE_LOOKS == 0) and not slot.stalled:
+                if not slot.poll(measured=polls % _MEASURE_POLLS == 0) and not slot.stalled:
                     slot.stalled = True
-                    log.error("a worker does not move", extra={"worker": slot.number})
+                    log.error("killing a worker that hangs", extra={"worker": slot.number})
                     self._fork_server.kill(slot.number)
 
-    def _hear(self, gone: asyncio.Future[None]) -> None:
+    def _on_message(self, gone: asyncio.Future[None]) -> None:
         try:
             news = self._fork_server.news()
         except EOFError as error:
@@ -323,9 +325,9 @@ class WorkerPool:
         if isinstance(news, WorkerStarted):
             slot.pid = news.pid
             slot.started.set()
-            log.info("a worker was started", extra={"worker": news.number, "worker_pid": news.pid})
+            log.info("started a worker", extra={"worker": news.number, "worker_pid": news.pid})
             return
-        # Also of one that could not be forked, and was never said to have started.
+        # Also after a failed fork, which sends no WorkerStarted.
         slot.started.set()
         if slot.ended is not None and not slot.ended.done():
             slot.ended.set_result(news)
@@ -339,16 +341,17 @@ class WorkerPool:
             return
         slot.take(message)
         if message.measured is not None:
-            self.sums.tell(slot.number, message.measured.counted)
+            self.sums.update(slot.number, message.measured.counted)
 
     async def measure(self) -> None:
-        """Fetch what all workers have counted; one that is too late counts as before."""
+        """Fetch the metrics of all workers; a late worker keeps its last ones."""
         await self._ask_all(StatusRequest(0, measured=True))
 
     async def describe(self, host: str | None) -> dict[str, Any]:
-        """Return what the worker furthest behind knows of the table, and of *host* in it.
+        """Return the description of the table, and of *host*, by the worker furthest behind.
 
-        A worker that is too late is not asked. An app fails for those workers that dialled it.
+        Late workers are left out. If a worker reports that the app of *host* fails, that report is
+        used, since only workers that dialled the app know.
         """
         statuses = await self._ask_all(StatusRequest(0, described=True, host=host))
         behind = furthest_behind(statuses)
@@ -367,7 +370,7 @@ class WorkerPool:
 
 
 def furthest_behind(statuses: Iterable[WorkerStatus]) -> WorkerStatus | None:
-    """Return what the worker tells that knows least of the bus: of those that accept, if any do."""
+    """Return the status of the worker furthest behind, among accepting workers if there are any."""
     told = list(statuses)
     accepting = [status for status in told if status.accepting]
     return min(accepting or told, key=attrgetter("rank"), default=None)

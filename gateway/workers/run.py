@@ -1,4 +1,4 @@
-"""A worker: a gateway of its own, which the supervisor looks at and ends."""
+"""A worker process: a complete gateway, which the supervisor monitors and drains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def make_worker_main(settings: Settings, assets: Assets, shares: Shares) -> WorkerMain:
-    """Return what a worker does, for the fork server."""
+    """Return the function that the fork server calls in each worker process."""
 
     def run(number: int, control: socket.socket, listening: Sequence[socket.socket]) -> None:
         settings.log.apply(processes=settings.workers)
@@ -94,14 +94,14 @@ async def _run_worker(
 
 
 def _end_at_once(_closed: asyncio.Future[None]) -> None:
-    """End this process: the supervisor is gone, and nobody would end it otherwise."""
+    """Exit at once: without the supervisor, nobody would ever end this process."""
     logging.shutdown()
     os._exit(EXIT_FAILED)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Worker:
-    """What a worker does beside serving; *answer* sends to the supervisor."""
+    """Handles the supervisor's messages; *answer* sends to the supervisor."""
 
     gateway: Gateway
     path: DataPath
@@ -115,10 +115,10 @@ class Worker:
     # Connections
 
     async def accept(self) -> None:
-        """Take connections once there is a table.
+        """Accept connections once there is a table.
 
-        Without one everybody would be turned away, while other workers may know better. Where
-        none does, one worker does turn them away, rather than let them wait.
+        A worker without a table would refuse all requests, while other workers may have one. If no
+        worker has a table, one worker accepts and refuses, so that clients do not wait.
         """
         await first_table(self.gateway.follower, may_refuse=lambda: not self.shares.is_taken)
         if self.stop.is_set():
@@ -127,14 +127,14 @@ class Worker:
         self._listener = Listener(
             self.path, self.listening, tls=self.gateway.tls, at_once=1, over=self._is_over
         )
-        log.info("this worker accepts connections")
+        log.info("accepting connections")
 
     def _is_over(self) -> bool:
         self.shares.set(self.number, self.path.open)
         return self.shares.is_over(self.number)
 
     def close(self) -> None:
-        """Take no further connections."""
+        """Accept no more connections."""
         self.shares.leave(self.number)
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -143,10 +143,10 @@ class Worker:
             sock.close()
         self.listening = ()
 
-    # What the supervisor says
+    # Messages of the supervisor
 
     def take(self, message: Down) -> None:
-        """Do what *message* says."""
+        """Handle *message*."""
         match message:
             case StatusRequest():
                 self.answer(self.status(message))
@@ -158,7 +158,7 @@ class Worker:
                 assert_never(message)
 
     def status(self, request: StatusRequest) -> WorkerStatus:
-        """Return how this worker stands, and what else *request* asks for."""
+        """Return the status of this worker, with the parts that *request* names."""
         follower = self.gateway.follower
         table = follower.table
         return WorkerStatus(

@@ -1,7 +1,7 @@
-"""Metrics of all workers as one: no I/O.
+"""Sums of the metrics of all workers. No I/O.
 
-Counters and histograms never fall, also when a worker ends: what it had counted is kept. Gauges
-are those of the workers that live.
+Counters and histograms never decrease: the values of an exited worker are kept. Gauges are the sums
+of the running workers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from prometheus_client.registry import Collector
 
 from gateway.workers.channel import Family, Sample
 
-_LASTING: Final = frozenset({"counter", "histogram"})
-_LEAST: Final = frozenset(
+_CUMULATIVE: Final = frozenset({"counter", "histogram"})
+_MINIMUM: Final = frozenset(
     {
         "fumarole_gateway_tls_expires_at_seconds",
         "process_max_fds",
         "process_start_time_seconds",
     }
 )
-"""Gauges of which the smallest says more than the sum."""
+"""Gauges that are reported as the minimum instead of the sum."""
 
 _Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def families_of(collectors: Iterable[Collector]) -> tuple[Family, ...]:
-    """Return what *collectors* tell now."""
+    """Return the current metrics of *collectors*."""
     return tuple(
         Family(
             name=metric.name,
@@ -42,7 +42,7 @@ def families_of(collectors: Iterable[Collector]) -> tuple[Family, ...]:
 
 
 def metrics_of(families: Iterable[Family]) -> Iterator[Metric]:
-    """Yield *families* as a registry takes them."""
+    """Yield *families* as the metrics of a collector."""
     for family in families:
         metric = Metric(family.name, family.text, family.kind)
         for sample in family.samples:
@@ -51,25 +51,27 @@ def metrics_of(families: Iterable[Family]) -> Iterator[Metric]:
 
 
 class Sums(Collector):
-    """Adds up what the workers told last."""
+    """Sums up the last metrics of each worker."""
 
     def __init__(self) -> None:
-        self._told: dict[int, tuple[Family, ...]] = {}
-        self._past: tuple[Family, ...] = ()
+        self._current: dict[int, tuple[Family, ...]] = {}
+        self._retired: tuple[Family, ...] = ()
 
-    def tell(self, number: int, families: tuple[Family, ...]) -> None:
-        """Take what worker *number* has counted since it was started."""
-        self._told[number] = families
+    def update(self, number: int, families: tuple[Family, ...]) -> None:
+        """Replace the metrics of worker *number*, counted since its start."""
+        self._current[number] = families
 
-    def leave(self, number: int) -> None:
-        """Worker *number* has ended: keep its counters, forget its gauges."""
-        families = self._told.pop(number, ())
-        lasting = [family for family in (*self._past, *families) if family.kind in _LASTING]
-        self._past = tuple(_families(_added(lasting), lasting))
+    def retire(self, number: int) -> None:
+        """Handle the exit of worker *number*: keep its counters, drop its gauges."""
+        families = self._current.pop(number, ())
+        cumulative = [
+            family for family in (*self._retired, *families) if family.kind in _CUMULATIVE
+        ]
+        self._retired = tuple(_families(_added(cumulative), cumulative))
 
     def collect(self) -> Iterator[Metric]:
         """Yield the sums."""
-        told = [*self._past, *(family for each in self._told.values() for family in each)]
+        told = [*self._retired, *(family for each in self._current.values() for family in each)]
         yield from metrics_of(_families(_added(told), told))
 
 
@@ -82,7 +84,7 @@ def _added(families: Iterable[Family]) -> dict[str, dict[_Key, float]]:
             known = values.get(key)
             if known is None:
                 values[key] = sample.value
-            elif family.name in _LEAST:
+            elif family.name in _MINIMUM:
                 values[key] = min(known, sample.value)
             else:
                 values[key] = known + sample.value

@@ -1,4 +1,4 @@
-"""The supervisor: keeps the workers running, and answers operators for the gateway as a whole."""
+"""The supervisor: keeps the workers running, and serves the ops listener for all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.pages.assets import Assets
 from gateway.serving import announce
 from gateway.settings import Settings
 from gateway.workers.fork_server import ForkServer, start_fork_server
-from gateway.workers.pool import Why, WorkerPool, WorkerSlot
+from gateway.workers.pool import EndReason, WorkerPool, WorkerSlot
 from gateway.workers.run import make_worker_main
 from gateway.workers.shares import Shares
 from gateway.workers.sums import Sums, families_of, metrics_of
@@ -37,9 +37,9 @@ _FORK_SERVER: Final = -2
 
 
 class ProcessMeters(Collector):
-    """The usual ``process_*`` metrics, as those of one process: sums over all of this gateway.
+    """The standard ``process_*`` metrics, summed over all processes of this gateway.
 
-    Of start times and limits the smallest is told. Memory that processes share counts in each.
+    Start times and limits are the minimum. Shared memory counts in each process.
     """
 
     def __init__(self, pool: WorkerPool, fork_server: ForkServer) -> None:
@@ -54,11 +54,11 @@ class ProcessMeters(Collector):
         for number, pid in (self._fixed | found).items():
             held = self._held.get(number)
             if held is None or held[0] != pid:
-                self._sums.leave(number)
+                self._sums.retire(number)
                 held = self._held[number] = (pid, _collector_of(pid))
-            self._sums.tell(number, families_of([held[1]]))
+            self._sums.update(number, families_of([held[1]]))
         for number in self._held.keys() - self._fixed.keys() - found.keys():
-            self._sums.leave(number)
+            self._sums.retire(number)
             del self._held[number]
         yield from self._sums.collect()
 
@@ -68,16 +68,13 @@ def _collector_of(pid: int) -> ProcessCollector:
 
 
 class PoolMeters(Collector):
-    """How many workers there are, how they ended, and how table and bus stand.
-
-    The latter as the worker sees them that is furthest behind.
-    """
+    """Metrics of the workers, and of table and bus in the worker that is furthest behind."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
-        """Yield them."""
+        """Yield the metrics."""
         yield from metrics_of(self._pool.table)
         slots = self._pool.slots
         accepting = sum(slot.accepting for slot in slots)
@@ -89,22 +86,22 @@ class PoolMeters(Collector):
         yield workers
         ends = CounterMetricFamily(
             "fumarole_gateway_worker_ends",
-            "Workers that ended and were started anew, by how they ended.",
+            "Workers that exited and were replaced, by reason.",
             labels=["why"],
         )
-        for why in get_args(Why):
+        for why in get_args(EndReason):
             ends.add_metric([why], self._pool.ends[why])
         yield ends
         lags = [slot.status.lag_seconds for slot in slots if slot.status is not None]
         yield GaugeMetricFamily(
             "fumarole_gateway_worker_lag_seconds",
-            "Of the last event, at the worker that was last to apply it.",
+            "Seconds until the last event was applied, in the slowest worker.",
             value=max(lags, default=0.0),
         )
 
 
 def make_debug_workers(pool: WorkerPool) -> web.RouteDef:
-    """Return ``/debug/routes``: what the worker furthest behind tells, and how each stands."""
+    """Return ``/debug/routes``: the table of the worker furthest behind, and each status."""
 
     async def debug(request: web.Request) -> web.Response:
         told = await pool.describe(request.query.get("host"))
@@ -131,14 +128,14 @@ def _describe(slot: WorkerSlot) -> dict[str, Any]:
 
 
 _GRACE_SECONDS: Final = 2.0
-"""What workers are given beyond the drain before they are killed."""
+"""The time between the end of the drain and the kill of remaining workers."""
 
 
 def supervise(settings: Settings, assets: Assets) -> None:
     """Serve with ``settings.workers`` workers until SIGTERM or SIGINT, then drain and return.
 
     Raises:
-        OSError: If an address cannot be taken.
+        OSError: If an address cannot be bound.
     """
     raise_descriptor_limit()  # which the workers inherit
     shares = Shares(settings.workers)
@@ -146,7 +143,7 @@ def supervise(settings: Settings, assets: Assets) -> None:
     try:
         uvloop.run(_supervise(settings, fork_server, shares))
     except* EOFError:
-        log.critical("the fork server has ended, no worker can be started: giving up")
+        log.critical("the fork server has exited, no worker can be started: exiting")
         raise SystemExit(EXIT_FAILED) from None
     finally:
         fork_server.close()
@@ -156,7 +153,7 @@ async def _supervise(settings: Settings, fork_server: ForkServer, shares: Shares
     stop = asyncio.Event()
     stop_on_signals(stop)
     async with AsyncExitStack() as stack:
-        # Made after the fork: what the fork server does not have, it does not keep open.
+        # Bound after the fork, so that the fork server does not keep the sockets open.
         sockets = listen(*settings.listen)
         for sock in sockets:
             stack.callback(sock.close)
@@ -175,7 +172,7 @@ async def _run(
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(pool.run())
         await stop.wait()
-        # Readiness has fallen; workers serve as before until load balancers have seen it.
+        # This gateway is not ready any more; it serves until load balancers notice.
         await asyncio.sleep(settings.drain_delay_seconds)
         log.info("draining")
         for sock in sockets:

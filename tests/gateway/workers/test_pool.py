@@ -203,7 +203,7 @@ async def test_table_and_host_are_told_by_the_worker_furthest_behind_of_those_th
 
 
 async def test_a_worker_that_answers_no_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.workers.pool.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.workers.pool.POLL_SECONDS", 0.01)
     fork_server = FakeForkServer()
     async with running(fork_server, 2) as pool:
         first, _ = [await working(fork_server, number) for number in (0, 1)]
@@ -220,7 +220,7 @@ async def test_a_worker_that_answers_no_more_is_killed(monkeypatch: pytest.Monke
 async def test_a_worker_that_is_always_late_is_slow_and_not_stalled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.workers.pool.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.workers.pool.POLL_SECONDS", 0.01)
     monkeypatch.setattr("gateway.workers.pool.ANSWER_SECONDS", 0.02)
     fork_server = FakeForkServer()
     async with running(fork_server, 1) as pool:

@@ -34,8 +34,8 @@ def told(sums: Sums) -> str:
 
 def test_counters_and_gauges_are_added_up_by_their_labels() -> None:
     sums = Sums()
-    sums.tell(0, families_of([Fixed(3)]))
-    sums.tell(1, families_of([Fixed(4, expires=50.0)]))
+    sums.update(0, families_of([Fixed(3)]))
+    sums.update(1, families_of([Fixed(4, expires=50.0)]))
     text = told(sums)
     assert 'asked_total{class="2xx"} 7.0' in text
     assert 'asked_total{class="3xx"} 1.0' in text
@@ -46,20 +46,20 @@ def test_counters_and_gauges_are_added_up_by_their_labels() -> None:
 def test_what_a_worker_told_last_counts_once() -> None:
     sums = Sums()
     for count in (1, 2, 5):
-        sums.tell(0, families_of([Fixed(count)]))
+        sums.update(0, families_of([Fixed(count)]))
     assert 'asked_total{class="2xx"} 5.0' in told(sums)
 
 
 def test_a_worker_that_ends_leaves_its_counters_and_takes_its_gauges() -> None:
     sums = Sums()
-    sums.tell(0, families_of([Fixed(3)]))
-    sums.tell(1, families_of([Fixed(4)]))
-    sums.leave(0)
+    sums.update(0, families_of([Fixed(3)]))
+    sums.update(1, families_of([Fixed(4)]))
+    sums.retire(0)
     assert 'asked_total{class="2xx"} 7.0' in told(sums)
     assert "open 4.0" in told(sums)
-    sums.tell(0, families_of([Fixed(1)]))
+    sums.update(0, families_of([Fixed(1)]))
     assert 'asked_total{class="2xx"} 8.0' in told(sums)
     for number in (0, 1, 1):
-        sums.leave(number)
+        sums.retire(number)
     assert 'asked_total{class="2xx"} 8.0' in told(sums)
     assert "open" not in told(sums).replace("Open", "")
