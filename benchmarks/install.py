@@ -208,7 +208,7 @@ _VERSIONS: Final = {
 
 
 def _ask_versions(programs: Programs) -> None:
-    whose = " of the system's" if sys.base_prefix == "/usr" else ""
+    whose = " of the system" if sys.base_prefix == "/usr" else ""
     programs.versions["python"] = platform.python_version() + whose
     for name, (arguments, shape) in _VERSIONS.items():
         if name in programs.found:

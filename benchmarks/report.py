@@ -23,9 +23,9 @@ _PLAIN: Final = {name: label.replace("*", "").replace("`", "") for name, label i
 
 _SUBMISSION: Final = (
     ("controller: jobs accepted", "accepted", "accepted_ms", ""),
-    ("controller: from there to VolcanoJobs", "controller", "controller_ms",
+    ("controller: from accepted to VolcanoJob", "controller", "controller_ms",
      "server_for_controller_ms"),
-    ("bare loop", "bare", "bare_ms", "server_for_bare_ms"),
+    ("bare client loop", "bare", "bare_ms", "server_for_bare_ms"),
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def write_report(results: Results, out: Path) -> Path:
 
 
 def make_page(results: Results, prose: str) -> str:
-    """Return the page: *prose* with the measured parts where it names them."""
+    """Return the page: *prose* with the measured parts in place of its markers."""
     parts = {
         "machine": _machine(results),
         "budgets": _budgets(judge_all(results.costs(), results.amounts(), results.spreads())),
@@ -135,7 +135,7 @@ def _row(results: Results, name: str, sample: Sample, work: Work) -> tuple[str, 
 
 
 def _times(results: Results, work: Work, name: str) -> str:
-    """Return the cost as times ours; no more than a hint where the rounds' costs overlap."""
+    """Return the cost as a multiple of ours, in brackets where the rounds overlap."""
     costs, spreads = results.costs(), results.spreads()
     if (work.name, OURS) not in costs:
         return "–"
@@ -160,7 +160,7 @@ def _latencies(results: Results) -> str:
         (one.name, f"{one.count:,}", f"{one.p50:.1f}", f"{one.p99:.1f}", f"{one.most:.1f}")
         for one in results.latencies.values()
     ]
-    return _table(("from → to", "times", "p50 ms", "p99 ms", "longest ms"), rows)
+    return _table(("from → to", "count", "p50 ms", "p99 ms", "longest ms"), rows)
 
 
 def _revocations(results: Results) -> str:
@@ -173,10 +173,10 @@ def _revocations(results: Results) -> str:
     ]
     many = results.revocations["many"]
     return _table(("revoked", "sockets", "p50 ms", "p99 ms", "last ms"), rows) + (
-        f"\n\n{many['followers']} followers of {many['routes']:,} routes, all in one process, "
-        f"whose Redis was flushed and filled again: all equal {many['equal_seconds']:.2f} s after "
-        f"the flush, by {many['snapshots']} snapshots; the slowest answer to somebody else "
-        f"meanwhile took {many['slowest_ms']:.0f} ms."
+        f"\n\nIn another test {many['followers']} followers of {many['routes']:,} routes run in "
+        "one process, and their Redis is flushed and filled again. All tables were equal "
+        f"{many['equal_seconds']:.2f} s after the flush, by {many['snapshots']} snapshots. "
+        f"Meanwhile the slowest response to another client took {many['slowest_ms']:.0f} ms."
     )
 
 
@@ -197,11 +197,11 @@ def _attackers(results: Results) -> str:
         "attacker",
         "longest turn, ms, at most",
         "gateway's core",
-        "others' p95 ms, quiet",
-        "beside it",
-        "slowest",
+        "honest p95 ms, no attacker",
+        "honest p95 ms, beside it",
+        "honest slowest, ms",
     )
-    return _table((*head, "wrong"), rows)
+    return _table((*head, "wrong responses"), rows)
 
 
 def _keystrokes(results: Results) -> str:
@@ -239,7 +239,7 @@ def _submission(results: Results) -> str:
     pace = results.submission
     if not pace:
         return "Not measured in this run."
-    head = ("", "jobs a second", "CPU ms a job: its own", "the API server's")
+    head = ("", "jobs a second", "own CPU, ms a job", "API server's CPU, ms a job")
     rows = [
         (of, *(f"{pace[name]:,.1f}" if name in pace else "–" for name in names))
         for of, *names in _SUBMISSION
@@ -254,15 +254,15 @@ def _many_jobs(results: Results) -> str:
     head = ("beside", "CPU ms of a job's life", "CPU ms a second at rest", "memory, MiB")
     names = {
         "alone": "nothing",
-        "waiting": f"{found['jobs']:,} jobs that wait",
-        "over": f"{found['jobs']:,} that are over",
+        "waiting": f"{found['jobs']:,} waiting jobs",
+        "over": f"{found['jobs']:,} ended jobs",
     }
     rows = [
         (title, *(f"{found[name][of]:,.0f}" for of in ("life_ms", "at_rest_ms", "memory_mib")))
         for name, title in names.items()
     ]
     submitted, ended = (f"{found[name]:,.0f}" for name in ("submitted", "ended"))
-    pace = f"{submitted} of them a second were submitted, {ended} ended."
+    pace = f"The other jobs were submitted at {submitted} a second, and ended at {ended} a second."
     return f"{_table(head, rows)}\n\n{pace}"
 
 
@@ -270,7 +270,7 @@ def _problems(results: Results) -> str:
     lines = [f"- without {_PLAIN[name]}: {why}" for name, why in results.missing.items()]
     lines += [f"- measured apart from the rest: {n}, {of}" for n, of in results.apart.items()]
     lines += [f"- {problem}" for problem in results.problems]
-    return "\n".join(lines) or "Everything was measured, and no answer was wrong."
+    return "\n".join(lines) or "Everything was measured, and no response was wrong."
 
 
 def _cost_panels(results: Results) -> Iterable[Bars]:

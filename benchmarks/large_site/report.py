@@ -1,4 +1,4 @@
-"""What a large site costs, as a table, as bars, and as what the budgets judge."""
+"""The cost of a large site: as a table, as bars, and as the amounts that budgets judge."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, Final
 from benchmarks.plot import Bars
 
 _ROWS: Final = (
-    ("memory of the leader, most", "peak_mib", "MiB", 0),
-    ("the loop stood still, at most, by its own processor time", "stall_ms", "ms", 0),
-    ("the same by the clock: others have the processor, too", "stall_by_clock_ms", "ms", 0),
-    ("a pod changes → its job is looked at, p50", "p50_s", "s", 3),
+    ("memory of the leader, maximum", "peak_mib", "MiB", 0),
+    ("longest stall of its event loop, in its own processor time", "stall_ms", "ms", 0),
+    ("the same, in wall-clock time: other programs run, too", "stall_by_clock_ms", "ms", 0),
+    ("a pod changes → its job is reconciled, p50", "p50_s", "s", 3),
     ("the same, p99", "p99_s", "s", 3),
-    ("CPU while nothing happens, a second", "at_rest_ms", "ms", 0),
+    ("CPU while nothing happens, in each second", "at_rest_ms", "ms", 0),
     ("CPU of a job's whole life beside them", "life_ms", "ms", 0),
-    ("memory of a controller that stands by", "standing_by_mib", "MiB", 0),
-    ("a controller starts → every job was looked at", "caught_up_s", "s", 1),
+    ("memory of a standby controller", "standing_by_mib", "MiB", 0),
+    ("a controller starts → every job was observed", "caught_up_s", "s", 1),
     ("the leader is killed → another leads, and works", "leads_s", "s", 1),
-    ("the same → what changed meanwhile was looked at", "change_while_nobody_led_s", "s", 1),
-    ("the same → every job was looked at", "all_looked_at_s", "s", 1),
-    ("memory of that other one, most", "standby_peak_mib", "MiB", 0),
-    ("its loop stood still, at most, by its own processor time", "standby_stall_ms", "ms", 0),
+    ("the same → every change in between was observed", "change_while_nobody_led_s", "s", 1),
+    ("the same → every job was observed", "all_looked_at_s", "s", 1),
+    ("memory of the new leader, maximum", "standby_peak_mib", "MiB", 0),
+    ("longest stall of its event loop, in its own processor time", "standby_stall_ms", "ms", 0),
 )
 _OURS: Final = "Fumarole"
 
 
 def make_table(found: Mapping[str, Any]) -> str:
-    """Return what was found as Markdown."""
+    """Return the results as tables in Markdown."""
     if not found:
         return "Not measured in this run."
     size = f"{found['jobs']:,} jobs with {found['pods']:,} pods of {found['pod_bytes']:,} bytes"
@@ -43,7 +43,7 @@ def make_table(found: Mapping[str, Any]) -> str:
 
 
 def make_panels(found: Mapping[str, Any]) -> list[Bars]:
-    """Return bars of what was found."""
+    """Return the results as bars."""
     if not found:
         return []
     life = {name: found["life_ms"] * share for name, share in found["parts"].items()}
@@ -51,8 +51,8 @@ def make_panels(found: Mapping[str, Any]) -> list[Bars]:
         "a change, p50": found["p50_s"],
         "a change, p99": found["p99_s"],
         "another leads": found["leads_s"],
-        "it looked at changes": found["change_while_nobody_led_s"],
-        "it looked at all": found["all_looked_at_s"],
+        "it observed changes": found["change_while_nobody_led_s"],
+        "it observed all": found["all_looked_at_s"],
     }
     return [
         Bars("A job's life", "ms of CPU", life, _OURS),
@@ -61,7 +61,7 @@ def make_panels(found: Mapping[str, Any]) -> list[Bars]:
 
 
 def amounts_of(found: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the budgets judge."""
+    """Return the amounts that budgets judge, by name."""
     if not found:
         return {}
     return {

@@ -182,9 +182,9 @@ def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     found.submission = {"bare": 1234.5, "bare_ms": 2.0, "server_for_bare_ms": 6.25}
     found.many_jobs = MANY
     page = write_report(found, tmp_path).read_text()
-    assert "| 10,000 jobs that wait | 44 | 10 | 150 |" in page
-    assert "61 of them a second were submitted, 30 ended." in page
-    assert "| bare loop | 1,234.5 | 2.0 | 6.2 |" in page
+    assert "| 10,000 waiting jobs | 44 | 10 | 150 |" in page
+    assert "The other jobs were submitted at 61 a second, and ended at 30 a second." in page
+    assert "| bare client loop | 1,234.5 | 2.0 | 6.2 |" in page
     assert "<!--" not in page
     assert (
         "| **Fumarole** | 20.0 | 19.0 | 40.0 | 1.00 | 48,000 | 1,000 | 2,000 | 3,000 | 99% |"
@@ -194,7 +194,7 @@ def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
     assert "| everybody | 5,000 | 100.0 | 260.0 | 300.0 |" in page
     assert "| terminado | 8 | 2,000 | 0.50 | 1.25 | 101 |" in page
     assert "| bare | 8 | 2,000 | 0.50 | 1.25 | – |" in page
-    assert "all equal 1.23 s after the flush, by 81 snapshots" in page
+    assert "All tables were equal 1.23 s after the flush, by 81 snapshots." in page
     assert json.loads((tmp_path / "benchmarks" / "results.json").read_text())["samples"]
     for name in ("costs", "growth"):
         root = ElementTree.parse(tmp_path / "benchmarks" / f"{name}.svg").getroot()
