@@ -117,7 +117,7 @@ class EndNotice(TypedDict):
 
     of: Literal["session", "access"]
     at: float
-    told_from: float
+    notice_starts_at: float
     now: float
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import ServePage, route_refusal
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
-from gateway.core.downstream.end_notice import notice_of, told_from
+from gateway.core.downstream.end_notice import make_notice, notice_starts_at
 from gateway.core.http.accept import accepts_gzip
 from gateway.core.http.oversize import is_same_origin_navigation
 from gateway.pages.assets import Assets
@@ -167,16 +167,16 @@ def _ends_at(page_request: ServePage) -> float | None:
 def end_notice_of(page_request: ServePage, seconds: float, now: float) -> EndNotice | None:
     """Return what the user behind *page_request* is told; None where nobody is told.
 
-    *seconds* before the end they are told, as :func:`told_from` has it; 0 is never.
+    *seconds* before the end they are told, as :func:`notice_starts_at` has it; 0 is never.
     """
     route, grant = page_request.route, page_request.grant
     if route is None or grant is None:
         return None
     right = AccessRight(route=route, host=page_request.host, grant=grant)
-    begins = told_from(right, seconds)
+    begins = notice_starts_at(right, seconds)
     if not math.isfinite(begins):
         return None
-    whole = notice_of(right).code == "session_ends_soon"
+    whole = make_notice(right).code == "session_ends_soon"
     return EndNotice(
-        of="session" if whole else "access", at=right.ends_at, told_from=begins, now=now
+        of="session" if whole else "access", at=right.ends_at, notice_starts_at=begins, now=now
     )

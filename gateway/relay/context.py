@@ -85,7 +85,7 @@ class Resettable(Swept, Protocol):
 class CarriesRequests(Resettable, Protocol):
     """A connection that may carry further requests."""
 
-    def finish_next(self) -> None:
+    def close_after_response(self) -> None:
         """Close after the response to the request under way, or to the next one."""
 
     def drain(self) -> None:

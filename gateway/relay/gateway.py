@@ -130,7 +130,7 @@ class DataPath(Context):
         """
         self.draining = True
         for connection in tuple(self.connections):
-            connection.finish_next()
+            connection.close_after_response()
 
     def close_idle(self) -> None:
         """Close connections on which no request is under way, and those that are arriving."""

@@ -239,7 +239,7 @@ class Tunnel(asyncio.Protocol):
     def _follow_later(self, backlog: bytes) -> None:
         self.backlog = backlog
         pause_reading(self.app)
-        self.turns.later(self._follow_on)
+        self.turns.defer(self._follow_on)
 
     def _follow_on(self) -> None:
         backlog, self.backlog = self.backlog, b""

@@ -161,7 +161,7 @@ class Turns:
         for reader in paused:
             reader.resume_after_others()
 
-    def later(self, go_on: Callable[[], None]) -> None:
+    def defer(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* in a later turn, after what was left before; it is timed as well."""
         self._enqueue(go_on, reads=False)
 

@@ -96,7 +96,7 @@ UNANSWERED = (
     Phase.UPLOADING,
     Phase.WAITING,
 )
-ANSWERED = (Phase.HEAD, Phase.BOTH, Phase.RESPONDING)
+ANSWERED = (Phase.HEAD, Phase.EARLY_RESPONSE, Phase.RESPONDING)
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2})[^\r\n]*")
 
 
@@ -114,7 +114,7 @@ class App:
     def write(self, data: bytes) -> None:
         if self.fills:
             self.fills, self.writable = False, False
-            self._browser.regulate()
+            self._browser.sync_reading()
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -156,20 +156,20 @@ class Transcript(Connection):
         self.connecting = False
         self.app = self.upstream = None
 
-    def limited(self, refusal: Refusal) -> Refusal:
+    def rate_limited(self, refusal: Refusal) -> Refusal:
         return refusal
 
     def refusal_bytes(
-        self, refusal: Refusal, asked: tuple[StartLine, Fields] | None, *, close: bool
+        self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
     ) -> bytes:
         self.answers += 1
         ends = b"Connection: close\r\n" if close else b""
         return b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\n%b\r\n" % (refusal.status, ends)
 
-    def oversized_bytes(self, refusal: Refusal, seen: OversizedHead) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
 
-    def app_timed_out(self) -> str:
+    def upstream_timed_out(self) -> str:
         return "app_timeout"
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Transcript(Connection):
             self.fills = False
             self.set_write_full(True)
 
-    def later(self, go_on: Callable[[], None]) -> None:
+    def defer(self, go_on: Callable[[], None]) -> None:
         self.turns.append(go_on)
 
     def set_deadline(self, seconds: float) -> None:
@@ -200,22 +200,22 @@ class Transcript(Connection):
     def release(self, *, reusable: bool) -> None:
         self.app = self.upstream = None
 
-    def responded(self, status: int) -> None:
+    def response_started(self, status: int) -> None:
         self.answers += 1
 
-    def move_request(self) -> None:
+    def splice_request(self) -> None:
         pass
 
-    def move_response(self) -> None:
+    def splice_response(self) -> None:
         pass
 
-    def stop_moving(self) -> None:
+    def stop_splicing(self) -> None:
         pass
 
-    def is_moving(self) -> bool:
+    def is_splicing_response(self) -> bool:
         return False
 
-    def switch(self, beyond: bytes) -> None:
+    def start_tunnel(self, trailing: bytes) -> None:
         self.app = self.upstream = None
         self.inbox = b""
         self.phase = NEXT[self.phase, Event.SWITCHED]
@@ -233,7 +233,7 @@ class AnyOrder(RuleBasedStateMachine):
     @property
     def open(self) -> bool:
         """Whether the transport still tells the machine anything."""
-        return not self.one.closing and self.one.phase is not Phase.GONE
+        return not self.one.closing and self.one.phase is not Phase.CLOSED
 
     # The browser
 
@@ -251,10 +251,10 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule()
     def browser_leaves(self) -> None:
-        self.one.ended() if self.one.can_read else self.one.hung_up()
+        self.one.downstream_ended() if self.one.can_read else self.one.hung_up()
         assert self.one.upstream is None
 
-    @precondition(lambda self: self.one.phase is not Phase.GONE)
+    @precondition(lambda self: self.one.phase is not Phase.CLOSED)
     @rule()
     def connection_is_lost(self) -> None:
         self.one.lost()
@@ -285,7 +285,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule()
     def its_right_ends(self) -> None:
-        self.one.right_ended("grant_ended")
+        self.one.access_ended("grant_ended")
 
     @precondition(lambda self: self.open)
     @rule()
@@ -338,10 +338,10 @@ class AnyOrder(RuleBasedStateMachine):
     def the_app_takes_more_or_stalls(self, stalls: bool) -> None:
         assert self.one.app is not None
         if stalls:
-            self.one.app_stalled()
+            self.one.upstream_stalled()
         else:
             self.one.app.writable = True
-            self.one.regulate()
+            self.one.sync_reading()
 
     # The loop
 
@@ -369,13 +369,13 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def each_request_is_answered_once(self) -> None:
         one = self.one
-        asked, answered = len(one.methods), one.answers
+        request_head, answered = len(one.methods), one.answers
         if not self.open:
-            assert answered <= asked + 1
+            assert answered <= request_head + 1
         elif one.phase in UNANSWERED:
-            assert answered == asked - 1
+            assert answered == request_head - 1
         elif one.phase in ANSWERED:
-            assert answered == asked
+            assert answered == request_head
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
@@ -388,7 +388,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_has_ended_holds_nothing(self) -> None:
-        if self.one.phase is Phase.GONE:
+        if self.one.phase is Phase.CLOSED:
             assert self.one.upstream is None
             assert self.one.inbox == b""
 

@@ -6,11 +6,13 @@
                   ▲                                                                    │
                   └────────────── response_received, upstream_lost ◀───────────────────┘
 
-- :mod:`.phases` is the table: the phases of a request and its response, which event leads where,
-  and what each phase makes of bytes, of a FIN and of a deadline.
-- :mod:`.exchange` relays one request and its response, both bodies at once.
-- :mod:`.connection` reads one head after the other, refuses, and ends.
+- :mod:`.phases` is the table: the phases of a request and its response, and which event leads
+  where.
+- :mod:`.exchange` relays one request and its response, both bodies at the same time.
+- :mod:`.connection` reads heads, refuses requests, and ends the connection.
+- :mod:`.actions` is what they ask for. :mod:`gateway.relay.http.downstream` performs it, tests
+  record it.
+- :mod:`.cached_decision` reuses an access decision; :mod:`.end_notice` announces a session's end.
 
-Nothing here knows a transport, a loop or a clock. What has to be done is an abstract method, which
-:mod:`gateway.relay.http.downstream` carries out and the tests write down as a transcript.
+Nothing here knows a transport, a loop or a clock.
 """

@@ -1,4 +1,4 @@
-"""A decision to forward, kept for the next requests of its connection."""
+"""A decision to forward, cached for further requests of its connection."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class CachedDecision:
-    """A decision to forward that holds for later requests of the connection, too.
+    """A decision to forward that also holds for later requests of the connection.
 
-    That is: for those with the same host, cookie and forwarded address and no other credential,
-    while the table has not changed, the right has not ended, and the assertion in ``forwarded`` is
-    not due for renewal. It holds until *until* at most. With ``notice`` those who navigate are
-    told something first. Where such a request comes from is judged again. ``head``, what stands
-    around a request's own parts in the head to the app, holds for the same ``fields``.
+    It holds for a request if all of these are true:
+
+    - Host, cookie and forwarded address are the same, and there is no other credential.
+    - The route table has not changed.
+    - The access right has not ended, and *until* has not passed.
+    - The assertion in ``forwarded`` is not due for renewal.
+
+    The request's provenance is checked again. ``head``, the constant parts of the upstream head,
+    holds for the same ``fields``. ``notice``, if present, is shown to a user who navigates.
     """
 
     access_right: AccessRight
@@ -36,7 +40,7 @@ class CachedDecision:
     table: RouteTable
     user: str
     forwarded: bytes
-    kept: bool
+    reusable: bool
     assertion: InitVar[Assertion | None] = None
     notice: Refusal | None = None
     until: InitVar[float] = math.inf
@@ -46,8 +50,8 @@ class CachedDecision:
     path_prefix: bytes = field(init=False)
     fields: Fields | None = None
     method: bytes = b""
-    by_person: bool = False
-    """Whether a person has caused the request, as far as can be seen."""
+    is_user_input: bool = False
+    """Whether a user has caused the request, as far as can be seen."""
     head: UpstreamHead = NO_UPSTREAM_HEAD
 
     def __post_init__(self, assertion: Assertion | None, until: float) -> None:
@@ -59,10 +63,10 @@ class CachedDecision:
         self.path_prefix = self.target.base_path.rstrip("/").encode("ascii")
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
-        """Say whether it holds for another request, but for where that comes from."""
+        """Return whether the decision holds for another request, apart from its provenance."""
         known = self.fields
         return (
-            self.kept
+            self.reusable
             and known is not None
             and self.table is table
             and self.changes == table.changes
@@ -81,8 +85,8 @@ class CachedDecision:
             )
         )
 
-    def said_so(self, start: StartLine, fields: Fields) -> bool:
-        """Say whether a request that it was used for came from the very same place."""
+    def has_same_provenance(self, start: StartLine, fields: Fields) -> bool:
+        """Return whether the last request had the same provenance and method."""
         known = self.fields
         return (
             known is not None

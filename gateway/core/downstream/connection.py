@@ -1,47 +1,43 @@
-"""One browser's connection: a head is read, its request relayed or refused, and then the next."""
+"""One downstream connection: it reads a head, relays or refuses the request, and continues."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, assert_never
 
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.exchange import Exchange
 from gateway.core.downstream.phases import (
-    DUE,
-    LEFT,
     NEXT,
-    TAKES,
-    Due,
+    ON_DATA,
+    ON_DEADLINE,
+    ON_FIN,
     Event,
-    Left,
+    OnData,
+    OnDeadline,
+    OnFin,
     Phase,
-    Takes,
-    after,
+    transitions,
 )
 from gateway.core.http.framing import ChunkedBody, LengthBody
 from gateway.core.http.heads import HeadRefused
 
 if TYPE_CHECKING:
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
     from gateway.core.http.http_date import HttpDate
-    from gateway.core.http.oversize import OversizedHead
     from gateway.core.http.request_reader import RequestReader
     from gateway.core.http.response_heads import ResponseReader
     from gateway.core.limits.values import Limits
 
-_AFTER_HEAD_READ: Final = after(Event.HEAD_READ)
-_AFTER_ANSWERED: Final = after(Event.ANSWERED)
-_HEADS: Final = Takes.HEADS
+_AFTER_HEAD_READ: Final = transitions(Event.HEAD_READ)
+_AFTER_COMPLETED: Final = transitions(Event.COMPLETED)
+_HEADS: Final = OnData.PARSE_HEAD
 
 
 class Connection(Exchange):
-    """A downstream connection's requests, one at a time; the next one in a later turn.
+    """A downstream connection's requests, one at a time; the next one starts in a later turn.
 
-    ``reading`` is its read side: whether bytes are taken from the browser. ``close_after`` says
-    that the response under way is the connection's last one, ``draining`` that the response to the
-    request under way, or to the next one, is.
+    ``reading`` is the read side: whether the browser is read. ``close_after`` is set if the current
+    response is the connection's last one. ``draining`` is set if the response to the current or the
+    next request is the last one.
     """
 
     __slots__ = ("close_after", "draining", "reading", "resuming")
@@ -57,114 +53,72 @@ class Connection(Exchange):
 
     # What is done about it
 
-    @abstractmethod
-    def decide(self, start: StartLine, fields: Fields) -> None:
-        """Have the request judged: :meth:`admitted`, :meth:`refuse`, or somebody else takes it."""
-
-    @abstractmethod
-    def set_reading(self, reading: bool) -> None:
-        """Take bytes from the browser, or stop; unread it may still leave: :meth:`hung_up`."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Free the app's connection, and stop waiting for a decision: nobody wants a response."""
-
-    @abstractmethod
-    def limited(self, refusal: Refusal) -> Refusal:
-        """Return *refusal*, or another where the client has drawn too many."""
-
-    @abstractmethod
-    def refusal_bytes(
-        self, refusal: Refusal, asked: tuple[StartLine, Fields] | None, *, close: bool
-    ) -> bytes:
-        """Return, and count, the response to *asked*; None is a request that cannot be read."""
-
-    @abstractmethod
-    def oversized_bytes(self, refusal: Refusal, seen: OversizedHead) -> bytes:
-        """Return, and count, the response to a head that is too large."""
-
-    @abstractmethod
-    def app_timed_out(self) -> str | Refusal:
-        """Count an app that is too slow; return the refusal, or its code."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection after what was written."""
-
-    @abstractmethod
-    def linger(self) -> None:
-        """Shut our side after what was written, discard what still comes, and close soon."""
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Close the connection at once, with a reset."""
-
-    # What comes from the browser
+    # Events of the transport
 
     def receive(self, data: bytes) -> None:
-        """Take what was read, as the phase says."""
-        takes = TAKES[self.phase]
-        if takes is _HEADS and not self.inbox and not self.write_full:
+        """Process received bytes as the phase requires."""
+        on_data = ON_DATA[self.phase]
+        if on_data is _HEADS and not self.inbox and not self.write_full:
             self._read_request(data)
-        elif takes is Takes.BODY and not self.inbox and not self.request.has_more:
+        elif on_data is OnData.FORWARD and not self.inbox and not self.request.has_more:
             self.feed_request(data)
-        elif takes is not Takes.DISCARDS:
+        elif on_data is not OnData.DISCARD:
             self.inbox += data
-            self.regulate()
+            self.sync_reading()
 
-    def ended(self) -> None:
-        """The browser has sent a FIN, and so has left."""
+    def downstream_ended(self) -> None:
+        """Note that the browser has sent a FIN, and so has left."""
         self._leave(unread=False)
 
     def hung_up(self) -> None:
-        """The browser has left while nothing was read from it."""
+        """Note that the browser has left while reading was paused."""
         self._leave(unread=True)
 
     def _leave(self, *, unread: bool) -> None:
         phase = self.phase
         self.inbox = b""
-        if phase is not Phase.HEAD and LEFT[phase] is Left.FLUSHES:
+        if phase is not Phase.HEAD and ON_FIN[phase] is OnFin.FLUSH:
             return
         begun = self.has_begun
         self.abandon()
         self.phase = NEXT[phase, Event.ENDED]
         self.set_deadline(0.0)
         if begun:
-            # Cut off, it must not look complete to whoever still reads.
+            # A truncated response must not look complete to a client that still reads.
             self.reset()
         elif unread:
-            # Closed with bytes unread, the kernel would reset, and drop what is not sent.
+            # If bytes are unread, closing makes the kernel send a reset and drop unsent data.
             self.linger()
         else:
             self.close()
 
     def lost(self) -> None:
-        """The connection is closed."""
+        """Note that the connection is closed."""
         self.phase = NEXT[self.phase, Event.LOST]
         self.inbox = b""
         self.abandon()
 
     def set_write_full(self, full: bool) -> None:
-        """Note whether more waits for the browser than may."""
+        """Note whether the write buffer towards the browser is above its high-water mark."""
         self.write_full = full
         if full:
             if self.upstream is not None:
                 self.upstream.pause_reading()
         else:
             self.resume_response()
-            self._take_up()
-        self.regulate()
+            self._schedule_next_head()
+        self.sync_reading()
 
-    def regulate(self) -> None:
-        """Read from the browser, unless what was read before has to go on first."""
-        takes = TAKES[self.phase]
-        if takes is Takes.BODY:
+    def sync_reading(self) -> None:
+        """Read from the browser unless earlier bytes must be forwarded first."""
+        on_data = ON_DATA[self.phase]
+        if on_data is OnData.FORWARD:
             upstream = self.upstream
             reading = upstream is not None and upstream.writable and not self.request.has_more
-        elif takes is Takes.HEADS:
+        elif on_data is OnData.PARSE_HEAD:
             reading = not self.write_full
         else:
-            reading = takes is Takes.DISCARDS or self.request.done
+            reading = on_data is OnData.DISCARD or self.request.done
         if len(self.inbox) >= self.limits.early_bytes:
             reading = False
         if reading is not self.reading:
@@ -177,27 +131,27 @@ class Connection(Exchange):
         reader = self.reader
         begun = reader.partial
         try:
-            beyond = reader.read(data)
+            trailing = reader.read(data)
         except HeadRefused as refused:
-            self.refuse(refused.code, bare=True)
+            self.refuse(refused.code, malformed=True)
             return
-        if beyond is None:
+        if trailing is None:
             if not begun:
                 self.set_deadline(self.limits.head_seconds)
             return
         self.phase = _AFTER_HEAD_READ[self.phase]
-        self.inbox = beyond
+        self.inbox = trailing
         start, fields = reader.start, reader.fields
         if start is not None and fields is not None:
             self.decide(start, fields)
-            if beyond:
-                self.regulate()
+            if trailing:
+                self.sync_reading()
 
-    def _take_up(self) -> None:
-        """Read the next head in a later turn, if it came already."""
+    def _schedule_next_head(self) -> None:
+        """Parse the next head in a later turn, if its bytes have arrived."""
         if self.inbox and self.phase is Phase.HEAD and not self.write_full and not self.resuming:
             self.resuming = True
-            self.later(self._resume)
+            self.defer(self._resume)
 
     def _resume(self) -> None:
         self.resuming = False
@@ -206,12 +160,12 @@ class Connection(Exchange):
         data, self.inbox = self.inbox, b""
         if data:
             self._read_request(data)
-        self.regulate()
+        self.sync_reading()
 
     # Responses
 
-    def closes_after(self, ends: bool) -> bool:
-        """Say whether the connection closes after this response, which *ends* it or not."""
+    def decide_close(self, ends: bool) -> bool:
+        """Return whether the connection closes after this response; *ends* means that it must."""
         start, fields = self.reader.start, self.reader.fields
         self.close_after = (
             ends
@@ -223,30 +177,30 @@ class Connection(Exchange):
         )
         return self.close_after
 
-    def complete(self, *, whole: bool) -> None:
-        """Go on with the next request, or close."""
+    def complete(self, *, request_complete: bool) -> None:
+        """Continue with the next request, or close."""
         if self.close_after or self.draining:
             self.phase = NEXT[self.phase, Event.ENDED]
-            if whole and not self.inbox and not self.write_full:
+            if request_complete and not self.inbox and not self.write_full:
                 self.close()
             else:
                 self.inbox = b""
                 self.linger()
             return
-        self.phase = _AFTER_ANSWERED[self.phase]
-        self._next()
+        self.phase = _AFTER_COMPLETED[self.phase]
+        self._await_next_head()
 
-    def _next(self) -> None:
+    def _await_next_head(self) -> None:
         self.reader.start = None
         self.set_deadline(self.limits.idle_seconds)
         if self.inbox:
-            self._take_up()
-            self.regulate()
+            self._schedule_next_head()
+            self.sync_reading()
         elif not self.reading:
-            self.regulate()
+            self.sync_reading()
 
     def fail(self, why: str | Refusal) -> None:
-        """Refuse the request, or reset a response that has begun."""
+        """Refuse the request, or reset a response that has started."""
         if self.has_begun:
             self.abandon()
             self.response = None
@@ -254,34 +208,34 @@ class Connection(Exchange):
         else:
             self.refuse(why)
 
-    def refuse(self, why: str | Refusal, *, bare: bool = False) -> None:
-        """Answer with a refusal; the connection lives on when the request was whole.
+    def refuse(self, why: str | Refusal, *, malformed: bool = False) -> None:
+        """Respond with a refusal; the connection persists if the request was read completely.
 
         Args:
             why: The refusal or its code.
-            bare: There is no request that could be trusted.
+            malformed: The head could not be read, so nothing in it is trusted.
         """
         self.abandon()
-        if TAKES[self.phase] is Takes.DISCARDS:
+        if ON_DATA[self.phase] is OnData.DISCARD:
             return
-        refusal = self.limited(REFUSALS[why] if isinstance(why, str) else why)
+        refusal = self.rate_limited(REFUSALS[why] if isinstance(why, str) else why)
         keeps = (
-            not bare
+            not malformed
             and not refusal.closes
             and refusal.status != 400
             and self._is_bodiless()
-            and not self.closes_after(ends=False)
+            and not self.decide_close(ends=False)
         )
         reader = self.reader
-        if bare and reader.oversized is not None:
+        if malformed and reader.oversized is not None:
             self.write(self.oversized_bytes(refusal, reader.oversized))
         else:
             start, fields = reader.start, reader.fields
-            asked = None if bare or start is None or fields is None else (start, fields)
-            self.write(self.refusal_bytes(refusal, asked, close=not keeps))
+            request_head = None if malformed or start is None or fields is None else (start, fields)
+            self.write(self.refusal_bytes(refusal, request_head, close=not keeps))
         if keeps:
-            self.phase = _AFTER_ANSWERED[self.phase]
-            self._next()
+            self.phase = _AFTER_COMPLETED[self.phase]
+            self._await_next_head()
         else:
             self.phase = NEXT[self.phase, Event.ENDED]
             self.inbox = b""
@@ -291,69 +245,70 @@ class Connection(Exchange):
         fields = self.reader.fields
         return fields is not None and not fields.chunked and fields.length <= 0
 
-    # Ends
+    # End
 
-    def right_ended(self, code: str) -> None:
-        """End what is under way by a right that holds no more."""
-        if LEFT[self.phase] is Left.DROPS:
+    def access_ended(self, code: str) -> None:
+        """End the current request: its access right has ended."""
+        if ON_FIN[self.phase] is OnFin.ABORT:
             self.fail(code)
 
-    def finish_next(self) -> None:
-        """Close after the response to the request under way, or to the next one."""
+    def close_after_response(self) -> None:
+        """Close after the response to the current or the next request."""
         self.draining = True
 
     def drain(self) -> None:
-        """Close now when no request is under way; otherwise its response is the last one."""
+        """Close now if no request is in progress; otherwise after its response."""
         self.draining = True
         if self.phase is Phase.HEAD and not self.reader.partial and not self.inbox:
             self.close()
 
     def deadline_passed(self) -> None:
         """Act on the deadline, which has passed."""
-        match DUE[self.phase]:
-            case Due.NEVER:
+        match ON_DEADLINE[self.phase]:
+            case OnDeadline.NONE:
                 pass
-            case Due.CLOSES if self.reader.partial:
-                self.refuse("head_timeout", bare=True)
-            case Due.CLOSES if self.write_full or self.resuming:
-                # What was asked for before is still being read, or what came is read next: a
-                # stall has its own deadline.
+            case OnDeadline.CLOSE if self.reader.partial:
+                self.refuse("head_timeout", malformed=True)
+            case OnDeadline.CLOSE if self.write_full or self.resuming:
+                # An earlier response is still being read, or received bytes are parsed next. A
+                # stall has a deadline of its own.
                 self.set_deadline(self.limits.idle_seconds)
-            case Due.CLOSES:
+            case OnDeadline.CLOSE:
                 self.close()
-            case Due.JUDGES_UPLOAD:
-                self._judge_upload()
-            case Due.TIMES_OUT:
+            case OnDeadline.CHECK_UPLOAD:
+                self._check_upload()
+            case OnDeadline.TIME_OUT:
                 self._time_out()
             case _ as never:
                 assert_never(never)
 
-    def _judge_upload(self) -> None:
-        """Let an upload go on that was not too slow since it was looked at last.
+    def _check_upload(self) -> None:
+        """Extend the deadline of an upload that was fast enough since the last check.
 
-        Once its response has begun, the app has what it wants of it, and both may take their time.
+        Once the response has started, the app has what it needs, and both sides may take their
+        time.
         """
         limits = self.limits
         came, self.uploaded = self.uploaded, 0
         enough = limits.slow_body_bytes_per_second * limits.slow_body_seconds
-        if self.phase is Phase.BOTH or came >= enough:
+        if self.phase is Phase.EARLY_RESPONSE or came >= enough:
             self.set_deadline(limits.slow_body_seconds)
-        elif not self.app_reads():
-            # The browser is not to blame; an app that stalls has a deadline of its own.
+        elif not self.is_upstream_writable():
+            # The app does not read; an app that stalls has a deadline of its own.
             self.set_deadline(limits.slow_body_seconds)
         elif self._waits_for_continue():
-            # Not for good: it is asked to wait, and then looked at as any other.
+            # Only once: the wait for a 100 ends, and then the upload is checked as any other.
             self.set_deadline(limits.app_head_seconds)
             self.has_waited = True
         else:
             self.fail("body_timeout")
 
-    def app_reads(self) -> bool:
-        """Say whether it is the browser that a request's body waits for, and not the app."""
+    def is_upstream_writable(self) -> bool:
+        """Return whether the request body waits for the browser and not for the app."""
         return self.upstream is not None and self.upstream.writable
 
     def _waits_for_continue(self) -> bool:
-        """Say whether the browser sends nothing because the app has not asked it to."""
+        """Return whether the browser sends nothing because it awaits a 100."""
         return (
             not self.has_waited
             and not self.was_continued
@@ -361,14 +316,14 @@ class Connection(Exchange):
             and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.reader.end_to_end.lower()
         )
 
-    def continued(self) -> None:
-        """The app asks for the request's body: only from now on the browser can be slow."""
+    def continue_received(self) -> None:
+        """Restart the upload deadline: the app asks for the request body only now."""
         if self.phase is Phase.UPLOADING and not self.was_continued and self._is_untouched():
             self.set_deadline(self.limits.slow_body_seconds)
         self.was_continued = True
 
     def _is_untouched(self) -> bool:
-        """Say whether nothing of the request's body has come."""
+        """Return whether no byte of the request body has arrived."""
         body, fields = self.request, self.reader.fields
         if isinstance(body, ChunkedBody):
             return not body.has_started
@@ -376,9 +331,9 @@ class Connection(Exchange):
             fields is not None and isinstance(body, LengthBody) and body.remaining == fields.length
         )
 
-    def app_stalled(self) -> None:
-        """The app has taken nothing of the request for as long as it may."""
+    def upstream_stalled(self) -> None:
+        """Note that the app has read nothing of the request for as long as it may."""
         self._time_out()
 
     def _time_out(self) -> None:
-        self.fail(self.app_timed_out())
+        self.fail(self.upstream_timed_out())

@@ -1,9 +1,9 @@
-"""Telling people that a web session ends soon: once, in place of a document of the app's.
+"""The notice that a web session ends soon: once, in place of one of the app's documents.
 
-Nothing is put into apps, so a page of ours stands in for one of theirs, until the user goes on. It
-never stands in for what is not shown as a document of its own: a download, a frame, a prefetch, the
-response to a POST, or what programs ask for. Whether somebody was told is in a cookie of ours. It
-names the end that was told, so that users of an extended session are told again.
+Nothing is injected into apps. A page of the gateway replaces one of the app's documents until the
+user continues. It never replaces anything else: a download, a frame, a prefetch, the response to a
+POST, or a response to a program. A cookie records that the user has seen the notice. It names the
+announced end, so the users of an extended session get another notice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONDITIONS: Final = re.compile(
 _AHEAD: Final = re.compile(
     rb"^(?:sec-purpose|purpose|x-purpose|x-moz):", re.IGNORECASE | re.MULTILINE
 )
-"""A browser asks for what nobody wants to see yet."""
+"""A prefetch: a browser requests what no user wants to see yet."""
 _TYPE: Final = re.compile(rb"^content-type:[ \t]*([^\r\n;]*)", re.IGNORECASE | re.MULTILINE)
 _DISPOSITION: Final = re.compile(
     rb"^content-disposition:[ \t]*([^\r\n; ]*)", re.IGNORECASE | re.MULTILINE
@@ -39,12 +39,12 @@ _DISPOSITION: Final = re.compile(
 _DOCUMENTS: Final = frozenset({b"text/html", b"application/xhtml+xml"})
 
 
-def told_from(access_right: AccessRight, seconds: float) -> float:
-    """Return from when on users are told that *access_right* ends, in unix seconds.
+def notice_starts_at(access_right: AccessRight, seconds: float) -> float:
+    """Return from when on users get a notice that *access_right* ends, in unix seconds.
 
-    *seconds* before the session ends, infinity for never. A short time is told
-    of in its second half: whoever has just opened it knows. A session lasts from when its
-    app began; where that is not known, from when its user was let in.
+    That is *seconds* before the end; infinity for never. In a short session it is the second half:
+    a user who has just opened it knows its end. A session's duration counts from the start of its
+    app or, if that is unknown, from the grant.
     """
     grant, route = access_right.grant, access_right.route
     if not seconds or grant is None:
@@ -58,28 +58,28 @@ def told_from(access_right: AccessRight, seconds: float) -> float:
 
 
 def _begun_at(route: Route) -> float | None:
-    """Return since when the app of *route* runs, where that is known."""
+    """Return since when the app of *route* runs; None if that is unknown."""
     status = route.status
     if status is None or status.phase != "ready":
         return None
     return dict(status.times).get("starting") if status.since is None else status.since
 
 
-def notice_of(access_right: AccessRight) -> Refusal:
-    """Return what is told of the end of *access_right*."""
+def make_notice(access_right: AccessRight) -> Refusal:
+    """Return the notice about the end of *access_right*."""
     expires = access_right.route.expires_at
     whole = expires is not None and expires <= access_right.ends_at
     known = REFUSALS["session_ends_soon" if whole else "access_ends_soon"]
     return known.about(subject_of(access_right.route)).ending_at(int(access_right.ends_at))
 
 
-def may_be_told(
+def shows_notice(
     notice: Refusal, start: StartLine, fields: Fields, section: bytes, *, site: Site
 ) -> bool:
-    """Say whether the user behind a request is to be told *notice*, if it shows a document.
+    """Return whether the user of a request gets *notice* in place of a document.
 
-    That is the case for the navigation of a window whose user was not told of this end before.
-    *section* is the request's field section as it came.
+    That is the case for a navigation of a window whose user has not seen a notice of this end.
+    *section* is the request's field section as received.
     """
     said = fields.provenance
     return (
@@ -92,26 +92,26 @@ def may_be_told(
         and not fields.service_worker
         and prefers_html(fields.accept)
         and _AHEAD.search(section) is None
-        and not _was_told(notice, section, site.notice_name)
+        and not _has_seen_notice(notice, section, site.notice_name)
     )
 
 
-def _was_told(notice: Refusal, section: bytes, name: bytes) -> bool:
-    """Say whether a cookie called *name* says so: one of several: neighbours set them, too."""
+def _has_seen_notice(notice: Refusal, section: bytes, name: bytes) -> bool:
+    """Return whether one of the cookies called *name* records this end; neighbours can set more."""
     end = b"%d" % (notice.ends_at or 0)
     return any(end in cut_cookie(value, name)[1] for value in _COOKIES.findall(section))
 
 
-def unconditional(end_to_end: bytes) -> bytes:
-    """Return the fields of a request without those that may be answered with 304.
+def without_conditions(end_to_end: bytes) -> bytes:
+    """Return *end_to_end* without the fields that allow a 304.
 
-    A 304 does not say whether a browser shows what it has kept, or saves it to a file.
+    A 304 does not tell whether the browser shows its cached copy or saves it to a file.
     """
     return _CONDITIONS.sub(b"", end_to_end)
 
 
 def make_notice_cookie(site: Site, ends_at: int, *, now: float) -> str:
-    """Return the ``Set-Cookie`` that says that its user was told of the end *ends_at*."""
+    """Return the ``Set-Cookie`` that records that the user has seen the end *ends_at* announced."""
     return make_cookie(
         site.notice_name,
         str(ends_at),
@@ -122,9 +122,9 @@ def make_notice_cookie(site: Site, ends_at: int, *, now: float) -> str:
 
 
 def is_document(head: ResponseHead) -> bool:
-    """Say whether a browser shows the response of *head* as a document, as far as can be seen.
+    """Return whether a browser shows the response of *head* as a document, as far as can be seen.
 
-    One without a type is looked into by browsers, and may be one. A file to be kept is none.
+    A response without a type can be one, since browsers sniff it. An attachment is none.
     """
     if head.status != 200:
         return False

@@ -72,7 +72,7 @@ class Intake:
         self.waits = bool(self._waiting) or work.has_more
         if self.waits:
             work.sync_reading()
-            self.turns.later(self._go_on)
+            self.turns.defer(self._go_on)
 
     def _go_on(self) -> None:
         data, self._waiting = self._waiting, b""

@@ -31,7 +31,7 @@ from gateway.core.access.decision import (
 from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.cached_decision import CachedDecision
-from gateway.core.downstream.end_notice import may_be_told, notice_of, told_from
+from gateway.core.downstream.end_notice import make_notice, notice_starts_at, shows_notice
 from gateway.core.http.framing import request_body
 from gateway.core.http.headers import (
     ForwardedInfo,
@@ -87,11 +87,11 @@ class Admission:
         kept = connection.decision
         if kept is not None and kept.covers(start, fields, table, parts.wall()):
             if kept.fields is fields and kept.method == start.method:
-                if kept.by_person:
+                if kept.is_user_input:
                     _note_input(kept.access_right, start)
                 connection.admitted(kept.head, upgrade=False)
                 return
-            if kept.said_so(start, fields) or self._access.is_allowed_origin(
+            if kept.has_same_provenance(start, fields) or self._access.is_allowed_origin(
                 kept.access_right, start.method, fields.provenance
             ):
                 self._relay(connection, start, fields, kept, upgrade=False)
@@ -240,8 +240,8 @@ class Admission:
                 return
         match decision:
             case Forward(access_right=access_right, claims=claims):
-                kept = claims is None and not request.upgrade
-                cached = self._cached(request, access_right, table, client, kept=kept)
+                reusable = claims is None and not request.upgrade
+                cached = self._cached(request, access_right, table, client, reusable=reusable)
                 if cached is None:
                     connection.refuse("session_starting")
                     return
@@ -263,7 +263,7 @@ class Admission:
         told = fields.forwarded_for if fields is not None else None
         return client_address(connection.peer, told, trusted)
 
-    def limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
+    def rate_limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
         """Return *refusal*, or another where the client of *connection* has drawn too many."""
         if refusal.status not in COUNTED:
             return refusal
@@ -300,7 +300,7 @@ class Admission:
         table: RouteTable,
         client: str,
         *,
-        kept: bool,
+        reusable: bool,
     ) -> CachedDecision | None:
         target = access_right.route.target
         if target is None:
@@ -308,7 +308,7 @@ class Admission:
         user = access_right.grant.sub if access_right.grant is not None else None
         assertions, now = self._parts.assertions, self._parts.wall()
         assertion = None if assertions is None else assertions.of(access_right, now)
-        from_then = told_from(access_right, self._parts.end_notice_seconds)
+        from_then = notice_starts_at(access_right, self._parts.end_notice_seconds)
         info = ForwardedInfo(
             client_address=client,
             scheme=self._parts.site.scheme,
@@ -322,9 +322,9 @@ class Admission:
             # Nobody is known on a public host: there a connection is one address' at most.
             user=f"sub {user}" if user is not None else f"address {client}",
             forwarded=forwarded_fields(request.fields.host, info),
-            kept=kept,
+            reusable=reusable,
             assertion=assertion,
-            notice=notice_of(access_right) if now >= from_then else None,
+            notice=make_notice(access_right) if now >= from_then else None,
             until=from_then if now < from_then else math.inf,
         )
 
@@ -339,12 +339,12 @@ class Admission:
     ) -> None:
         cached.fields = fields
         cached.method = start.method
-        cached.by_person = _is_by_person(start.method, fields)
-        if cached.by_person:
+        cached.is_user_input = _is_by_person(start.method, fields)
+        if cached.is_user_input:
             _note_input(cached.access_right, start)
         # It stands for as long as requests are alike: any other passes here.
         connection.notice = cached.notice
-        if cached.notice is not None and not may_be_told(
+        if cached.notice is not None and not shows_notice(
             cached.notice, start, fields, connection.reader.raw_fields, site=self._parts.site
         ):
             connection.notice = None
@@ -372,7 +372,7 @@ class Admission:
                 context=self._context,
             )
         )
-        beyond, full = connection.inbox, connection.write_full
+        trailing, full = connection.inbox, connection.write_full
         transport = connection.give_up()
         if transport is None:
             return
@@ -381,13 +381,13 @@ class Admission:
         if full:
             bridge.pause_writing()
         resume_reading(transport)
-        if beyond:
-            bridge.data_received(beyond)
+        if trailing:
+            bridge.data_received(trailing)
 
     def _serve_page(
         self, connection: DownstreamConnection, request: Request, decision: ServePage, client: str
     ) -> None:
-        beyond, full = connection.inbox, connection.write_full
+        trailing, full = connection.inbox, connection.write_full
         head = page_head(request.start, request.fields, connection.reader.end_to_end)
         transport = connection.give_up()
         if transport is None:
@@ -403,7 +403,7 @@ class Admission:
         )
         self._context.pages.add(page)
         resume_reading(transport)
-        page.start(replace(decision, client_address=client), head, beyond)
+        page.start(replace(decision, client_address=client), head, trailing)
 
 
 def _is_by_person(method: bytes, fields: Fields) -> bool:

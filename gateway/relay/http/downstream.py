@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.refusals import CLOSE_DRAINING, write_response
 from gateway.core.downstream.end_notice import make_notice_cookie
-from gateway.core.downstream.phases import Event, Phase, after
+from gateway.core.downstream.phases import Event, Phase, transitions
 from gateway.core.http.accept import languages_in
 from gateway.core.limits.addresses import is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
 
-_AFTER_SWITCHED: Final = after(Event.SWITCHED)
+_AFTER_SWITCHED: Final = transitions(Event.SWITCHED)
 
 
 class Admits(Protocol):
@@ -40,7 +40,7 @@ class Admits(Protocol):
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Send the request of *connection* on its way, or refuse it."""
 
-    def limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
+    def rate_limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
         """Return *refusal*, or another where the client of *connection* has drawn too many."""
 
 
@@ -115,7 +115,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     @property
     def access_right(self) -> AccessRight:
-        """By which right it is registered; only asked while it is."""
+        """By which right it is registered; only request_head while it is."""
         assert self.decision is not None  # noqa: S101  # entered into the registry only with one
         return self.decision.access_right
 
@@ -140,7 +140,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if ending.close_code == CLOSE_DRAINING:
             return
         self.drop_decision()
-        self.right_ended(ending.refusal)
+        self.access_ended(ending.refusal)
 
     # What the transport calls
 
@@ -157,7 +157,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if self.verdict is ACCEPTED:
             self.set_deadline(context.parts.limits.idle_seconds)
         else:
-            self.refuse(self.verdict.value, bare=True)
+            self.refuse(self.verdict.value, malformed=True)
 
     def data_received(self, data: bytes) -> None:
         """Take what the browser sent, as the phase says."""
@@ -183,7 +183,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The browser has left."""
-        self.ended()
+        self.downstream_ended()
         return False
 
     def pause_writing(self) -> None:
@@ -238,9 +238,9 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             pause_reading(self.transport)
             ends.hangups.watch(self.transport, self.hung_up)
 
-    def later(self, go_on: Callable[[], None]) -> None:
+    def defer(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* in a later turn of the loop."""
-        self.context.turns.later(go_on)
+        self.context.turns.defer(go_on)
 
     def set_deadline(self, seconds: float) -> None:
         """Have the wheel ask in so many seconds; 0 for never."""
@@ -255,34 +255,34 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Have the request judged."""
         self.admission.admit(self, start, fields)
 
-    def limited(self, refusal: Refusal) -> Refusal:
+    def rate_limited(self, refusal: Refusal) -> Refusal:
         """Return *refusal*, or another where the client has drawn too many."""
-        return self.admission.limited(self, refusal)
+        return self.admission.rate_limited(self, refusal)
 
     def refusal_bytes(
-        self, refusal: Refusal, asked: tuple[StartLine, Fields] | None, *, close: bool
+        self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
     ) -> bytes:
-        """Return, and count, the response to *asked*; None is a request that cannot be read."""
+        """Return the response with *refusal*, and count it; None is an unreadable request."""
         self._count(refusal)
         parts = self.context.parts
-        if asked is None:
+        if request_head is None:
             page = parts.errors.render(refusal, b"")
         else:
             languages = languages_in(self.reader.end_to_end)
-            page = parts.errors.render(refusal, asked[1].accept, languages)
+            page = parts.errors.render(refusal, request_head[1].accept, languages)
         if refusal.ends_at is not None:
             told = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
             page = page._replace(fields=(*page.fields, ("Set-Cookie", told)))
-        head_only = asked is not None and asked[0].method == b"HEAD"
+        head_only = request_head is not None and request_head[0].method == b"HEAD"
         date = self.date.field()
         return write_response(refusal, page, close=close, head_only=head_only, date=date)
 
-    def oversized_bytes(self, refusal: Refusal, seen: OversizedHead) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
         """Return, and count, the response that expires the cookies of a head too large."""
         self._count(refusal)
         parts = self.context.parts
-        page = parts.errors.render(refusal, seen.accept, seen.languages)
-        expired = seen.expiry_fields(base=parts.site.base, secure=parts.site.scheme == "https")
+        page = parts.errors.render(refusal, head.accept, head.languages)
+        expired = head.expiry_fields(base=parts.site.base, secure=parts.site.scheme == "https")
         page = page._replace(fields=page.fields + expired)
         return write_response(refusal, page, close=True, date=self.date.field())
 
@@ -339,11 +339,11 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.context.wheel.disarm(self)
         self.reader.clear()
 
-    def switch(self, beyond: bytes) -> None:
+    def start_tunnel(self, trailing: bytes) -> None:
         """Make a tunnel of both transports."""
         browser, upstream, decision = self.transport, self.upstream, self.decision
         if upstream is None or upstream.transport is None or decision is None:
-            self.broken()
+            self.bad_response()
             return
         if browser is None or browser.is_closing():
             self.upstream = None
@@ -362,6 +362,6 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         upstream.exchange = self.upstream = None
         upstream.spliced()
         self.give_up()
-        tunnel.begin(from_browser=early, from_app=beyond)
+        tunnel.begin(from_browser=early, from_app=trailing)
         if full:
             tunnel.pause_writing()

@@ -37,10 +37,10 @@ class SplicingConnection(Connection):
     upload: Upload | None
     upstream: UpstreamConnection | None
 
-    def regulate(self) -> None:
+    def sync_reading(self) -> None:
         """Read from the browser, or not; nothing of a body that the kernel moves."""
         if self.upload is None:
-            super().regulate()
+            super().sync_reading()
         elif self.upstream is not None and self.upstream.writable:
             self.upload.emptied()
 
@@ -55,11 +55,13 @@ class SplicingConnection(Connection):
         if self.download is None:
             super().resume_response()
 
-    def app_reads(self) -> bool:
+    def is_upstream_writable(self) -> bool:
         """Say whether it is the browser that a request's body waits for, and not the app."""
-        return super().app_reads() and not (self.upload is not None and self.upload.blocked)
+        return super().is_upstream_writable() and not (
+            self.upload is not None and self.upload.blocked
+        )
 
-    def move_request(self) -> None:
+    def splice_request(self) -> None:
         """Have the kernel move the rest of a large body, if it can."""
         large = _large(self, self.request)
         if large is None:
@@ -75,11 +77,11 @@ class SplicingConnection(Connection):
         """The transport reads on: the body has passed, or the kernel has handed it back."""
         self.upload = None
         if self.request.done:
-            self.request_moved()
+            self.request_spliced()
         else:
-            self.regulate()
+            self.sync_reading()
 
-    def move_response(self) -> None:
+    def splice_response(self) -> None:
         """Have the kernel move the rest of a large body, if it can.
 
         Not while the request's body is written by a transport: when that fails, the app's
@@ -104,7 +106,7 @@ class SplicingConnection(Connection):
         elif not self.write_full:
             self.resume_response()
 
-    def stop_moving(self) -> None:
+    def stop_splicing(self) -> None:
         """Have the kernel move nothing more."""
         upload, self.upload = self.upload, None
         if upload is not None:
@@ -113,7 +115,7 @@ class SplicingConnection(Connection):
         if download is not None:
             download.stop()
 
-    def is_moving(self) -> bool:
+    def is_splicing_response(self) -> bool:
         """Say whether the kernel moves the response's body, and reads it."""
         return self.download is not None
 
@@ -171,7 +173,7 @@ class Upload(_Body):
 
     def waits(self) -> None:
         """An app that takes nothing for long is given up."""
-        self._context.ends.writes_wait(self._sink, self._connection.app_stalled, app=True)
+        self._context.ends.writes_wait(self._sink, self._connection.upstream_stalled, app=True)
 
     def over(self) -> None:
         """Read from the browser again: the rest of the body, or its next request."""
@@ -180,7 +182,7 @@ class Upload(_Body):
     def sink_lost(self, error: OSError) -> None:
         """The app may have responded before it closed: what the kernel holds of that goes on."""
         upstream = self._connection.upstream
-        if upstream is not None and not self._connection.is_moving():
+        if upstream is not None and not self._connection.is_splicing_response():
             upstream.fail(error)
 
 

@@ -1,4 +1,4 @@
-"""Handing one request over to an aiohttp application, and never a byte beyond it.
+"""Handing one request over to an aiohttp application, and never a byte trailing it.
 
 aiohttp gets the canonical head, ``Connection: close`` and the body, framed here; its transport is
 a view of the real one that tells it nothing else. The connection ends with its answer.
@@ -58,8 +58,8 @@ class PageConnection(asyncio.Protocol):
     _began: float = 0.0
     _timer: asyncio.TimerHandle | None = None
 
-    def start(self, page_request: ServePage, head: bytes, beyond: bytes) -> None:
-        """Give the page its request; *beyond* followed the head."""
+    def start(self, page_request: ServePage, head: bytes, trailing: bytes) -> None:
+        """Give the page its request; *trailing* followed the head."""
         self.browser.set_protocol(self)
         page = self.page
         if page is None:  # already lost
@@ -79,8 +79,8 @@ class PageConnection(asyncio.Protocol):
             # The answers before it are still being read; aiohttp takes a resume for its own.
             self.pause_writing()
         page.data_received(head)
-        if beyond:
-            self.receive(beyond)
+        if trailing:
+            self.receive(trailing)
 
     def idle_since(self) -> float:
         """Return since when its client is waited for, which sends little or reads little."""
@@ -133,7 +133,7 @@ class PageConnection(asyncio.Protocol):
             self.page.data_received(piece)
         if self.body.has_more:
             pause_reading(self.browser)
-            self.path.turns.later(self._go_on)
+            self.path.turns.defer(self._go_on)
 
     def _go_on(self) -> None:
         self.receive(b"")

@@ -70,7 +70,7 @@ class RelayingConnection(SplicingConnection):
             context.meters.dials += 1
             self._dial(decision)
             if self.inbox or not (self.reading and self.request.done):
-                self.regulate()
+                self.sync_reading()
         else:
             self.refuse("controller_silent")
 
@@ -130,19 +130,19 @@ class RelayingConnection(SplicingConnection):
         else:
             upstream.close()
 
-    def responded(self, status: int) -> None:
+    def response_started(self, status: int) -> None:
         """Count a response whose head is there."""
         meters = self.context.meters
         meters.answers[status // 100] += 1
         if status != 101:
             meters.first_byte(self.loop.time() - self.began)
 
-    def broken(self) -> None:
+    def bad_response(self) -> None:
         """Count an app whose response cannot be relayed."""
         self.context.meters.upstream_failures["app_bad_answer"] += 1
-        super().broken()
+        super().bad_response()
 
-    def app_timed_out(self) -> str | Refusal:
+    def upstream_timed_out(self) -> str | Refusal:
         """Count an app that is too slow; return what is said of it."""
         self.context.meters.upstream_failures["app_timeout"] += 1
         if self.dialling is None or self.decision is None:
@@ -156,7 +156,7 @@ class RelayingConnection(SplicingConnection):
             self.task = None
         self.dialling = None
         if self.upload is not None or self.download is not None:
-            self.stop_moving()
+            self.stop_splicing()
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
             upstream.close()

@@ -190,18 +190,18 @@ class UpstreamConnection(asyncio.Protocol):
         self.writable = False
         self.pool.ends.writes_wait(self.transport, self.stalled, app=True)
         if self.exchange is not None:
-            self.exchange.regulate()
+            self.exchange.sync_reading()
 
     def resume_writing(self) -> None:
         """Read the request again."""
         self.writable = True
         if self.exchange is not None:
-            self.exchange.regulate()
+            self.exchange.sync_reading()
 
     def stalled(self) -> None:
         """The app has taken nothing of what waits for it as long as it may."""
         if self.exchange is not None:
-            self.exchange.app_stalled()
+            self.exchange.upstream_stalled()
         else:
             self.close()
 
@@ -264,7 +264,7 @@ class UpstreamConnection(asyncio.Protocol):
         # did not want, say) may be waiting to be read.
         exchange = self.exchange
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
-        if exchange is None or sock is None or exchange.is_moving():
+        if exchange is None or sock is None or exchange.is_splicing_response():
             return  # what is left would come before what is in the pipe
         for data in read_left(sock.fileno(), self.pool.limits.last_words_bytes):
             if self.exchange is exchange:

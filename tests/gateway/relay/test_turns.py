@@ -88,7 +88,7 @@ async def test_a_short_read_is_timed_and_goes_on() -> None:
     turns.take(reader, b"x" * SMALL_READ)
     assert reader.calls == [f"received {SMALL_READ}"]
     assert turns.counts[TURN_SECONDS.index(0.005)] == 1
-    turns.later(lambda: reader.calls.append("later"))
+    turns.defer(lambda: reader.calls.append("later"))
     assert len(reader.calls) == 1
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -179,9 +179,9 @@ async def test_what_was_left_for_later_takes_one_share_of_a_turn_however_many_le
         now += seconds
 
     for number in range(6):
-        turns.later(partial(work, number, 0.6 * SHARE_SECONDS))
-    turns.later(partial(work, 6, 100 * SHARE_SECONDS))
-    turns.later(partial(work, 7, 0.0))
+        turns.defer(partial(work, number, 0.6 * SHARE_SECONDS))
+    turns.defer(partial(work, 6, 100 * SHARE_SECONDS))
+    turns.defer(partial(work, 7, 0.0))
     in_turns = list[list[int]]()
     while len(done) < 8:
         before = len(done)
@@ -197,11 +197,11 @@ async def test_who_leaves_more_for_later_comes_after_all_others() -> None:
     def greedy() -> None:
         done.append("greedy")
         if len(done) < 10:
-            turns.later(greedy)
+            turns.defer(greedy)
 
-    turns.later(greedy)
-    turns.later(greedy)
-    turns.later(partial(done.append, "modest"))
+    turns.defer(greedy)
+    turns.defer(greedy)
+    turns.defer(partial(done.append, "modest"))
     await turned(2)
     assert done[:3] == ["greedy", "greedy", "modest"]
     await turned(20)
@@ -231,10 +231,10 @@ async def test_what_fails_does_not_keep_what_was_left_after_it() -> None:
     def fail() -> None:
         raise problem
 
-    turns.later(fail)
-    turns.later(partial(done.append, "other"))
+    turns.defer(fail)
+    turns.defer(partial(done.append, "other"))
     await turned(4)
     assert (done, told) == (["other"], [problem])
-    turns.later(partial(done.append, "again"))
+    turns.defer(partial(done.append, "again"))
     await turned(2)
     assert done == ["other", "again"]

@@ -97,7 +97,7 @@ class Machine(Connection):
     def set_reading(self, reading: bool) -> None:
         self.log.append("read" if reading else "pause")
 
-    def later(self, go_on: Callable[[], None]) -> None:
+    def defer(self, go_on: Callable[[], None]) -> None:
         self.turns.append(go_on)
 
     def set_deadline(self, seconds: float) -> None:
@@ -115,37 +115,37 @@ class Machine(Connection):
             self.log.append("close app")
         self.upstream = None
 
-    def responded(self, status: int) -> None:
+    def response_started(self, status: int) -> None:
         """Not counted."""
 
-    def move_request(self) -> None:
+    def splice_request(self) -> None:
         """No kernel moves anything."""
 
-    def move_response(self) -> None:
+    def splice_response(self) -> None:
         """No kernel moves anything."""
 
-    def stop_moving(self) -> None:
+    def stop_splicing(self) -> None:
         """No kernel moves anything."""
 
-    def is_moving(self) -> bool:
+    def is_splicing_response(self) -> bool:
         return False
 
-    def switch(self, beyond: bytes) -> None:
+    def start_tunnel(self, trailing: bytes) -> None:
         self.phase = NEXT[self.phase, Event.SWITCHED]
         self.upstream = None
         self.log.append("switch")
 
-    def limited(self, refusal: Refusal) -> Refusal:
+    def rate_limited(self, refusal: Refusal) -> Refusal:
         return refusal
 
-    def refusal_bytes(self, refusal: Refusal, asked: Any, *, close: bool) -> bytes:
+    def refusal_bytes(self, refusal: Refusal, request_head: Any, *, close: bool) -> bytes:
         page = JsonErrors().render(refusal, b"")
         return write_response(refusal, page, close=close)
 
-    def oversized_bytes(self, refusal: Refusal, seen: Any) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, head: Any) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
 
-    def app_timed_out(self) -> str:
+    def upstream_timed_out(self) -> str:
         self.log.append("app timed out")
         return "app_timeout"
 
@@ -164,9 +164,9 @@ class Machine(Connection):
 
     def receive(self, data: bytes) -> None:
         super().receive(data)
-        self.worst = max(self.worst, len(self.inbox) + len(self.first))
+        self.worst = max(self.worst, len(self.inbox) + len(self.early_body))
 
     def gone(self) -> None:
         """The connection is closed."""
-        if self.phase is not Phase.GONE:
+        if self.phase is not Phase.CLOSED:
             self.lost()

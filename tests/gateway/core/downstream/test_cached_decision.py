@@ -1,4 +1,4 @@
-"""A decision that is kept: for what it holds, and when it holds no more."""
+"""A cached decision: for what it holds, and when it holds no more."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def permit(table: RouteTable, **changes: Any) -> CachedDecision:
     access_right = AccessRight(route=known, host=known.hosts[0], grant=GRANT)
     told: dict[str, Any] = {
         "access_right": access_right, "target": known.target, "table": table, "user": "sub ada",
-        "forwarded": b"", "kept": True,
+        "forwarded": b"", "reusable": True,
     } | changes  # fmt: skip
     made = CachedDecision(**told)
     made.fields = fields()
@@ -82,7 +82,7 @@ def test_it_ends_with_its_grant_and_with_any_change_of_the_table(table: RouteTab
 
 
 def test_one_that_is_not_to_be_kept_holds_once(table: RouteTable) -> None:
-    assert not permit(table, kept=False).covers(start(), fields(), table, NOW)
+    assert not permit(table, reusable=False).covers(start(), fields(), table, NOW)
 
 
 def test_the_base_path_stands_before_the_target() -> None:

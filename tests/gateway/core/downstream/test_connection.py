@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.core.access.refusals import REFUSALS, Refusal
-from gateway.core.downstream.phases import TAKES, Phase, Takes
+from gateway.core.downstream.phases import ON_DATA, OnData, Phase
 from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import ResponseReader
@@ -196,11 +196,11 @@ def test_a_fin_frees_the_app_and_drops_what_was_pipelined() -> None:
     m = Machine()
     m.receive(GET % 1 + GET % 2)
     m.dialled()
-    m.ended()
+    m.downstream_ended()
     assert m.log[-2:] == ["close app", "close"]
     assert not m.inbox
     m.gone()
-    assert m.phase is Phase.GONE
+    assert m.phase is Phase.CLOSED
 
 
 def test_a_fin_within_a_response_resets_it() -> None:
@@ -208,14 +208,14 @@ def test_a_fin_within_a_response_resets_it() -> None:
     m.receive(GET % 1)
     m.dialled()
     m.response_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-    m.ended()
+    m.downstream_ended()
     assert m.log[-2:] == ["close app", "reset"]
 
 
 def test_a_fin_after_a_response_flushes_it() -> None:
     m = Machine(refused)
     m.receive(GET % 1)
-    m.ended()
+    m.downstream_ended()
     assert m.log[-1] == "close"
     n = Machine(refused)
     n.receive(GET % 1 * 3)
@@ -227,9 +227,9 @@ def test_a_browser_that_leaves_while_its_request_is_decided_or_dialled_is_let_go
     for judge in (lambda _: "wait", lambda _: None):
         m = Machine(judge)
         m.receive(GET % 1)
-        m.ended()
+        m.downstream_ended()
         assert m.log[-1] == "close"
-        assert TAKES[m.phase] is Takes.DISCARDS
+        assert ON_DATA[m.phase] is OnData.DISCARD
 
 
 def test_a_chunked_upload_takes_many_turns_and_arrives_whole() -> None:
@@ -300,7 +300,7 @@ def test_nothing_of_a_response_is_passed_on_once_its_browser_has_left() -> None:
     m.response_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + TINY_CHUNKS)
     m.upstream_lost(None)
     written = len(m.out)
-    m.ended()
+    m.downstream_ended()
     while m.turns:
         m.turn()
     assert len(m.out) == written
@@ -338,7 +338,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: not self.m.over)
     @rule()
     def fin(self) -> None:
-        self.m.ended()
+        self.m.downstream_ended()
 
     @precondition(lambda self: not self.m.reading and not self.m.over)
     @rule()
@@ -399,7 +399,7 @@ class AnyOrder(RuleBasedStateMachine):
     def app_fills(self, writable: bool) -> None:
         assert self.m.app is not None
         self.m.app.writable = writable
-        self.m.regulate()
+        self.m.sync_reading()
 
     @precondition(lambda self: not self.m.over)
     @rule()
@@ -409,7 +409,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: not self.m.over)
     @rule()
     def right_ends(self) -> None:
-        self.m.right_ended("grant_ended")
+        self.m.access_ended("grant_ended")
 
     @rule()
     def loop_turns(self) -> None:
@@ -417,11 +417,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_waits_is_bounded(self) -> None:
-        assert len(self.m.inbox) + len(self.m.first) < (64 << 10) + (1 << 13)
+        assert len(self.m.inbox) + len(self.m.early_body) < (64 << 10) + (1 << 13)
 
     @invariant()
     def the_app_is_kept_only_for_a_request(self) -> None:
-        busy = (Phase.UPLOADING, Phase.WAITING, Phase.BOTH, Phase.RESPONDING)
+        busy = (Phase.UPLOADING, Phase.WAITING, Phase.EARLY_RESPONSE, Phase.RESPONDING)
         assert (self.m.upstream is not None) <= (self.m.phase in busy)
 
     @invariant()

@@ -11,10 +11,10 @@ from gateway.core.access.access_right import AccessRight
 from gateway.core.access.site import Site
 from gateway.core.downstream.end_notice import (
     is_document,
+    make_notice,
     make_notice_cookie,
-    may_be_told,
-    notice_of,
-    told_from,
+    notice_starts_at,
+    shows_notice,
 )
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
@@ -37,23 +37,27 @@ def right(*, lasts: float = 43200, public: bool = False, **changes: object) -> A
 
 
 def test_the_first_end_counts_and_short_access_is_told_of_in_its_second_half() -> None:
-    assert told_from(right(), 600) == 1000 + 43200 - 600
-    assert told_from(right(expires_at=9000), 600) == 8400
-    assert told_from(right(lasts=300, expires_at=9000), 600) == 1150
+    assert notice_starts_at(right(), 600) == 1000 + 43200 - 600
+    assert notice_starts_at(right(expires_at=9000), 600) == 8400
+    assert notice_starts_at(right(lasts=300, expires_at=9000), 600) == 1150
     # A session of five minutes, opened early and late, and a long one that is opened late.
-    assert told_from(right(expires_at=1300), 600) == 1150
+    assert notice_starts_at(right(expires_at=1300), 600) == 1150
     for times in ({"since": 800}, {"times": [["queued", 10], ["starting", 800]]}):
         begun = {"phase": "ready", **times}
-        assert told_from(right(expires_at=1100, status=begun), 600) == 950
-        assert told_from(right(expires_at=9000, status=begun), 600) == 8400
-    assert told_from(right(expires_at=900), 600) == 900
-    assert told_from(right(), 0) == told_from(right(public=True, expires_at=1), 600) == math.inf
+        assert notice_starts_at(right(expires_at=1100, status=begun), 600) == 950
+        assert notice_starts_at(right(expires_at=9000, status=begun), 600) == 8400
+    assert notice_starts_at(right(expires_at=900), 600) == 900
+    assert (
+        notice_starts_at(right(), 0)
+        == notice_starts_at(right(public=True, expires_at=1), 600)
+        == math.inf
+    )
 
 
 def test_the_notice_names_what_ends_and_when() -> None:
-    session = notice_of(right(expires_at=9000.5))
+    session = make_notice(right(expires_at=9000.5))
     assert (session.code, session.ends_at) == ("session_ends_soon", 9000)
-    access = notice_of(right(lasts=100, expires_at=9000))
+    access = make_notice(right(lasts=100, expires_at=9000))
     assert (access.code, access.ends_at) == ("access_ends_soon", 1100)
     assert access.subject is not None
     assert access.subject.job == "j1"
@@ -72,8 +76,8 @@ def asks(
     told = (f"Host: {HOST}", f"Cookie: {cookie}", *lines, "", "")
     section = "\r\n".join(told).encode()
     fields = FieldReader(site.cookie_name).read(section)
-    notice = notice_of(right(expires_at=9000))
-    return may_be_told(notice, read_start_line(line.encode()), fields, section, site=site)
+    notice = make_notice(right(expires_at=9000))
+    return shows_notice(notice, read_start_line(line.encode()), fields, section, site=site)
 
 
 def test_a_window_that_navigates_is_told_once_of_each_end() -> None:

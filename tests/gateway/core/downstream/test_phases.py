@@ -10,9 +10,9 @@ from gateway.core.downstream.phases import (
     NEXT,
     ROWS,
     Event,
-    Left,
+    OnData,
+    OnFin,
     Phase,
-    Takes,
 )
 from tests.gateway.diagrams import draw
 
@@ -21,44 +21,45 @@ DOCS = (Path(__file__).parents[4] / "docs" / "connections.md").read_text("utf-8"
 
 def test_every_phase_is_reached_and_can_be_left_but_the_last() -> None:
     assert set(NEXT.values()) == set(Phase)
-    assert {phase for phase, _ in NEXT} == set(Phase) - {Phase.GONE}
+    assert {phase for phase, _ in NEXT} == set(Phase) - {Phase.CLOSED}
 
 
 def test_a_connection_can_be_lost_in_every_phase() -> None:
-    for phase in set(Phase) - {Phase.GONE}:
-        assert NEXT[phase, Event.LOST] is Phase.GONE
+    for phase in set(Phase) - {Phase.CLOSED}:
+        assert NEXT[phase, Event.LOST] is Phase.CLOSED
 
 
 def test_whatever_a_fin_drops_can_end_there_and_then() -> None:
     for phase, row in ROWS.items():
-        if row.left is Left.DROPS:
+        if row.on_fin is OnFin.ABORT:
             assert NEXT[phase, Event.ENDED] is Phase.LINGERING
 
 
 def test_a_body_is_taken_only_where_an_app_has_its_head() -> None:
-    taking = {phase for phase, row in ROWS.items() if row.takes is Takes.BODY}
-    assert taking == {Phase.UPLOADING, Phase.BOTH}
+    taking = {phase for phase, row in ROWS.items() if row.on_data is OnData.FORWARD}
+    assert taking == {Phase.UPLOADING, Phase.EARLY_RESPONSE}
 
 
 def test_what_cannot_happen_raises() -> None:
     with pytest.raises(KeyError):
-        NEXT[Phase.HEAD, Event.ANSWERED]
+        NEXT[Phase.HEAD, Event.COMPLETED]
     with pytest.raises(KeyError):
-        NEXT[Phase.LINGERING, Event.ANSWERED]
+        NEXT[Phase.LINGERING, Event.COMPLETED]
 
 
 def rows() -> str:
     """Return what each phase makes of bytes, of a FIN and of its deadline as a Markdown table."""
     lines = ["| phase | bytes | a FIN | the deadline |", "|---|---|---|---|"]
     lines += [
-        f"| `{phase.name}` | {row.takes.name.lower()} | {row.left.name.lower()} "
-        f"| {row.due.name.lower().replace('_', ' ')} |"
+        f"| `{phase.name}` | {row.on_data.name.lower().replace('_', ' ')} "
+        f"| {row.on_fin.name.lower()} "
+        f"| {row.on_deadline.name.lower().replace('_', ' ')} |"
         for phase, row in ROWS.items()
     ]
     return "\n".join(lines)
 
 
 def test_the_docs_show_these_tables() -> None:
-    drawn = draw(NEXT, first=Phase.HEAD, last=Phase.GONE)
+    drawn = draw(NEXT, first=Phase.HEAD, last=Phase.CLOSED)
     assert f"```mermaid\n{drawn}\n```" in DOCS
     assert rows() in DOCS

@@ -213,7 +213,7 @@ async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
         browser.send(post(3_000_000))
 
         def held() -> list[int]:
-            return [len(one.inbox) + len(one.first) for one in r.connections]
+            return [len(one.inbox) + len(one.early_body) for one in r.connections]
 
         worst = 0
         for _ in range(40):

@@ -1,0 +1,136 @@
+"""What a downstream connection's state machine asks its owner to do: I/O, timers, admission.
+
+:mod:`gateway.relay.http.downstream` performs these actions on transports; tests record them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gateway.core.access.refusals import Refusal
+    from gateway.core.http.fields import Fields
+    from gateway.core.http.heads import StartLine
+    from gateway.core.http.oversize import OversizedHead
+    from gateway.core.http.response_heads import ResponseHead
+
+
+class Upstream(Protocol):
+    """An upstream connection, as far as the state machine needs it."""
+
+    head: ResponseHead | None
+    """The last response's head; often equal to the next one's."""
+    writable: bool
+
+    def write(self, data: bytes) -> None:
+        """Send *data*."""
+
+    def pause_reading(self) -> None:
+        """Stop reading responses."""
+
+    def resume_reading(self) -> None:
+        """Read responses again."""
+
+
+class Actions(ABC):
+    """The actions of a downstream connection, in the order of a request's life."""
+
+    __slots__ = ()
+
+    # Admission
+
+    @abstractmethod
+    def decide(self, start: StartLine, fields: Fields) -> None:
+        """Have the request decided: it is admitted, refused, or handed over."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Close the upstream connection and cancel a pending decision or dial."""
+
+    # The downstream connection
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Write to the browser."""
+
+    @abstractmethod
+    def set_reading(self, reading: bool) -> None:
+        """Read from the browser, or pause; ``hung_up`` reports a browser that leaves meanwhile."""
+
+    @abstractmethod
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call *call* in a later turn of the loop."""
+
+    @abstractmethod
+    def set_deadline(self, seconds: float) -> None:
+        """Have ``deadline_passed`` called in that many seconds; 0 cancels the deadline."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection once everything is written."""
+
+    @abstractmethod
+    def linger(self) -> None:
+        """Shut down our side once everything is written, discard input, and close soon."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Reset the connection at once."""
+
+    # The upstream connection
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Call ``connected`` with an upstream connection, or refuse the request."""
+
+    @abstractmethod
+    def release(self, *, reusable: bool) -> None:
+        """Return the upstream connection to its pool, or close it."""
+
+    @abstractmethod
+    def start_tunnel(self, trailing: bytes) -> None:
+        """Make a tunnel; *trailing* followed the app's 101."""
+
+    # Large bodies, which the kernel can splice
+
+    @abstractmethod
+    def splice_request(self) -> None:
+        """Let the kernel move the rest of a large request body, if possible."""
+
+    @abstractmethod
+    def splice_response(self) -> None:
+        """Let the kernel move the rest of a large response body, if possible."""
+
+    @abstractmethod
+    def stop_splicing(self) -> None:
+        """Stop the kernel from moving any body."""
+
+    @abstractmethod
+    def is_splicing_response(self) -> bool:
+        """Return whether the kernel moves, and so reads, the response body."""
+
+    # Refusals and counters
+
+    @abstractmethod
+    def rate_limited(self, refusal: Refusal) -> Refusal:
+        """Return *refusal*, or a 429 if the client has drawn too many refusals."""
+
+    @abstractmethod
+    def refusal_bytes(
+        self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
+    ) -> bytes:
+        """Return the response with *refusal*, and count it; None is an unreadable request."""
+
+    @abstractmethod
+    def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
+        """Return the response to a head that is too large, and count it."""
+
+    @abstractmethod
+    def response_started(self, status: int) -> None:
+        """Count a response whose head was received."""
+
+    @abstractmethod
+    def upstream_timed_out(self) -> str | Refusal:
+        """Count an upstream timeout; return the refusal, or its code."""
