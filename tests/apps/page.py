@@ -14,7 +14,15 @@ from tests.apps.table import REAL_APPS, RealApp
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "apps.md"
 _BEGIN, _END = "<!-- written by tests/apps/page.py -->", "<!-- end -->"
-_HEAD: Final = ("app", "address", "origin", "speaks by", "gateway restarted", "seen", "on")
+_HEAD: Final = (
+    "app",
+    "setting for the address",
+    "setting for the origin",
+    "transport",
+    "after a restart of the gateway",
+    "version seen",
+    "date",
+)
 _UNSEEN: Final = ("not yet", "–")
 Seen = Mapping[str, tuple[str, str]]
 """The version and the day, by an app's title."""

@@ -21,7 +21,7 @@ from deploy.local.apps.catalogue import APPS as DEMO
 
 Step = tuple[str, ...]
 Transport = Literal["WebSocket", "server-sent events", "requests"]
-Recovery = Literal["the page goes on by itself", "the next click goes on", "after a reload"]
+Recovery = Literal["reconnects by itself", "works with the next click", "works after a reload"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ _ROWS: Final = (
         name="jupyterlab",
         title="JupyterLab",
         image=str(_LAB.job["image"]),
-        command="exec " + " ".join(_LAB.job["invocation"]["command"]),
+        command="exec " + " ".join(_LAB.job["invocation"]["command"]).replace(" --", " \\\n    --"),
         port=8888,
         start="/lab",
         loads=(
@@ -174,7 +174,7 @@ _ROWS: Final = (
             ("see", ".jp-OutputArea-output", "{square}"),
         ),
         transport="WebSocket",
-        recovery="after a reload",
+        recovery="works after a reload",
         origin="`--ServerApp.allow_remote_access=True`; no token of its own",
     ),
     RealApp(
@@ -182,8 +182,9 @@ _ROWS: Final = (
         title="TensorBoard",
         pypi=("tensorboard==2.21.0",),
         source=_TENSORBOARD,
-        command="mkdir logs; python app.py & exec tensorboard --logdir logs --bind_all --port 6006 "
-        "--load_fast false --reload_interval 1",
+        command="mkdir logs\npython app.py &\n"
+        "exec tensorboard --logdir logs --bind_all --port 6006 \\\n"
+        "    --load_fast false --reload_interval 1",
         port=6006,
         loads=(("see", "body", "square"),),
         computes=(
@@ -191,15 +192,15 @@ _ROWS: Final = (
             ("see", "body", "square"),
         ),
         transport="requests",
-        recovery="the next click goes on",
+        recovery="works with the next click",
     ),
     RealApp(
         name="streamlit",
         title="Streamlit",
         pypi=("streamlit==1.67.0",),
         source=_STREAMLIT,
-        command="exec streamlit run app.py --server.address 0.0.0.0 --server.port 8501 "
-        "--server.headless true --browser.gatherUsageStats false",
+        command="exec streamlit run app.py --server.address 0.0.0.0 --server.port 8501 \\\n"
+        "    --server.headless true --browser.gatherUsageStats false",
         port=8501,
         loads=(("see", "button", "Square"),),
         computes=(
@@ -209,14 +210,14 @@ _ROWS: Final = (
             ("see", ".stMarkdown", _ANSWER),
         ),
         transport="WebSocket",
-        recovery="the page goes on by itself",
+        recovery="reconnects by itself",
     ),
     RealApp(
         name="gradio",
         title="Gradio",
         pypi=("gradio==6.31.0",),
         source=_GRADIO,
-        command="export GRADIO_ANALYTICS_ENABLED=False; exec python app.py",
+        command="export GRADIO_ANALYTICS_ENABLED=False\nexec python app.py",
         port=7860,
         loads=(("see", "button", "Square"),),
         computes=(
@@ -225,7 +226,7 @@ _ROWS: Final = (
             ("see", "body", _ANSWER),
         ),
         transport="server-sent events",
-        recovery="the next click goes on",
+        recovery="works with the next click",
     ),
     RealApp(
         name="panel",
@@ -244,7 +245,7 @@ _ROWS: Final = (
             ("see", "p", _ANSWER),
         ),
         transport="WebSocket",
-        recovery="after a reload",
+        recovery="works after a reload",
         origin="`--allow-websocket-origin '*'`: Bokeh compares the page's origin with a list",
     ),
     RealApp(
@@ -262,7 +263,7 @@ _ROWS: Final = (
             ("see", "#answer", _ANSWER),
         ),
         transport="requests",
-        recovery="the next click goes on",
+        recovery="works with the next click",
     ),
     RealApp(
         name="shiny",
@@ -279,7 +280,7 @@ _ROWS: Final = (
             ("see", "#answer", _ANSWER),
         ),
         transport="WebSocket",
-        recovery="after a reload",
+        recovery="works after a reload",
     ),
     RealApp(
         name="marimo",
@@ -296,7 +297,7 @@ _ROWS: Final = (
             ("see", ".output-area", "{square}"),
         ),
         transport="WebSocket",
-        recovery="the page goes on by itself",
+        recovery="reconnects by itself",
         origin="no token of its own (`--no-token`)",
     ),
     RealApp(
@@ -312,7 +313,7 @@ _ROWS: Final = (
             ("read", XTERM, "={square}="),
         ),
         transport="WebSocket",
-        recovery="after a reload",
+        recovery="works after a reload",
         path="`--base /`",
     ),
     RealApp(
@@ -320,15 +321,15 @@ _ROWS: Final = (
         title="noVNC",
         pypi=("websockify==0.13.0",),
         debian=("novnc",),
-        command='PYTHONPATH="$PROJECT" "$PROJECT_PYTHON" -m deploy.local.apps.desktop & '
-        "until (: < /dev/tcp/127.0.0.1/5900) 2> /dev/null; do sleep 0.2; done; "
+        command='PYTHONPATH="$PROJECT" "$PROJECT_PYTHON" -m deploy.local.apps.desktop &\n'
+        "until (: < /dev/tcp/127.0.0.1/5900) 2> /dev/null; do sleep 0.2; done\n"
         'exec websockify --web "$DEBIAN/usr/share/novnc" 0.0.0.0:6080 127.0.0.1:5900',
         port=6080,
         start="/vnc.html?autoconnect=true",
         loads=(("see", "canvas", ""),),
         computes=(("paint", "canvas", "{n}"),),
         transport="WebSocket",
-        recovery="after a reload",
+        recovery="works after a reload",
     ),
 )
 REAL_APPS: Final[Mapping[str, RealApp]] = MappingProxyType({row.name: row for row in _ROWS})

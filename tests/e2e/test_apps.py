@@ -105,7 +105,7 @@ async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
     app, found = REAL_APPS[name], installed[name]
     if isinstance(found, CannotInstall):
         pytest.skip(str(found))
-    reloads = app.recovery == "after a reload"
+    reloads = app.recovery == "works after a reload"
     async with jobs.running(app) as job:
         page = await open_app(jobs, visit, job, app)
         responses, sockets = Responses(page), list[str]()
