@@ -62,6 +62,13 @@ COMPANION_KINDS: Final[dict[str, Kind]] = {
 }
 _COMMANDS: Final = ("command", "command-2")
 """Of somebody else's Command nobody knows whether it is ever done: then the second name is ours."""
+_VOLCANOS: Final = (
+    (SERVICES, ""),
+    (CONFIG_MAPS, "-svc"),
+    (SECRETS, "-ssh"),
+    (SERVICES, "-head-svc"),
+)
+"""What Volcano's plugins make beside the pods of a VolcanoJob: kinds, and ends of their names."""
 PODS_AT_ONCE: Final = 16
 PRIORITY_SECONDS: Final = 2.0
 PRIORITY_GOOD_SECONDS: Final = 300.0
@@ -277,6 +284,27 @@ class JobObjects:
 
         async with self._while_there(namespace):
             await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
+
+    async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
+        """Remove what Volcano's plugins made for the VolcanoJob *uid*, which is gone.
+
+        Another VolcanoJob of that *name* would otherwise use these objects: Volcano only looks
+        whether one of the name is there, and never makes it again after the collector has come.
+
+        Raises:
+            KubeError: If one cannot be removed; others may have been.
+        """
+        await _all(
+            [self._remove_owned(kind, name + end, namespace, uid) for kind, end in _VOLCANOS]
+        )
+
+    async def _remove_owned(self, kind: Kind, name: str, namespace: str, owner_uid: str) -> None:
+        """Remove an object if *owner_uid* is its first owner, in one step for both."""
+        # A Secret cannot be read; a patch that only tests tells its uid.
+        test = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": owner_uid}
+        with suppress(NotFound, Invalid, Forbidden):  # gone, somebody else's, or not for us to say
+            found = await self._kube.json_patch(kind, name, [test], namespace)
+            await self._delete(kind, name, namespace, str(found["metadata"]["uid"]))
 
     async def ensure_companion(
         self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None

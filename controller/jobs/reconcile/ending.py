@@ -118,6 +118,9 @@ class EndActions:
         """Begin the next attempt once nothing of the last one is left."""
         if await self._remove_unseen(record) or await self._has_unseen_pods(record):
             raise RequeueAfter(1.0)
+        if record.uid is not None:
+            name = volcano_job_name(record.id)
+            await self._cluster.remove_volcanos(record.namespace, name, record.uid)
         # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
         # Those that are lasting it must find: others know them by their address.
         passing = [one for one in await self._known(record) if not one.lasting]

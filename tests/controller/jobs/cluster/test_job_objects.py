@@ -83,3 +83,24 @@ async def test_a_kind_that_is_served_no_more_says_nothing_of_a_refused_deletion(
     async with serving(Script(REFUSED, NO_KIND), tmp_path) as kube:
         with pytest.raises(NotServed):
             await JobObjects(kube, instance="test").remove_volcano_job("jobs", "j-a", "uid")
+
+
+async def test_what_volcano_made_goes_by_its_uid_and_nothing_of_another(tmp_path: Path) -> None:
+    no_right = says({"kind": "Status", "reason": "Forbidden", "code": 403, "message": "no"}, 403)
+    text = "the server rejected our request due to an error in our request"
+    not_its = says({"kind": "Status", "reason": "Invalid", "code": 422, "message": text}, 422)
+    answers = {"j-a": there("service"), "j-a-svc": not_its, "j-a-ssh": no_right}
+    deleted: list[tuple[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        name = request.path.rpartition("/")[2]
+        sent = await request.json()
+        if request.method == "DELETE":
+            deleted.append((request.path, sent["preconditions"]))
+            return web.json_response({"kind": "Status", "status": "Success"})
+        assert [(one["op"], one["value"]) for one in sent] == [("test", "owner")]
+        return await answers.get(name, GONE)(request)
+
+    async with serving(Script(answer), tmp_path) as kube:
+        await JobObjects(kube, instance="test").remove_volcanos("jobs", "j-a", "owner")
+    assert deleted == [("/api/v1/namespaces/jobs/services/j-a", {"uid": "service"})]

@@ -75,6 +75,9 @@ class Cluster:
     async def remove_volcano_job(self, namespace: str, name: str, uid: str, *, shown: bool) -> None:
         self.told.append(("remove", namespace, name, uid, shown))
 
+    async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
+        self.told.append(("volcanos", namespace, name, uid))
+
     async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:
         if self.forbids:
             raise Forbidden("no right")

@@ -144,7 +144,7 @@ async def test_the_next_attempt_begins_with_nothing_of_the_last_one(
     async with world(store, clock, record) as w:
         assert not await w.is_due()
         await w.ends.replace(record)
-        assert w.cluster.told == [("withdraw", "j1", "jobs")]
+        assert w.cluster.told == [("volcanos", "jobs", "j-j1", UID), ("withdraw", "j1", "jobs")]
         after = await w.record()
         assert (after.attempt, after.uid, after.renewal, after.stopping) == (2, None, None, False)
         assert (after.kept, after.ordered, after.ordered_why) == (None, None, None)

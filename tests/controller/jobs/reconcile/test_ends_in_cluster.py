@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.kube.kinds import CONFIG_MAPS, PODS
+from controller.kube.kinds import CONFIG_MAPS, PODS, SERVICES
 from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.lag_seeds import LAG_SEEDS
@@ -82,6 +82,22 @@ async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: Wo
     # A kubelet tells whole seconds, the end of a pod that nobody saw may have a fraction.
     assert (runs[0].ended_at or 0.0) < (runs[1].started_at or 0.0) + 1.0
     await world.end("renewed")
+
+
+async def test_the_next_attempt_uses_nothing_that_the_collector_will_remove(world: World) -> None:
+    """Volcano takes a Service and a ConfigMap of the names that it needs for its own."""
+    delayed = [{"event": "PodFailed", "action": "RestartJob", "timeout_seconds": 1}]
+    await world.submit("again", replicas=2, policies=delayed, max_retry=1)
+    await world.until("again", "RUNNING")
+    await keep_the_collector_busy(world, "again")
+    await world.evict("again")  # the other pod runs on, and the VolcanoJob with it
+    await world.until("again", "RUNNING", attempt=2)
+    assert await is_busy(world, "again"), "the collector was not behind"
+    uid = (await world.volcano_job("again"))["metadata"]["uid"]
+    for kind, name in ((SERVICES, "j-again"), (CONFIG_MAPS, "j-again-svc")):
+        made = await world.admin.get(kind, name, "jobs")
+        assert [one["uid"] for one in made["metadata"]["ownerReferences"]] == [uid]
+    await world.end("again")
 
 
 async def test_a_pod_that_volcano_makes_after_the_end_is_deleted_too(world: World) -> None:
