@@ -65,7 +65,7 @@ from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.between_jobs import Peers
 from controller.store.jobs.progress import blocked_calls
-from controller.store.news import UpdateNews
+from controller.store.notifications import UpdateNotifications
 from controller.store.probing import StoreProbe
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
@@ -111,11 +111,11 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         process.problems.append(probe.problems)
         process.degraded.append(probe.degraded)
         tasks.start(probe.run())
-        leading, news = None, UpdateNews(store)
+        leading, notifications = None, UpdateNotifications(store)
         if "api" in settings.roles or settings.webhooks:
-            tasks.start(news.hear())
+            tasks.start(notifications.listen())
         if "reconciler" in settings.roles:
-            webhooks = await _make_webhooks(process, news)
+            webhooks = await _make_webhooks(process, notifications)
             leading = Leader(process, core, kube, redis, make_election(process, kube), webhooks)
             process.problems.append(leading.problems)
             process.faults.append(leading.faults)
@@ -124,7 +124,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         if "hub" in settings.roles:
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
-            await _start_api(process, core, kube, leading, redis, news, stack)
+            await _start_api(process, core, kube, leading, redis, notifications, stack)
         debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
         ops = make_ops_app(
             process.registry,
@@ -218,13 +218,17 @@ def _make_pipeline(
     )
 
 
-async def _make_webhooks(process: Process, news: UpdateNews) -> Webhooks | None:
+async def _make_webhooks(process: Process, notifications: UpdateNotifications) -> Webhooks | None:
     receivers = process.settings.webhooks
     if not receivers:
         return None
     counts = WebhookCounts(process.registry)
     webhooks = Webhooks(
-        receivers, store=process.store, news=news, render=render_update, counts=counts
+        receivers,
+        store=process.store,
+        notifications=notifications,
+        render=render_update,
+        counts=counts,
     )
     await webhooks.begin()
     counts.watch([one.name for one in receivers], webhooks.oldest_seconds)
@@ -237,7 +241,7 @@ async def _start_api(
     kube: Kube,
     leading: Leader | None,
     redis: Redis,
-    news: UpdateNews,
+    notifications: UpdateNotifications,
     stack: AsyncExitStack,
 ) -> None:
     settings = process.settings
@@ -291,7 +295,7 @@ async def _start_api(
         kube=kube,
         capacity=Capacity(kube, gpu_resources=_gpus(settings.jobs), clock=time.monotonic),
         defaults=settings.jobs,
-        news=news,
+        notifications=notifications,
         metrics=metrics,
         explainer=Explainer(
             store=process.store,

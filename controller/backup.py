@@ -32,7 +32,7 @@ from controller.store import tables
 from controller.store.database import Store, Transaction, insert_if_absent
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import raise_term_to, read_leadership, set_maintenance
-from controller.store.jobs.job_rows import IS_LIVE, ask_to_end, find_job
+from controller.store.jobs.job_rows import IS_LIVE, find_job, request_end
 from controller.store.migrations import VERSION_TABLES
 from controller.store.outbox.update_rows import Series, read_counter, skip_numbers
 from controller.store.postgresql import for_programs
@@ -138,7 +138,7 @@ class _Removed:
         for job_id in await _still(transaction, tables.jobs.c.id, sorted(gone), IS_LIVE):
             record = await find_job(transaction, job_id)
             if record is not None:
-                await ask_to_end(transaction, record, now=now)
+                await request_end(transaction, record, now=now)
 
 
 _OPEN: Final = tables.sessions.c.ended_at.is_(None)

@@ -469,7 +469,7 @@ def _job_defaults(environment: Environment, *, session_url: str) -> JobDefaults:
     restricted = (
         read["run_as_non_root"]
         and pods.seccomp
-        and not (pods.allow_privilege_escalation or pods.keep_capabilities)
+        and not (pods.allow_privilege_escalation or pods.store_capabilities)
     )
     kinds = environment.optional("FUMAROLE_CONTROLLER_KINDS_FILE", read_kinds)
     return JobDefaults(

@@ -23,7 +23,7 @@ from controller.resource_metrics.sampler import MetricSampler
 from controller.sessions.service import SessionService
 from controller.settings import JobDefaults
 from controller.store.database import Store
-from controller.store.news import UpdateNews
+from controller.store.notifications import UpdateNotifications
 
 CapacityOf: TypeAlias = Callable[[Counts], Awaitable[NodeCapacity | None]]
 """Returns the nodes' capacity, or None while the API server is unavailable."""
@@ -45,7 +45,7 @@ class ApiParts:
     kube: Kube
     capacity: CapacityOf
     explainer: Explainer
-    news: UpdateNews
+    notifications: UpdateNotifications
     metrics: MetricSampler
     defaults: JobDefaults
     offered_fields: Collection[str]

@@ -23,7 +23,7 @@ from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import ACCESS_REVIEWS
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.instance import find_capabilities, keep_capabilities
+from controller.store.instance import find_capabilities, store_capabilities
 from controller.volcano.preflight import PATH, read_openapi
 from shared.log import Outage
 
@@ -64,7 +64,7 @@ async def _learn(kube: Kube, store: Store, pipeline: Pipeline, term: int) -> Non
     async with store.lead(term) as transaction:
         before = await find_capabilities(transaction)
         if before is None or before.digest != learned.digest:
-            await keep_capabilities(transaction, learned)
+            await store_capabilities(transaction, learned)
     pipeline.learn(learned)
 
 

@@ -61,7 +61,7 @@ class Election(Protocol):
 
 class _Writable(Protocol):
     @property
-    def silent_seconds(self) -> float: ...
+    def seconds_since_write(self) -> float: ...
     async def probe(self) -> None: ...
 
 
@@ -177,7 +177,7 @@ class ByLease:
         return not await self._lease.is_anothers()
 
     def _silent_seconds(self) -> float:
-        return self._store.silent_seconds if self._store is not None else 0.0
+        return self._store.seconds_since_write if self._store is not None else 0.0
 
     def _ask_store(self) -> None:
         """Have the store probed; where the link is dead, nobody waits for that."""

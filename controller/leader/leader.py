@@ -54,7 +54,7 @@ from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import Leadership, raise_term, read_leadership, read_store_metadata
-from controller.store.news import hear_others
+from controller.store.notifications import listen_for_changes
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import Keys, Publisher, ReportReader, SignOutReader
 from shared.link import Seal
@@ -200,7 +200,7 @@ class Leader:
             tasks.create_task(self._learn(term.number))
             tasks.create_task(term.rights.run())
             tasks.create_task(term.reconciler.run())
-            tasks.create_task(hear_others(self._process.store, term.look_at_store))
+            tasks.create_task(listen_for_changes(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
             tasks.create_task(term.positions.run(term.publisher.routes, term.publisher.enqueue))
             tasks.create_task(self._take_sign_outs(term))
@@ -290,7 +290,7 @@ class Leader:
 def make_election(process: Process, kube: Kube) -> Election:
     """Return how it is decided who leads: with SQLite there is nobody else."""
     settings = process.settings
-    if process.store.is_for_one:
+    if process.store.is_single_host:
         return NoElection()
     namespace, instance = settings.jobs.namespace, settings.instance
     lease = Lease(

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
-from controller.store.instance import read_asks, record_asks
+from controller.store.instance import read_sign_out_position, record_sign_out_position
 from controller.store.sessions.revocations import revoke
 from controller.store.sessions.session_rows import Session, live_sessions_among
 from shared.audit import AuditRecord, write_audit
@@ -121,7 +121,7 @@ class SignOutAsks:
                     whom = {"sid": session.sid, "jti": request.jti}
                     event = await revoke(transaction, now=self._clock(), **whom)
                     good.append(_Good(session, event))
-            await record_asks(transaction, requests.entries[-1].id)
+            await record_sign_out_position(transaction, requests.entries[-1].id)
         self._position = requests.entries[-1].id
         if good:
             self._publish()
@@ -133,7 +133,7 @@ class SignOutAsks:
     async def _begin(self) -> str:
         if self._position is None:
             async with self._store.read() as transaction:
-                self._position = await read_asks(transaction) or BEGINNING
+                self._position = await read_sign_out_position(transaction) or BEGINNING
         return self._position
 
     async def _look_back(self, position: str, last: str | None) -> None:

@@ -19,8 +19,8 @@ from controller.store.instance import (
 from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.store.sessions.revocations import (
     StoredRevocation,
+    active_revocations,
     forget_revocations,
-    revocations_that_matter,
 )
 from controller.store.sessions.session_rows import (
     Session,
@@ -179,7 +179,7 @@ class SnapshotReader:
         records = await find_jobs(transaction, told) if told else {}
         new: Collection[StoredRevocation] = ()
         if revision != self._revision:
-            new = await revocations_that_matter(transaction, now=now, after=self._revision)
+            new = await active_revocations(transaction, now=now, after=self._revision)
         return SessionsSnapshot(
             frozenset(jobs), tuple(sessions), records, hubs, tuple(new), revision
         )
@@ -203,7 +203,7 @@ class SnapshotReader:
             jobs = self._opened = frozenset(one.job_id for one in sessions)
             records = await find_jobs(transaction, jobs)
             hubs = await alive_hubs(transaction, now=now)
-            matter = await revocations_that_matter(transaction, now=now)
+            matter = await active_revocations(transaction, now=now)
             revision = (await read_store_metadata(transaction)).revision
         return SessionsSnapshot(
             jobs, tuple(sessions), records, hubs, tuple(matter), revision

@@ -94,7 +94,7 @@ class PodSettings:
     allow_privilege_escalation: bool = setting(
         "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", yes_or_no, False
     )
-    keep_capabilities: bool = setting("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False)
+    store_capabilities: bool = setting("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False)
     seccomp: bool = setting("FUMAROLE_CONTROLLER_SECCOMP", yes_or_no, True)
     service_account_token: bool = setting(
         "FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", yes_or_no, False

@@ -114,11 +114,13 @@ async def database_clock(transaction: Transaction) -> float | None:
     return float(await transaction.scalar(_CLOCK) or 0.0)
 
 
-CHANGED: Final = "fumarole_changed"
+REVISION_CHANNEL: Final = "fumarole_changed"
 """PostgreSQL's channel for raised revisions; the payload names the writer."""
-UPDATED: Final = "fumarole_updated"
+UPDATES_CHANNEL: Final = "fumarole_updated"
 """PostgreSQL's channel for new updates; the payload names the writer."""
-_TELL: Final = sa.select(sa.func.pg_notify(UPDATED, sa.bindparam("writer", type_=sa.String)))
+_TELL: Final = sa.select(
+    sa.func.pg_notify(UPDATES_CHANNEL, sa.bindparam("writer", type_=sa.String))
+)
 
 _MIGRATION_LOCK: Final = 0x66756D61  # any number that nothing else uses in this database
 # Changing a table of millions of rows may take minutes, while other processes wait.
@@ -155,7 +157,7 @@ class Store:
         self.name = secrets.token_hex(8)
         """Distinguishes this process' writes from those of others."""
         self._wrote_at: float | None = None
-        self._full: tuple[float, str] | None = None
+        self._shortage: tuple[float, str] | None = None
         self.followers: list[Callable[[], None]] = []
         """Called after a transaction of this process has committed updates for orchestrators."""
         self._turn = LoopTurn()
@@ -163,12 +165,12 @@ class Store:
         self._writing = asyncio.Lock()
 
     @property
-    def is_for_one(self) -> bool:
+    def is_single_host(self) -> bool:
         """Whether all processes share one machine (SQLite), so that one controller suffices."""
         return self._sqlite
 
     @property
-    def tells(self) -> bool:
+    def has_notifications(self) -> bool:
         """Whether other processes' writes are notified: not with SQLite, nor behind a pooler."""
         return not self._sqlite and not self._pooled
 
@@ -247,7 +249,7 @@ class Store:
             StoreUnavailable: If the database does not respond; nothing was written.
         """
         updates: list[bool] = []
-        with self._noting_what_lacks(), _translated():
+        with self._recording_shortages(), _translated():
             async with self._one_writer(), self._connection() as connection:
                 await connection.execution_options(
                     fumarole_writes=True, fumarole_writer=self.name, fumarole_updates=updates
@@ -262,22 +264,22 @@ class Store:
                 follower()
 
     @property
-    def silent_seconds(self) -> float:
+    def seconds_since_write(self) -> float:
         """Seconds since the last successful writing transaction; infinite before the first one."""
         return inf if self._wrote_at is None else time.monotonic() - self._wrote_at
 
-    def refusals(self, seconds: float) -> tuple[str, ...]:
+    def recent_shortages(self, seconds: float) -> tuple[str, ...]:
         """Return the resource that the store lacked during the last *seconds*, if any."""
-        if self._full is None or time.monotonic() - self._full[0] >= seconds:
+        if self._shortage is None or time.monotonic() - self._shortage[0] >= seconds:
             return ()
-        return (self._full[1],)
+        return (self._shortage[1],)
 
     @contextmanager
-    def _noting_what_lacks(self) -> Iterator[None]:
+    def _recording_shortages(self) -> Iterator[None]:
         try:
             yield
         except StoreFull as error:
-            self._full = time.monotonic(), str(error)
+            self._shortage = time.monotonic(), str(error)
             raise
 
     async def read_clock(self) -> float | None:
@@ -318,7 +320,7 @@ class Store:
 
     @asynccontextmanager
     async def listening(
-        self, heard: Callable[[Any, int, str, str], None], *, channel: str = CHANGED
+        self, heard: Callable[[Any, int, str, str], None], *, channel: str = REVISION_CHANNEL
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """Call *heard* with the payload of each notification on *channel*; PostgreSQL only.
 
@@ -383,7 +385,7 @@ def writer_of(transaction: Transaction) -> str:
     return name
 
 
-async def tell_of_updates(transaction: Transaction) -> None:
+async def notify_of_updates(transaction: Transaction) -> None:
     """Notify followers in this process and in others, once *transaction* is committed."""
     sync = transaction.sync_connection
     noted: list[bool] = sync.get_execution_options()["fumarole_updates"] if sync is not None else []
@@ -446,7 +448,7 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
         **options,
     )
     if parsed.get_backend_name() == "sqlite":
-        sqlite_driver.begin_where_told(engine)
+        sqlite_driver.begin_explicitly(engine)
     else:
         sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
     return engine
@@ -475,7 +477,7 @@ async def insert_if_absent(transaction: Transaction, table: sa.Table, rows: Sequ
     await transaction.execute(_insert_if_absent(transaction.dialect.name, table), rows)
 
 
-async def insert_or_change(
+async def upsert(
     transaction: Transaction,
     table: sa.Table,
     rows: Sequence[Json],

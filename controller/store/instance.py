@@ -17,7 +17,13 @@ from typing import Final, Literal, cast
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import CHANGED, Transaction, close_fence, insert_if_absent, writer_of
+from controller.store.database import (
+    REVISION_CHANNEL,
+    Transaction,
+    close_fence,
+    insert_if_absent,
+    writer_of,
+)
 from controller.volcano.preflight import Capabilities
 
 _ONLY: Final = 1
@@ -35,7 +41,7 @@ _RAISE: Final = (
     .returning(_position.c.revision)
 )
 _RAISE_AND_TELL: Final = _RAISE.returning(
-    sa.func.pg_notify(CHANGED, sa.bindparam("writer", type_=sa.String))
+    sa.func.pg_notify(REVISION_CHANNEL, sa.bindparam("writer", type_=sa.String))
 )
 
 
@@ -66,7 +72,7 @@ async def ensure_position(transaction: Transaction, *, new_identity: str) -> Sto
 async def raise_revision(transaction: Transaction, by: int = 1) -> int:
     """Raise the revision by *by* and return it. It is higher than every earlier one.
 
-    Listeners (see ``controller.store.news``) are notified once the transaction is committed.
+    Listeners are notified once the transaction is committed (``controller.store.notifications``).
     """
     if transaction.dialect.name == "postgresql":
         told = {"by": by, "writer": writer_of(transaction)}
@@ -82,13 +88,13 @@ async def record_published(transaction: Transaction, *, epoch: str, seq: int) ->
     await transaction.execute(sa.update(_position).values(epoch=epoch, seq=seq))
 
 
-async def read_asks(transaction: Transaction) -> str | None:
+async def read_sign_out_position(transaction: Transaction) -> str | None:
     """Return the position of the last sign-out that was processed; None if there was none."""
     position: str | None = await transaction.scalar(sa.select(_position.c.asks))
     return position
 
 
-async def record_asks(transaction: Transaction, position: str) -> None:
+async def record_sign_out_position(transaction: Transaction, position: str) -> None:
     """Store the position of the last sign-out that was processed."""
     await transaction.execute(sa.update(_position).values(asks=position))
 
@@ -144,7 +150,7 @@ _READ_MAINTENANCE: Final = sa.select(_maintenance)
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionPause:
+class Maintenance:
     """The maintenance mode: ``paused`` submits no jobs, ``draining`` also accepts none."""
 
     mode: Mode
@@ -152,28 +158,28 @@ class SubmissionPause:
     since: float
 
     @property
-    def why_held(self) -> str | None:
+    def hold_reason(self) -> str | None:
         """Why no job is submitted; None if jobs are."""
         if self.mode == "running":
             return None
         return self.message or f"submission is {self.mode}"
 
 
-async def read_maintenance(transaction: Transaction) -> SubmissionPause:
+async def read_maintenance(transaction: Transaction) -> Maintenance:
     """Return the maintenance mode."""
     row = (await transaction.execute(_READ_MAINTENANCE)).one()
-    return SubmissionPause(cast(Mode, row.mode), row.message, row.since)
+    return Maintenance(cast(Mode, row.mode), row.message, row.since)
 
 
 async def set_maintenance(
     transaction: Transaction, mode: Mode, message: str | None, *, now: float
-) -> SubmissionPause:
+) -> Maintenance:
     """Set the mode and return it. A repeated call changes nothing."""
     before = await read_maintenance(transaction)
     if (before.mode, before.message) == (mode, message):
         return before
     await transaction.execute(sa.update(_maintenance).values(mode=mode, message=message, since=now))
-    return SubmissionPause(mode, message, now)
+    return Maintenance(mode, message, now)
 
 
 # Volcano
@@ -186,7 +192,7 @@ async def find_capabilities(transaction: Transaction, *, unless: str = "") -> Ca
     return None if row is None else Capabilities(row.schema, row.digest)
 
 
-async def keep_capabilities(transaction: Transaction, capabilities: Capabilities) -> None:
+async def store_capabilities(transaction: Transaction, capabilities: Capabilities) -> None:
     """Replace the stored capabilities."""
     values = {"schema": capabilities.schema, "digest": capabilities.digest}
     if (await transaction.execute(sa.update(_volcano).values(values))).rowcount == 0:

@@ -46,7 +46,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
+class KeyPage:
     """The matching keys in order, and where the next page continues; None: it was the last."""
 
     keys: tuple[Key, ...]
@@ -61,7 +61,7 @@ Fits = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
 async def scan(
     candidates: Candidates, fits: Fits | None, *, after: Key | None, limit: int
-) -> Scanned:
+) -> KeyPage:
     """Return the first *limit* matching keys after *after*, or fewer at the most candidates."""
     found: list[Key] = []
     looked = 0
@@ -74,12 +74,12 @@ async def scan(
             if key.id not in fitting:
                 continue
             if len(found) == limit:
-                return Scanned(tuple(found), found[-1])
+                return KeyPage(tuple(found), found[-1])
             found.append(key)
         if len(some) < size:
-            return Scanned(tuple(found), None)
+            return KeyPage(tuple(found), None)
         looked, after = looked + len(some), some[-1]
-    return Scanned(tuple(found), after)
+    return KeyPage(tuple(found), after)
 
 
 def first_keys(

@@ -47,12 +47,12 @@ class StoreProbe:
 
     def problems(self) -> Sequence[str]:
         """Return why this process is not ready; empty while the store is writable."""
-        silent = self._store.silent_seconds
+        silent = self._store.seconds_since_write
         return (f"the store is not writable: {self._why}",) if silent >= SILENT_SECONDS else ()
 
     def degraded(self) -> Sequence[str]:
         """Return the resource that the store has run out of, and a difference of the clocks."""
-        return (*self._store.refusals(FULL_SECONDS), *self._skew())
+        return (*self._store.recent_shortages(FULL_SECONDS), *self._skew())
 
     def _skew(self) -> tuple[str, ...]:
         ahead = self._ahead_seconds
@@ -64,7 +64,7 @@ class StoreProbe:
     async def run(self) -> None:
         """Probe until cancelled."""
         while True:
-            if self._store.silent_seconds >= ROUND_SECONDS:
+            if self._store.seconds_since_write >= ROUND_SECONDS:
                 await self._probe()
             await self._compare_clocks()
             await asyncio.sleep(ROUND_SECONDS)

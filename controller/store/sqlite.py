@@ -109,7 +109,7 @@ def _begun(connection: AsyncConnection) -> sa.Connection:
     return connection.sync_connection
 
 
-def begin_where_told(engine: AsyncEngine) -> None:
+def begin_explicitly(engine: AsyncEngine) -> None:
     """Begin each transaction of *engine* as a reader or as a writer, by its execution options."""
     sa.event.listen(engine.sync_engine, "begin", _begin)
 

@@ -16,7 +16,7 @@ from controller.site.webhook_receivers import Receiver
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import read_leadership, read_store_metadata
-from controller.store.news import UpdateNews
+from controller.store.notifications import UpdateNotifications
 from controller.store.outbox.update_rows import (
     UpdateRow,
     ensure_cursors,
@@ -38,7 +38,7 @@ from controller.webhooks.sender import (
 )
 
 LOOK_SECONDS: Final = 1.0
-"""Without news: they may be lost, and other processes on one SQLite file tell none."""
+"""Without notifications: they may be lost, and other processes on one SQLite file tell none."""
 AGAIN_SECONDS: Final = 1.0
 """After the store has not answered, or something went wrong that nobody expects."""
 SAVE_SECONDS: Final = 0.5
@@ -64,7 +64,7 @@ class Webhooks:
     Args:
         receivers: To whom.
         store: The outbox, and how far each receiver has been told.
-        news: Tells of new updates.
+        notifications: Tells of new updates.
         render: Makes the body of a message.
         counts: Counts what becomes of messages.
     """
@@ -74,13 +74,13 @@ class Webhooks:
         receivers: Sequence[Receiver],
         *,
         store: Store,
-        news: UpdateNews,
+        notifications: UpdateNotifications,
         render: Render,
         counts: _Counts,
     ) -> None:
         self._receivers = receivers
         self._store = store
-        self._news = news
+        self._notifications = notifications
         self._render = render
         self._counts = counts
         self._dispatchers: dict[str, _Dispatcher] = {}
@@ -110,7 +110,7 @@ class Webhooks:
             receiver,
             store=self._store,
             term=term,
-            news=self._news,
+            notifications=self._notifications,
             render=self._render,
             counts=self._counts,
         )
@@ -138,14 +138,14 @@ class _Dispatcher:
         *,
         store: Store,
         term: int,
-        news: UpdateNews,
+        notifications: UpdateNotifications,
         render: Render,
         counts: _Counts,
     ) -> None:
         self._receiver = receiver
         self._store = store
         self._term = term
-        self._news = news
+        self._notifications = notifications
         self._render = render
         self._counts = counts
         self._identity = ""
@@ -189,7 +189,7 @@ class _Dispatcher:
 
     async def _listen(self) -> None:
         while True:
-            await self._news.next.wait()
+            await self._notifications.next.wait()
             self._woken.set()
 
     async def _send_all(

@@ -16,9 +16,9 @@ from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, PluginChoice, read_settings
 from controller.store.database import Transaction
 from controller.store.jobs.between_jobs import Caller, Peer
-from controller.store.jobs.job_rows import JobRecord, long_over
+from controller.store.jobs.job_rows import JobRecord, jobs_ended_before
 from controller.store.jobs.progress import PodRecord
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.tombstones import delete_job_records
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment
 
@@ -210,6 +210,6 @@ def make_pipeline(context: PluginContext | None = None, *, instance: str = "test
 
 async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
     """Drop the records of jobs that were over before then; say how many."""
-    gone = await long_over(transaction, finished_before=finished_before, limit=limit)
-    await forget_these_jobs(transaction, gone, at=finished_before)
+    gone = await jobs_ended_before(transaction, finished_before=finished_before, limit=limit)
+    await delete_job_records(transaction, gone, at=finished_before)
     return len(gone)

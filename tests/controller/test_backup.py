@@ -23,8 +23,8 @@ from controller.store.instance import (
     read_maintenance,
     read_store_metadata,
 )
-from controller.store.jobs.job_rows import ask_to_end, find_job, insert_job
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.job_rows import find_job, insert_job, request_end
+from controller.store.jobs.tombstones import delete_job_records
 from controller.store.outbox.update_rows import (
     MOST_TOLD,
     Forgotten,
@@ -92,8 +92,8 @@ async def test_what_was_removed_since_the_backup_stays_so(
             for job_id in ("ends", "goes"):
                 found = await find_job(transaction, job_id)
                 assert found is not None
-                await ask_to_end(transaction, found, now=now)
-            await forget_these_jobs(transaction, ["goes"], at=now)
+                await request_end(transaction, found, now=now)
+            await delete_job_records(transaction, ["goes"], at=now)
             await raise_term_to(transaction, 7)
             told = {one: await take_number(transaction, one, 5) for one in SERIES}
         # What a later version has added goes with the store that is replaced.

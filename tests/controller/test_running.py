@@ -28,7 +28,7 @@ from controller.kube.kinds import (
     Kind,
 )
 from controller.store.database import Store
-from controller.store.instance import keep_capabilities
+from controller.store.instance import store_capabilities
 from controller.volcano.names import ATTEMPT_ANNOTATION
 from controller.volcano.preflight import read_openapi
 from deploy.local.cluster import EmbeddedCluster
@@ -290,7 +290,7 @@ async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(
     store = Store(f"sqlite:///{controller.folder}/state/store.db")
     async with store.write() as transaction:
         document = {"components": {"schemas": {"job": schema}}}
-        await keep_capabilities(transaction, read_openapi(document))
+        await store_capabilities(transaction, read_openapi(document))
     await store.close()
     answers = Controller(
         controller.folder,

@@ -100,7 +100,7 @@ async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
     """
     quiet_since = time.monotonic()
     while True:
-        news = api.news.next
+        following = api.notifications.next
         try:
             found = await _after(api, after, PAGE)
         except StoreUnavailable:
@@ -117,7 +117,7 @@ async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
                 quiet_since = time.monotonic()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(POLL_SECONDS, KEEP_ALIVE_SECONDS)):
-                    await news.wait()
+                    await following.wait()
         await asyncio.sleep(COALESCE_SECONDS if len(found) < PAGE else 0)
 
 

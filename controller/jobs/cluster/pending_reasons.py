@@ -23,7 +23,7 @@ from controller.kube.errors import Forbidden, KubeError, NotFound, NotServed
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
 from controller.plain import plain_text
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, move_job
+from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, update_job
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import Progress, progress_of
 from controller.volcano.reasons.waiting import (
@@ -251,7 +251,7 @@ class PendingReasons:
             now = await lock_job(transaction, job.job_id)
             if now is None or now.uid != job.uid or now.explained == explained:
                 return
-            await move_job(transaction, now, now=self._records.clock(), explained=explained)
+            await update_job(transaction, now, now=self._records.clock(), explained=explained)
         self._changed(job.job_id)
 
 

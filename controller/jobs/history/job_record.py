@@ -37,7 +37,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import TAG, JobRejected
 from controller.plain import without_secrets
 from controller.store.database import Store, Transaction
-from controller.store.jobs.job_rows import Desired, JobRecord, lock_job, move_job
+from controller.store.jobs.job_rows import Desired, JobRecord, lock_job, update_job
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
     CREATED_ANNOTATION,
@@ -272,7 +272,7 @@ class JobRecords:
         now = await self.held(transaction, record)
         if now is None:
             return None
-        return await move_job(transaction, now, now=self.clock(), **values)
+        return await update_job(transaction, now, now=self.clock(), **values)
 
     async def held(self, transaction: Transaction, record: JobRecord) -> JobRecord | None:
         """Return the job as it is now, held, if what *record* was decided for is still so."""
@@ -291,7 +291,7 @@ class JobRecords:
         now = await lock_job(transaction, job_id)
         if now is not None and now.removed_uid != uid:
             values = {"uid": uid} if own and now.uid is None else {}
-            await move_job(transaction, now, now=self.clock(), removed_uid=uid, **values)
+            await update_job(transaction, now, now=self.clock(), removed_uid=uid, **values)
 
     async def tell(self, record: JobRecord, **values: Any) -> JobRecord | None:
         """Set *values*, where they are not what *record* says; return it as it is then."""

@@ -12,12 +12,12 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.batches import forget_batches
 from controller.store.jobs.job_lists import fill_in_kinds
-from controller.store.jobs.job_rows import long_over
+from controller.store.jobs.job_rows import jobs_ended_before
 from controller.store.jobs.progress import forget_lone_hook_failures
 from controller.store.jobs.public_links import forget_links
 from controller.store.jobs.tombstones import (
     Tombstone,
-    forget_these_jobs,
+    delete_job_records,
     forget_tombstones,
     old_tombstones,
 )
@@ -133,7 +133,7 @@ class Retention:
         after, total = "", 0
         while True:
             async with self._store.lead(self._term) as transaction:
-                over = await long_over(
+                over = await jobs_ended_before(
                     transaction, finished_before=before, limit=AT_ONCE, after=after
                 )
             total += await self._forget(over, before)
@@ -146,7 +146,7 @@ class Retention:
         """Forget all of them together; where that fails, each that can be."""
         try:
             async with self._store.lead(self._term) as transaction:
-                await forget_these_jobs(transaction, job_ids, at=before)
+                await delete_job_records(transaction, job_ids, at=before)
         except (LeadershipLost, StoreUnavailable):
             raise
         except Exception:  # noqa: BLE001 - it is one job's: below it is found out whose, and said
@@ -154,7 +154,7 @@ class Retention:
             for job_id in job_ids:
                 with self._contained.of(f"job {job_id}"):
                     async with self._store.lead(self._term) as transaction:
-                        await forget_these_jobs(transaction, [job_id], at=before)
+                        await delete_job_records(transaction, [job_id], at=before)
                     gone += 1
             return gone
         return len(job_ids)

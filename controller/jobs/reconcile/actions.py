@@ -26,15 +26,15 @@ from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.kube.errors import KubeError
 from controller.plain import plain_text
-from controller.store.jobs.between_jobs import note_missing
+from controller.store.jobs.between_jobs import record_missing_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import (
     HookState,
     Timer,
     attempts_of,
-    move_attempt,
     replace_timers,
     start_attempt,
+    update_attempt,
     upsert_pod_records,
 )
 from controller.store.jobs.tools import find_tool, set_run
@@ -205,10 +205,10 @@ class Actions:
         async with self._records.lead() as transaction:
             await upsert_pod_records(transaction, runs)
             if missing := _missing_mount_points(seen):
-                await note_missing(transaction, record.id, missing)
+                await record_missing_mount_points(transaction, record.id, missing)
             if seen.job is not None and seen.job.retries:
                 counts = {"retries": seen.job.retries, "restarts": seen.job.restarts}
-                await move_attempt(transaction, record.id, record.attempt, **counts)
+                await update_attempt(transaction, record.id, record.attempt, **counts)
         if seen.departed:
             return None  # another look forgets those
         return replace(seen, runs={**seen.runs, **{run.pod_uid: run for run in runs}})

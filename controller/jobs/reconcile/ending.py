@@ -24,13 +24,13 @@ from controller.jobs.reconcile.lifecycle.steps import Conclude, Details, StartNe
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs import let_mount_points_go, settle_followers, touch_jobs
+from controller.store.jobs.between_jobs import release_mount_points, settle_followers, touch_jobs
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     JobRecord,
     RequestedEnd,
-    ask_to_end,
     lock_job,
+    request_end,
 )
 from controller.store.jobs.progress import (
     CompanionRecord,
@@ -41,11 +41,11 @@ from controller.store.jobs.progress import (
     drop_due,
     drop_hooks,
     make_due_now,
-    move_attempt,
     pod_records_of,
     record_attempt,
     replace_timers,
     start_attempt,
+    update_attempt,
 )
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -133,7 +133,7 @@ class EndActions:
             if await self._records.move(transaction, record, **values):
                 await replace_timers(transaction, record.id, timers=())
                 if used is not None:
-                    await move_attempt(transaction, record.id, record.attempt, used=used)
+                    await update_attempt(transaction, record.id, record.attempt, used=used)
             await make_due_now(transaction, record.id, now=self._records.clock())
 
     async def _used(self, transaction: Transaction, record: JobRecord) -> int | None:
@@ -214,7 +214,7 @@ class EndActions:
             await record_attempt(transaction, record.id, record.attempt, uid=job.uid, now=now)
             await drop_hooks(transaction, record.id, record.attempt, hook="cleanup")
             if record.outcome is not None:
-                await move_attempt(transaction, record.id, record.attempt, ended_at=now, **over)
+                await update_attempt(transaction, record.id, record.attempt, ended_at=now, **over)
 
     async def remove_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
         """Delete pods whose VolcanoJob is gone; each has its own grace period to end.
@@ -265,7 +265,7 @@ class EndActions:
             # Else what was seen last stays.
             values |= {"retries": job.retries, "restarts": job.restarts}
         ended_at = self._records.clock()
-        await move_attempt(transaction, *of_it, ended_at=ended_at, details=details, **values)
+        await update_attempt(transaction, *of_it, ended_at=ended_at, details=details, **values)
         if (first := _first_start(seen.runs.values())) is not None:
             await start_attempt(transaction, *of_it, at=first)
 
@@ -314,7 +314,7 @@ class EndActions:
                 followers = await settle_followers(
                     transaction, record.id, state=over["state"], reason=over["reason"]
                 )
-            await let_mount_points_go(transaction, record.id, at=over["finished_at"])
+            await release_mount_points(transaction, record.id, at=over["finished_at"])
             await drop_due(transaction, record.id)
             await replace_timers(transaction, record.id, timers=())
             await drop_companions(transaction, record.id, known)
@@ -335,7 +335,7 @@ class EndActions:
         async with self._records.lead() as transaction:
             now = await lock_job(transaction, record.id)
             if now is not None and not now.is_final:
-                await ask_to_end(transaction, now, now=self._records.clock(), how=how)
+                await request_end(transaction, now, now=self._records.clock(), how=how)
 
     async def _known(self, record: JobRecord) -> list[CompanionRecord]:
         async with self._records.read() as transaction:

@@ -115,7 +115,7 @@ class Observer:
             )
             knows_hooks = not is_final and _hooks_may_matter(record, shown.job)
             hooks = await hooks_of(transaction, job_id, record.attempt) if knows_hooks else {}
-            held = (await read_maintenance(transaction)).why_held if waits else None
+            held = (await read_maintenance(transaction)).hold_reason if waits else None
             gone = await self._gone(transaction, record, shown.pods)
             follows = waits and "after" in (record.spec or ())
             predecessors = await predecessors_of(transaction, job_id) if follows else ()

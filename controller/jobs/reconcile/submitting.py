@@ -35,7 +35,7 @@ from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.plain import plain_text
 from controller.store.database import Transaction
 from controller.store.jobs.between_jobs import hold_mount_points
-from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, move_job
+from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, update_job
 from controller.store.jobs.progress import (
     CompanionRecord,
     companions_of,
@@ -353,7 +353,7 @@ class SubmitActions:
     async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
         now = await lock_job(transaction, record.id)
         if now is not None and now.attempt == record.attempt:
-            await move_job(transaction, now, now=self._records.clock(), uid=uid)
+            await update_job(transaction, now, now=self._records.clock(), uid=uid)
 
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
         self._plans.forget(record.id)

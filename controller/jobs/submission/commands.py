@@ -21,14 +21,14 @@ from controller.store.jobs.job_rows import (
     ASKED,
     JobRecord,
     RequestedEnd,
-    ask_to_end,
     lock_job,
     lock_jobs,
-    tell_job,
+    request_end,
     unfinished_of,
+    update_and_notify,
 )
 from controller.store.jobs.progress import add_extension, find_extension
-from controller.store.outbox.update_rows import lift_counter, read_counter
+from controller.store.outbox.update_rows import raise_counter, read_counter
 
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")
 OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no funds for it any more")
@@ -95,7 +95,7 @@ class JobCommands:
         async with self._held(job_id) as (transaction, record):
             if record is None:
                 return None
-            return await ask_to_end(transaction, record, now=self._clock(), how=how)
+            return await request_end(transaction, record, now=self._clock(), how=how)
 
     async def end_all(
         self,
@@ -117,7 +117,7 @@ class JobCommands:
                 held = await lock_jobs(transaction, ids[first : first + _TOGETHER])
                 some, now = [one for one in held.values() if which(one)], self._clock()
                 for record in some:
-                    ended[record.id] = await ask_to_end(transaction, record, now=now, how=how)
+                    ended[record.id] = await request_end(transaction, record, now=now, how=how)
                     await turn.rest()
             for record in some:
                 self._enqueue(record.id)
@@ -158,7 +158,7 @@ class JobCommands:
             refuse_ending(record)
             if record.desired == desired:
                 return record
-            return await tell_job(transaction, record, now=self._clock(), desired=desired)
+            return await update_and_notify(transaction, record, now=self._clock(), desired=desired)
 
     async def extend(
         self, job_id: str, *, seconds: float, key: str | None = None
@@ -195,7 +195,8 @@ class JobCommands:
             now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
             await add_extension(transaction, job_id, name, seconds=seconds, now=now)
             return Extended(
-                await tell_job(transaction, record, now=now, allocated_seconds=more), added=True
+                await update_and_notify(transaction, record, now=now, allocated_seconds=more),
+                added=True,
             )
 
     async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
@@ -217,7 +218,7 @@ class JobCommands:
                 else:
                     over.append(record)
             for record in over:
-                await ask_to_end(transaction, record, now=now, how=EXPIRED)
+                await request_end(transaction, record, now=now, how=EXPIRED)
         for record in over:
             self._enqueue(record.id)
         return again
@@ -244,7 +245,7 @@ class JobCommands:
                 ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
         ended = await self.end_all(ids, OUT_OF_FUNDS, which=_goes_on)
         async with self._store.write() as transaction:
-            reached = await lift_counter(transaction, "usage_acknowledged", through)
+            reached = await raise_counter(transaction, "usage_acknowledged", through)
         return reached, list(ended)
 
     @asynccontextmanager

@@ -35,9 +35,9 @@ from controller.store.jobs.between_jobs import (
 from controller.store.jobs.job_rows import JobRecord, lock_job, lock_jobs
 from controller.store.jobs.public_links import (
     has_links,
+    link_conflicts,
     release_links,
     take_links,
-    why_not_links,
 )
 from controller.store.sessions.session_rows import (
     Session,
@@ -93,7 +93,7 @@ async def why_not_links_of(transaction: Transaction, job: Job, *, now: float) ->
     if not job.links:
         return []
     owner = owner_key(job.owner).encode()
-    found = await why_not_links(transaction, job.links, owner=owner, job_id=job.id, now=now)
+    found = await link_conflicts(transaction, job.links, owner=owner, job_id=job.id, now=now)
     return [Problem(f"links[{index}]", problem) for index, problem in found]
 
 

@@ -20,11 +20,11 @@ from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance
 from controller.store.jobs.job_rows import (
     JobRecord,
-    ask_to_end,
     find_job,
     lock_job,
     lock_jobs,
-    tell_job,
+    request_end,
+    update_and_notify,
 )
 from controller.store.jobs.tools import (
     AttachedTool,
@@ -153,7 +153,7 @@ class Tools:
             await attach_tools(transaction, [made])
         # Whichever process leads is told by the job's revision.
         count = len(tools) + (there is None)
-        record = await tell_job(transaction, record, now=self._clock(), tools=count)
+        record = await update_and_notify(transaction, record, now=self._clock(), tools=count)
         return await _view(transaction, made, record), True
 
     async def list(self, job_id: str) -> list[ToolView] | None:
@@ -214,8 +214,8 @@ class Tools:
         # One that has begun since the tool was found is not held: its own reconcile ends it.
         run = held.get(tool.run or "")
         if run is not None and not run.is_final:
-            await ask_to_end(transaction, run, now=now, how=REMOVED)
-        await tell_job(transaction, held[tool.job_id], now=now, tools=left)
+            await request_end(transaction, run, now=now, how=REMOVED)
+        await update_and_notify(transaction, held[tool.job_id], now=now, tools=left)
         await end_sessions_at(
             transaction,
             tool.job_id,
@@ -265,7 +265,7 @@ async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None
         await ask_again(transaction, tool)
     await set_run(transaction, tool, run.id)
     count = len(await tools_of(transaction, of.job))
-    await tell_job(transaction, record, now=run.created_at, tools=count)
+    await update_and_notify(transaction, record, now=run.created_at, tools=count)
 
 
 def _whose(record: JobRecord) -> tuple[str, str, str | None]:

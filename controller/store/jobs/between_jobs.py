@@ -402,7 +402,9 @@ async def hold_mount_points(transaction: Transaction, job_id: str, wanted: Mount
     return True
 
 
-async def note_missing(transaction: Transaction, job_id: str, numbers: Collection[int]) -> None:
+async def record_missing_mount_points(
+    transaction: Transaction, job_id: str, numbers: Collection[int]
+) -> None:
     """Store which of the job's mount points did not exist before its pods."""
     of_it = _mount_points.c.job_id == job_id
     row = (
@@ -418,7 +420,7 @@ async def note_missing(transaction: Transaction, job_id: str, numbers: Collectio
         await transaction.execute(sa.update(_mount_points).where(of_it).values(values))
 
 
-async def let_mount_points_go(transaction: Transaction, job_id: str, *, at: float) -> None:
+async def release_mount_points(transaction: Transaction, job_id: str, *, at: float) -> None:
     """Release the output folder of an ended job. Without new mount points nothing is cleaned."""
     of_it = _mount_points.c.job_id == job_id
     made = (await transaction.execute(sa.select(_mount_points.c.made).where(of_it))).first()

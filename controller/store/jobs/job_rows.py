@@ -331,7 +331,7 @@ class RequestedEnd:
 ASKED: Final = RequestedEnd("SUCCESS", "asked", "ended as asked")
 
 
-async def ask_to_end(
+async def request_end(
     transaction: Transaction, record: JobRecord, *, now: float, how: RequestedEnd = ASKED
 ) -> JobRecord:
     """Store the request to end the job; return its new record.
@@ -347,21 +347,21 @@ async def ask_to_end(
     if not record.is_final and record.outcome is None:
         asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
         asked["end_details"] = how.details
-    return await tell_job(transaction, record, now=now, **asked)
+    return await update_and_notify(transaction, record, now=now, **asked)
 
 
-async def tell_job(
+async def update_and_notify(
     transaction: Transaction, record: JobRecord, *, now: float, **values: Any
 ) -> JobRecord:
-    """Set *values* as :func:`move_job` does, and raise the revision to notify every process."""
+    """Set *values* as :func:`update_job` does, and raise the revision to notify every process."""
     # The revision before the update's number, as everywhere: locks are taken in one order.
     revision = await raise_revision(transaction)
     same = _table.c.id == record.id
     await transaction.execute(sa.update(_table).where(same).values(revision=revision))
-    return await move_job(transaction, record, now=now, **values)
+    return await update_job(transaction, record, now=now, **values)
 
 
-async def move_job(
+async def update_job(
     transaction: Transaction,
     record: JobRecord,
     *,
@@ -388,7 +388,7 @@ def _told(record: JobRecord) -> tuple[str, str | None, str | None]:
     return record.state, record.reason, record.message
 
 
-async def long_over(
+async def jobs_ended_before(
     transaction: Transaction, *, finished_before: float, limit: int, after: str = ""
 ) -> list[str]:
     """Return the first *limit* jobs after an id that ended before then, in order.

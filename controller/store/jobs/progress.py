@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, insert_if_absent, insert_or_change
+from controller.store.database import Transaction, insert_if_absent, upsert
 
 # Attempts
 
@@ -68,7 +68,9 @@ _MOVE_ATTEMPT: Final = sa.update(tables.attempts).where(
 _START_ATTEMPT: Final = _MOVE_ATTEMPT.where(tables.attempts.c.started_at.is_(None))
 
 
-async def move_attempt(transaction: Transaction, job_id: str, attempt: int, **values: Any) -> None:
+async def update_attempt(
+    transaction: Transaction, job_id: str, attempt: int, **values: Any
+) -> None:
     """Set *values* of the attempt."""
     await transaction.execute(_MOVE_ATTEMPT, {"of": job_id, "number": attempt, **values})
 
@@ -150,7 +152,7 @@ async def record_companions(
         for one in companions
     ]
     if rows:
-        await insert_or_change(transaction, tables.companions, rows)
+        await upsert(transaction, tables.companions, rows)
 
 
 _DROP_COMPANION: Final = sa.delete(tables.companions).where(
@@ -229,7 +231,7 @@ async def pod_records_of(
 async def upsert_pod_records(transaction: Transaction, runs: Collection[PodRecord]) -> None:
     """Insert or update *runs*; ``seen_at`` keeps the time of the first observation."""
     rows = [{name: getattr(run, name) for name in PodRecord.__slots__} for run in runs]
-    await insert_or_change(transaction, _runs, rows, keep=("seen_at",))
+    await upsert(transaction, _runs, rows, keep=("seen_at",))
 
 
 # Timers, and extensions
@@ -390,7 +392,7 @@ async def hooks_of(transaction: Transaction, job_id: str, attempt: int) -> dict[
 async def record_hook_failure(transaction: Transaction, job_id: str, failure: HookFailure) -> None:
     """Store the last failure of the hook."""
     values = {name: getattr(failure, name) for name in _NAMES}
-    await insert_or_change(transaction, _table, [{"job_id": job_id} | values])
+    await upsert(transaction, _table, [{"job_id": job_id} | values])
 
 
 async def drop_hook_failure(transaction: Transaction, job_id: str, failure: HookFailure) -> None:
@@ -472,7 +474,7 @@ async def set_due(transaction: Transaction, job_id: str, plugin: str, *, at: flo
         await transaction.execute(_DROP_ONE_DUE, {"of": job_id, "named": plugin})
         return
     row = {"job_id": job_id, "plugin": plugin, "at": at}
-    await insert_or_change(transaction, tables.due, [row])
+    await upsert(transaction, tables.due, [row])
 
 
 async def make_due_now(transaction: Transaction, job_id: str, *, now: float) -> None:

@@ -19,7 +19,7 @@ above all service workers, must not reach another owner's site."""
 _table = tables.links
 
 
-async def why_not_links(
+async def link_conflicts(
     transaction: Transaction, names: Sequence[str], *, owner: str, job_id: str, now: float
 ) -> list[tuple[int, str]]:
     """Return which of *names* the job cannot have, by position, with the reason.
@@ -68,7 +68,7 @@ def _with_holder() -> sa.Select[tuple[str, str, str, float, str, float]]:
 async def take_links(
     transaction: Transaction, names: Collection[str], *, owner: str, job_id: str
 ) -> None:
-    """Give the names to the job; :func:`why_not_links` must have found no reason against it."""
+    """Give the names to the job; :func:`link_conflicts` must have found no reason against it."""
     await transaction.execute(sa.delete(_table).where(_table.c.name.in_(names)))
     rows = [{"name": name, "owner": owner, "job_id": job_id} for name in names]
     await transaction.execute(sa.insert(_table), rows)

@@ -45,7 +45,7 @@ async def forget_tombstones(transaction: Transaction, gone: Sequence[Tombstone])
         await transaction.execute(sa.delete(tables.tombstones).where(keys.in_(given)))
 
 
-async def forget_these_jobs(
+async def delete_job_records(
     transaction: Transaction, job_ids: Collection[str], *, at: float
 ) -> None:
     """Delete the records of ended jobs, and leave tombstones with the time *at*."""

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, insert_if_absent, tell_of_updates
+from controller.store.database import Transaction, insert_if_absent, notify_of_updates
 
 Series = Literal["updates", "usage"]
 Counter = Literal["updates", "updates_forgotten", "usage", "usage_forgotten", "usage_acknowledged"]
@@ -52,7 +52,7 @@ async def read_counter(transaction: Transaction, counter: Counter) -> int:
     return number
 
 
-async def lift_counter(transaction: Transaction, counter: Counter, to: int) -> int:
+async def raise_counter(transaction: Transaction, counter: Counter, to: int) -> int:
     """Raise the counter to at least *to*, and return it."""
     lower = sa.update(_counters).where(_counters.c.name == counter, _counters.c.value < to)
     await transaction.execute(lower.values(value=to))
@@ -72,9 +72,9 @@ async def skip_numbers(transaction: Transaction, told: Mapping[Series, int] | No
     for series in _FORGOTTEN:
         last = await read_counter(transaction, series)
         told_last = last + MOST_TOLD if told is None else told[series]
-        await lift_counter(transaction, series, max(last, told_last) + 1)
+        await raise_counter(transaction, series, max(last, told_last) + 1)
     through = await read_counter(transaction, "updates")
-    await lift_counter(transaction, "updates_forgotten", through)
+    await raise_counter(transaction, "updates_forgotten", through)
 
 
 class Forgotten(Exception):
@@ -88,7 +88,7 @@ class Forgotten(Exception):
         self.through = through
 
 
-async def refuse_unknown(transaction: Transaction, series: Series, number: int) -> None:
+async def check_known(transaction: Transaction, series: Series, number: int) -> None:
     """Check that every row of *series* after *number* is known.
 
     Raises:
@@ -149,7 +149,7 @@ async def record_transition(
     """Write an update with the state of *record*."""
     number = await take_number(transaction, "updates")
     await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
-    await tell_of_updates(transaction)
+    await notify_of_updates(transaction)
 
 
 async def record_beginnings(transaction: Transaction, records: Sequence[_JobState]) -> None:
@@ -158,7 +158,7 @@ async def record_beginnings(transaction: Transaction, records: Sequence[_JobStat
     first = last - len(records) + 1
     rows = [_row(first + n, one, at=one.created_at) for n, one in enumerate(records)]
     await transaction.execute(_INSERT, rows)
-    await tell_of_updates(transaction)
+    await notify_of_updates(transaction)
 
 
 def _row(
@@ -187,7 +187,7 @@ async def updates_after(transaction: Transaction, number: int, *, limit: int) ->
     Raises:
         Forgotten: If some of them are unknown.
     """
-    await refuse_unknown(transaction, "updates", number)
+    await check_known(transaction, "updates", number)
     columns = [_table.c[name] for name in UpdateRow.__slots__]
     query = sa.select(*columns).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [UpdateRow(**row._mapping) for row in await transaction.execute(query)]
@@ -210,7 +210,7 @@ async def forget_updates_of(transaction: Transaction, job_ids: Collection[str]) 
     newest = sa.select(sa.func.max(_table.c.id)).where(_table.c.job_id.in_(job_ids))
     last = await transaction.scalar(newest)
     if last is not None:
-        await lift_counter(transaction, "updates_forgotten", last)
+        await raise_counter(transaction, "updates_forgotten", last)
 
 
 async def forget_old_updates(
@@ -233,7 +233,7 @@ async def forget_old_updates(
     old = list(takewhile(lambda row: row.at < before, rows))
     if gone := [row.id for row in old if row.finished_at is not None]:
         await transaction.execute(sa.delete(_table).where(_table.c.id.in_(gone)))
-        await lift_counter(transaction, "updates_forgotten", gone[-1])
+        await raise_counter(transaction, "updates_forgotten", gone[-1])
     return (old[-1].id if old else after), len(old) == limit
 
 

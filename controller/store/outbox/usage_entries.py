@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.outbox.update_rows import (
-    lift_counter,
+    check_known,
+    raise_counter,
     read_counter,
-    refuse_unknown,
     take_number,
 )
 
@@ -95,7 +95,7 @@ async def usage_after(transaction: Transaction, number: int, *, limit: int) -> l
     Raises:
         Forgotten: If some of them are unknown.
     """
-    await refuse_unknown(transaction, "usage", number)
+    await check_known(transaction, "usage", number)
     query = sa.select(*_COLUMNS).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [UsageEntry(**row._mapping) for row in await transaction.execute(query)]
 
@@ -109,5 +109,5 @@ async def forget_usage(transaction: Transaction, *, before: float, limit: int) -
     gone = [row.id for row in takewhile(lambda row: row.at < before, oldest)]
     if gone:
         await transaction.execute(sa.delete(_table).where(_table.c.id <= gone[-1]))
-        await lift_counter(transaction, "usage_forgotten", gone[-1])
+        await raise_counter(transaction, "usage_forgotten", gone[-1])
     return len(gone)

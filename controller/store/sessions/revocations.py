@@ -83,7 +83,7 @@ async def revoke(
     return event
 
 
-async def revocations_that_matter(
+async def active_revocations(
     transaction: Transaction, *, now: float, after: int = 0
 ) -> list[StoredRevocation]:
     """Return the revocations that a grant could outlive, added after revision *after*."""
@@ -102,7 +102,7 @@ async def revoked_at_members(
 async def revocations_after(
     transaction: Transaction, after: int, *, now: float
 ) -> tuple[list[StoredRevocation], int]:
-    """Return the same as :func:`revocations_that_matter`, and the last revision among them."""
+    """Return the same as :func:`active_revocations`, and the last revision among them."""
     since = now - REVOCATION_KEPT_SECONDS
     rows = (await transaction.execute(_MATTERING, {"since": since, "after": after})).all()
     found = [

@@ -38,7 +38,7 @@ from controller.sessions.service import SessionService
 from controller.settings import read_settings
 from controller.store.database import Store
 from controller.store.instance import ensure_position
-from controller.store.news import UpdateNews
+from controller.store.notifications import UpdateNotifications
 from shared.bus import BusInspector, Keys, connect
 from shared.jose.jwks import KeySource
 from shared.settings import Environment
@@ -210,7 +210,7 @@ async def api(
         kube=kube,
         capacity=Capacity(kube, gpu_resources=frozenset({"nvidia.com/gpu"}), clock=time.monotonic),
         defaults=jobs,
-        news=UpdateNews(store),
+        notifications=UpdateNotifications(store),
         metrics=metrics,
         explainer=Explainer(
             store=store,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.store.instance import keep_capabilities
+from controller.store.instance import store_capabilities
 from controller.volcano.preflight import read_openapi
 from tests.controller.api.conftest import Api
 from tests.controller.kube.api_server import Script, says
@@ -55,7 +55,7 @@ async def test_job_server_is_one_api_whatever_volcano_there_is(
     schema = schema_of(version) | {"x-kubernetes-group-version-kind": [KIND]}
     async with api.store.write() as transaction:
         document = {"components": {"schemas": {"job": schema}}}
-        await keep_capabilities(transaction, read_openapi(document))
+        await store_capabilities(transaction, read_openapi(document))
     assert (await post(api, [job("plain", replicas=2, max_retry=1)]))[0] == 200
     status, said = await post(api, [job("wide", topology=TOPOLOGY)])
     if version == "1.11":

@@ -57,7 +57,7 @@ class Storage:
         self.cut = False
 
     @property
-    def silent_seconds(self) -> float:
+    def seconds_since_write(self) -> float:
         return self.clock() - self.wrote_at
 
     async def probe(self) -> None:

@@ -30,7 +30,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import find_capabilities, read_leadership
 from controller.store.jobs.job_rows import JobRecord, find_job
-from controller.store.sessions.revocations import revocations_that_matter
+from controller.store.sessions.revocations import active_revocations
 from controller.store.sessions.session_rows import Session, insert_session
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusReader, Keys, SignOutWriter
@@ -334,7 +334,7 @@ async def test_what_another_process_has_written_is_looked_at(
         told.append(tell)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(module, "hear_others", hear)
+    monkeypatch.setattr(module, "listen_for_changes", hear)
     async with leading() as w:
         await w.lead()
         await until(lambda: bool(told))
@@ -489,5 +489,5 @@ async def _knows_volcano(store: Store) -> bool:
 
 async def _is_revoked(store: Store, sid: str) -> bool:
     async with store.read() as transaction:
-        found = await revocations_that_matter(transaction, now=time.time())
+        found = await active_revocations(transaction, now=time.time())
     return [(one.sid, one.jti) for one in found] == [(sid, "t1")]

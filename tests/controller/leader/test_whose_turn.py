@@ -64,7 +64,7 @@ class Silences:
         self.hangs.set()
 
     @property
-    def silent_seconds(self) -> float:
+    def seconds_since_write(self) -> float:
         self.holders.append(self._cluster.holder)
         self.versions.append(self._cluster.version)
         if not self.seconds:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.store.instance import Hub, refresh_hub, remove_hub
-from controller.store.jobs.job_rows import ask_to_end, find_job
+from controller.store.jobs.job_rows import find_job, request_end
 from controller.store.sessions.session_rows import find_session
 from shared.link import Seal
 from tests.controller.running import eventually
@@ -127,7 +127,7 @@ async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
     async with world.store.write() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None
-        await ask_to_end(transaction, record, now=1.0)
+        await request_end(transaction, record, now=1.0)
     world.publisher.enqueue("j1")
     await world.until_gone(sid)
     assert (await world.last_removed(sid))["phase"] == "stopped"

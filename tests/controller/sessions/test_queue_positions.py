@@ -9,7 +9,7 @@ import pytest
 from controller.sessions import queue_positions as module
 from controller.sessions.queue_positions import QueuePositions
 from controller.store.database import Store
-from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from shared.reports import Activity
 from shared.routes.route import Route
 from shared.routes.statuses import Status
@@ -68,7 +68,7 @@ async def test_a_position_is_known_where_somebody_waits_and_follows_the_queue(
     async with queued.write() as transaction:
         first = await find_job(transaction, "q0")
         assert first is not None
-        await move_job(transaction, first, now=1.0, state="RUNNING", reason=None, message=None)
+        await update_job(transaction, first, now=1.0, state="RUNNING", reason=None, message=None)
     assert await positions.look(routes) == ["q2"]
     assert dict(positions) == {"q2": 2}
     # Nobody looks any more: what was known last stays as long as the job waits.

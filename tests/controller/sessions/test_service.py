@@ -11,7 +11,7 @@ from controller.jobs.spec.accepted import public_spec
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.store.database import Store
 from controller.store.instance import ensure_position
-from controller.store.jobs.job_rows import insert_job, lock_job, move_job
+from controller.store.jobs.job_rows import insert_job, lock_job, update_job
 from controller.store.sessions.session_rows import end_sessions_of
 from shared.events import GrantRevoked
 from tests.controller.postgres import Postgres
@@ -80,7 +80,7 @@ async def test_a_job_whose_end_is_decided_is_left_no_session(
     async with store.write() as transaction:
         record = await lock_job(transaction, "j1")
         assert record is not None
-        await move_job(transaction, record, now=2.0, state="RUNNING", outcome="SUCCESS")
+        await update_job(transaction, record, now=2.0, state="RUNNING", outcome="SUCCESS")
         await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
     with pytest.raises(SessionsRefused, match="the job is over"):
         await service.open([Wanted(job="j1", rank=1, endpoint="lab")])
@@ -100,7 +100,7 @@ async def test_a_job_that_ends_meanwhile_is_left_no_session(postgres: Postgres) 
         opening = asyncio.create_task(service.open([Wanted(job="j1", rank=1, endpoint="lab")]))
         await asyncio.sleep(0.3)
         assert not opening.done()
-        await move_job(transaction, record, now=2.0, state="SUCCESS")
+        await update_job(transaction, record, now=2.0, state="SUCCESS")
         await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
     with pytest.raises(SessionsRefused, match="the job is over"):
         await opening

@@ -14,9 +14,9 @@ from controller.sessions import sign_outs as module
 from controller.sessions.sign_outs import MOST_OF_SESSION, SignOutAsks
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
-from controller.store.instance import raise_term, read_asks
+from controller.store.instance import raise_term, read_sign_out_position
 from controller.store.jobs.job_rows import insert_job
-from controller.store.sessions.revocations import revocations_that_matter
+from controller.store.sessions.revocations import active_revocations
 from controller.store.sessions.session_rows import Session, end_session, insert_session
 from shared.audit import LOGGER
 from shared.bus import Keys, SignOutReader, SignOutWriter
@@ -80,7 +80,7 @@ def audit(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture
 
 async def revoked(store: Store, clock: Clock) -> list[tuple[str | None, str | None]]:
     async with store.read() as transaction:
-        found = await revocations_that_matter(transaction, now=clock.now)
+        found = await active_revocations(transaction, now=clock.now)
     assert all(one.sub is None and one.kid is None for one in found)
     return [(one.sid, one.jti) for one in found]
 
@@ -125,7 +125,7 @@ async def test_a_new_leader_goes_on_where_the_last_one_was(
     assert second.taken == {"revoked": 1}
     assert sorted(await revoked(store, clock)) == [(LIVE, "t1"), (LIVE, "t2")]
     async with store.read() as transaction:
-        assert await read_asks(transaction) is not None
+        assert await read_sign_out_position(transaction) is not None
 
 
 async def test_what_is_no_live_session_or_no_ask_is_counted_and_passed_over(

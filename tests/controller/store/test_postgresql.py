@@ -63,7 +63,8 @@ def test_of_the_environment_they_get_what_the_driver_reads_too() -> None:
         ("postgresql://h/d?sslmode=a&sslmode=canary", "parameter sslmode is given twice"),
         (
             "postgresql://h/d?sslmode=canary",
-            "parameter sslmode must be one of disable, allow, prefer, require, verify-ca, verify-full",
+            "parameter sslmode must be one of "
+            "disable, allow, prefer, require, verify-ca, verify-full",
         ),
         ("postgresql://h/d?ssl=verify_full&ssl_min_protocol_version=TLSv1.2", None),
         (

@@ -73,8 +73,10 @@ async def test_what_passes_is_worth_another_try(postgres: Postgres, state: str) 
         with pytest.raises(StoreUnavailable) as refused:
             await revise(store)
         assert isinstance(refused.value, StoreFull) == state.startswith("53")
-        assert store.refusals(60) == ((str(refused.value),) if state.startswith("53") else ())
-        assert store.refusals(0) == ()
+        assert store.recent_shortages(60) == (
+            (str(refused.value),) if state.startswith("53") else ()
+        )
+        assert store.recent_shortages(0) == ()
         async with store.write() as transaction:
             await transaction.execute(sa.text("DROP TRIGGER refuse ON position"))
         assert await revise(store) == 1
@@ -109,7 +111,7 @@ async def test_behind_a_pooler_nothing_of_a_session_is_used(postgres: Postgres) 
     # What one transaction leaves in a session, the next one may not find; and some of it a pooler
     # refuses: settings that are sent with the first message.
     async with opened(postgres.new_database() + "&prepared_statement_cache_size=0") as store:
-        assert not store.tells
+        assert not store.has_notifications
         for _ in range(2):
             await revise(store)
         async with store.write() as transaction:

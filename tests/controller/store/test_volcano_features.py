@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from controller.jobs.spec.problems import JobRejected
 from controller.store.database import Store
-from controller.store.instance import find_capabilities, keep_capabilities
+from controller.store.instance import find_capabilities, store_capabilities
 from controller.volcano.preflight import read_openapi
 from tests.controller.samples import make_job, make_pipeline
 from tests.controller.volcano.test_capabilities import KIND, schema_of
@@ -14,7 +14,7 @@ async def learn(store: Store, version: str) -> str:
     schema = schema_of(version) | {"x-kubernetes-group-version-kind": [KIND]}
     learned = read_openapi({"components": {"schemas": {"job": schema}}})
     async with store.write() as transaction:
-        await keep_capabilities(transaction, learned)
+        await store_capabilities(transaction, learned)
     return learned.digest
 
 

@@ -19,8 +19,8 @@ from controller.site.webhook_receivers import Receiver
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term
-from controller.store.jobs.job_rows import find_job, insert_job, move_job
-from controller.store.news import UpdateNews
+from controller.store.jobs.job_rows import find_job, insert_job, update_job
+from controller.store.notifications import UpdateNotifications
 from controller.store.outbox.update_rows import UpdateRow, WebhookCursor, read_cursor, updates_after
 from controller.webhooks import deliveries, dispatcher, sender
 from controller.webhooks.dispatcher import Webhooks
@@ -54,7 +54,11 @@ class Leading:
         self.store = store
         counts = WebhookCounts(self.registry)
         self.webhooks = Webhooks(
-            receivers, store=store, news=UpdateNews(store), render=self.render, counts=counts
+            receivers,
+            store=store,
+            notifications=UpdateNotifications(store),
+            render=self.render,
+            counts=counts,
         )
         counts.watch([one.name for one in receivers], self.webhooks.oldest_seconds)
         self.unshowable: set[str] = set()
@@ -90,7 +94,7 @@ async def happen(store: Store, *states: str, job: str = "j1", message: str = "")
             if record is None:
                 await insert_job(transaction, make_record(id=job), labels={})
             else:
-                await move_job(transaction, record, now=5.0, state=state, message=message)
+                await update_job(transaction, record, now=5.0, state=state, message=message)
 
 
 async def cursor_of(store: Store, name: str = "one") -> WebhookCursor:
@@ -267,7 +271,7 @@ async def test_whoever_was_away_for_too_long_is_told_what_is_forgotten(store: St
         async with store.write() as transaction:
             record = await find_job(transaction, "j1")
             assert record is not None
-            await move_job(transaction, record, now=6.0, finished_at=6.0)
+            await update_job(transaction, record, now=6.0, finished_at=6.0)
             assert await forget_jobs(transaction, finished_before=7.0, limit=9) == 1
         await happen(store, "IN_QUEUE", "RUNNING", job="j2")
         async with leading.running():

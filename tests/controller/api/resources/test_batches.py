@@ -11,8 +11,8 @@ import pytest
 
 from controller.jobs.submission import accept
 from controller.store.database import Transaction
-from controller.store.jobs.job_rows import find_job, lock_job, move_job
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.job_rows import find_job, lock_job, update_job
+from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import ids, make_job, submit
 from tests.controller.api.test_audit import Kept, kept
@@ -58,12 +58,12 @@ async def finish(api: Api, *job_ids: str, state: str = "SUCCESS", at: float = 5.
         for job_id in job_ids:
             record = await lock_job(transaction, job_id)
             assert record is not None
-            await move_job(transaction, record, now=at, state=state, finished_at=at)
+            await update_job(transaction, record, now=at, state=state, finished_at=at)
 
 
 async def forget(api: Api, *job_ids: str) -> None:
     async with api.store.write() as transaction:
-        await forget_these_jobs(transaction, job_ids, at=9.0)
+        await delete_job_records(transaction, job_ids, at=9.0)
 
 
 async def test_of_a_matrix_with_two_bad_items_atomic_makes_none_and_names_both(api: Api) -> None:

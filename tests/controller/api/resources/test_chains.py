@@ -9,8 +9,8 @@ import pytest
 
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.parameters import ArtefactsParameter
-from controller.store.jobs.job_rows import find_job, move_job
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.job_rows import find_job, update_job
+from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_batches import make_batch, make_template, post
 from tests.controller.api.resources.test_jobs import ids, make_job, submit
@@ -105,8 +105,8 @@ async def test_a_chain_outlives_its_predecessors_record(api: Api) -> None:
     async with api.store.write() as transaction:
         record = await find_job(transaction, "train")
         assert record is not None
-        await move_job(transaction, record, now=1.0, state="SUCCESS", finished_at=1.0)
-        await forget_these_jobs(transaction, ["train"], at=2.0)
+        await update_job(transaction, record, now=1.0, state="SUCCESS", finished_at=1.0)
+        await delete_job_records(transaction, ["train"], at=2.0)
         kept = await find_job(transaction, "small")
         assert kept is not None
     model = read_spec(kept.spec, {}).parameters["model"]

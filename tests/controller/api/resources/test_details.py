@@ -10,11 +10,11 @@ import pytest
 from aiohttp import web
 
 from controller.logs.records import MOST_PIECE
-from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.jobs.progress import (
     PodRecord,
-    move_attempt,
     record_attempt,
+    update_attempt,
     upsert_pod_records,
 )
 from tests.controller.api.conftest import Api
@@ -65,7 +65,7 @@ async def test_history_holds_every_attempt_pod_and_update(api: Api) -> None:
         await upsert_pod_records(transaction, [run(0, pod_uid="p0b", attempt=2)])
         record = await find_job(transaction, "j1")
         assert record is not None
-        await move_job(transaction, record, now=41.0, attempt=2, message="again")
+        await update_job(transaction, record, now=41.0, attempt=2, message="again")
     history = await get(api, "/v1/jobs/j1/history")
     assert [(one["attempt"], one["uid"]) for one in history["attempts"]] == [(1, "u1"), (2, "u2")]
     (first,) = history["attempts"][0]["runs"]
@@ -206,7 +206,7 @@ async def test_utilization_is_what_there_is_what_runs_and_what_waits(
     async with api.store.write() as transaction:
         record = await find_job(transaction, "j2")
         assert record is not None
-        await move_job(transaction, record, now=1.0, state="RUNNING")
+        await update_job(transaction, record, now=1.0, state="RUNNING")
     shown = await get(api, "/v1/utilization")
     assert shown["capacity"] == {"cpu": 4.5, "memory": 2**31, "gpu": 4}
     assert shown["queued"] == {"jobs": 1, "cpu": 1.0, "memory": 2**25, "gpu": 2}
@@ -260,7 +260,7 @@ async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(
         async with api.store.write() as transaction:
             record = await find_job(transaction, f"q{number}")
             assert record is not None
-            await move_job(transaction, record, now=1.0, queue="batch", reason="queued")
+            await update_job(transaction, record, now=1.0, queue="batch", reason="queued")
     shown = await get(api, "/v1/jobs/q2")
     assert (shown["queue_position"], shown["queue"]) == (3, "batch")
     estimate = {"ahead": 2, "ahead_of_higher_priority": 0, "waiting": 3}
@@ -268,7 +268,7 @@ async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(
     async with api.store.write() as transaction:
         record = await find_job(transaction, "q2")
         assert record is not None
-        await move_job(transaction, record, now=1.0, priority_value=1000)
+        await update_job(transaction, record, now=1.0, priority_value=1000)
     assert (await get(api, "/v1/jobs/q2"))["queue_position"] == 1
     assert (await get(api, "/v1/jobs/q0"))["queue_estimate"] == {
         "ahead": 1,
@@ -291,10 +291,10 @@ async def test_a_job_says_how_often_it_was_started_again_so_far(api: Api) -> Non
     async with api.store.write() as transaction:
         await insert_job(transaction, record, labels={})
         await record_attempt(transaction, "j1", 1, uid="u1", now=4.0)
-        await move_attempt(transaction, "j1", 1, retries=2)
+        await update_attempt(transaction, "j1", 1, retries=2)
         await upsert_pod_records(transaction, [run(0), run(0, pod_uid="old", reason="Evicted")])
     assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 2
     async with api.store.write() as transaction:
-        await move_attempt(transaction, "j1", 1, retries=9)
+        await update_attempt(transaction, "j1", 1, retries=9)
     # The one that Volcano counts and refuses is none.
     assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.store.jobs.job_rows import find_job, move_job
+from controller.store.jobs.job_rows import find_job, update_job
 from controller.store.jobs.progress import upsert_pod_records
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_details import node, run, text
@@ -68,7 +68,7 @@ async def test_utilization_of_a_product_is_that_of_its_nodes_and_jobs(
     async with api.store.write() as transaction:
         record = await find_job(transaction, "two")
         assert record is not None
-        await move_job(transaction, record, now=1.0, state="RUNNING")
+        await update_job(transaction, record, now=1.0, state="RUNNING")
     script.answer(listing(*nodes, version="1"))
     shown = {}
     for query in ("", "?product=open", "?product=large"):

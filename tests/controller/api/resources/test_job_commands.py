@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.pipeline.border import due_time
-from controller.store.jobs.job_rows import find_job, move_job
+from controller.store.jobs.job_rows import find_job, update_job
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import make_job, submit
 
@@ -23,7 +23,7 @@ async def change(api: Api, **values: Any) -> None:
     async with api.store.write() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None
-        await move_job(transaction, record, now=1.0, **values)
+        await update_job(transaction, record, now=1.0, **values)
 
 
 async def test_simultaneous_additions_add_up(api: Api) -> None:

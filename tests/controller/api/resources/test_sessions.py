@@ -12,7 +12,7 @@ import pytest
 
 from controller.sessions.service import SessionService, SessionsRefused, Wanted
 from controller.site.product_list import Catalogue
-from controller.store.sessions.revocations import revocations_that_matter
+from controller.store.sessions.revocations import active_revocations
 from shared.reports import Activity
 from tests.controller.api.conftest import Api, _at_once, _starting, _tell
 from tests.controller.api.resources.test_jobs import make_job, submit
@@ -168,7 +168,7 @@ async def test_a_revocation_is_in_the_store_before_it_is_answered(
     answer = await api.client.post(f"/v1/sessions/{sid}/revoke", json=whose)
     assert answer.status == 200
     async with api.store.read() as transaction:
-        (stored,) = await revocations_that_matter(transaction, now=time.time())
+        (stored,) = await active_revocations(transaction, now=time.time())
     assert stored.member == member.format(sid=sid)
     assert before - 0.001 <= stored.at <= time.time()
     assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["state"] == "starting"
@@ -201,7 +201,7 @@ async def test_a_signing_key_is_revoked_for_every_session(api: Api) -> None:
     answer = await api.client.post("/v1/keys/orchestrator%2F2026/revoke", json={})
     assert (answer.status, await answer.json()) == (200, {"kid": "orchestrator/2026"})
     async with api.store.read() as transaction:
-        (stored,) = await revocations_that_matter(transaction, now=time.time())
+        (stored,) = await active_revocations(transaction, now=time.time())
     assert (stored.member, stored.sid) == ("kid:orchestrator/2026", None)
     assert (await api.client.post(f"/v1/keys/{'k' * 256}/revoke", json={})).status == 404
 

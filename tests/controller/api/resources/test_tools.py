@@ -16,7 +16,7 @@ from controller.jobs.tools.plans import UNNAMED, ToolPlans
 from controller.plugins.miscellaneous import MiscellaneousPlugin
 from controller.resource_metrics.sources import PodKey
 from controller.store.instance import Mode, set_maintenance
-from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.jobs.progress import record_attempt, upsert_pod_records
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.names import TOOL_PREFIX, pod_name, volcano_job_name
@@ -71,7 +71,7 @@ async def begin_run(api: Api, name: str, **fields: Any) -> None:
         if await find_job(transaction, RUN) is None:
             await insert_job(transaction, record, labels={})
         else:
-            await move_job(transaction, record, now=9.0, **fields)
+            await update_job(transaction, record, now=9.0, **fields)
         await set_run(transaction, tool, RUN)
 
 
@@ -132,7 +132,7 @@ async def test_what_cannot_be_attached_is_refused_with_every_mistake(api: Api) -
     async with api.store.write() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None
-        await move_job(transaction, record, now=9.0, state="SUCCESS", finished_at=9.0)
+        await update_job(transaction, record, now=9.0, state="SUCCESS", finished_at=9.0)
     assert (await attach(api, "wetty"))[1]["code"] == "over"
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from controller.store.outbox.update_rows import lift_counter
+from controller.store.outbox.update_rows import raise_counter
 from tests.controller.api.conftest import Api, service_token
 from tests.controller.api.resources.test_updates import happen
 
@@ -33,7 +33,7 @@ def orchestrator(api: Api, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 async def forget(api: Api, through: int) -> None:
     async with api.store.write() as transaction:
-        await lift_counter(transaction, "updates_forgotten", through)
+        await raise_counter(transaction, "updates_forgotten", through)
 
 
 async def test_it_goes_on_behind_what_is_gone(api: Api, orchestrator: ModuleType) -> None:

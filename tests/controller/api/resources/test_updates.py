@@ -13,7 +13,7 @@ import pytest
 
 from controller.api.resources import updates
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS
-from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from tests.controller.api.conftest import Api, service_token
 from tests.controller.samples import forget_jobs, make_record
 
@@ -57,7 +57,7 @@ async def happen(api: Api, *states: str, job: str = "j1") -> None:
             if record is None:
                 await insert_job(transaction, make_record(id=job), labels={})
             else:
-                await move_job(transaction, record, now=5.0, state=state, reason=None)
+                await update_job(transaction, record, now=5.0, state=state, reason=None)
 
 
 async def test_updates_are_followed_as_they_happen_and_resumed_where_one_was(api: Api) -> None:
@@ -143,7 +143,7 @@ async def test_whoever_is_behind_what_is_kept_is_told_so(api: Api) -> None:
     async with api.store.write() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None
-        await move_job(transaction, record, now=6.0, finished_at=6.0)
+        await update_job(transaction, record, now=6.0, finished_at=6.0)
         assert await forget_jobs(transaction, finished_before=7.0, limit=9) == 1
     answer = await api.client.get("/v1/updates?after=1")
     assert (answer.status, (await answer.json())["details"]) == (410, {"through": 2})
@@ -173,7 +173,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
         record = make_record()
         for number in range(300):
             long = f"{number} " + "x" * 60000
-            record = await move_job(transaction, record, now=1.0, message=long)
+            record = await update_job(transaction, record, now=1.0, message=long)
     stalled = await api.client.get("/v1/updates?after=0")
     await asyncio.sleep(1.5)  # it reads nothing
     async with following(api, "?after=0") as reader:

@@ -9,8 +9,8 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job
 from controller.store.jobs.progress import (
     PodRecord,
-    move_attempt,
     record_attempt,
+    update_attempt,
     upsert_pod_records,
 )
 from tests.controller.api.conftest import Api
@@ -67,7 +67,7 @@ async def test_usage_is_entered_by_period_and_to_the_end_and_read_in_pages(api: 
     async with api.store.write() as transaction:
         ended = [run("j1", rank, ended_at=START + 2500.0) for rank in range(2)]
         await upsert_pod_records(transaction, ended)
-        await move_attempt(transaction, "j1", 1, ended_at=START + 2501.0)
+        await update_attempt(transaction, "j1", 1, ended_at=START + 2501.0)
     clock.now += 9000
     assert await ledger.write_up("j1") is None
     rest = await read(api, f"?after={page['next']}")

@@ -21,9 +21,9 @@ from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import (
     JobRecord,
-    ask_to_end,
     find_job,
     insert_job,
+    request_end,
 )
 from controller.store.jobs.progress import (
     Attempt,
@@ -115,7 +115,7 @@ class World:
         async with self.store.write() as transaction:
             record = await find_job(transaction, "j1")
             assert record is not None
-            await ask_to_end(transaction, record, now=self.clock.now)
+            await request_end(transaction, record, now=self.clock.now)
 
 
 @asynccontextmanager

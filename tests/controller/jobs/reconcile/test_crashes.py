@@ -27,7 +27,7 @@ from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.progress import pod_records_of
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.tombstones import delete_job_records
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.jobs.parts import (
     Crash,
@@ -129,7 +129,7 @@ async def forget(world: World, parts: Parts, job_id: str) -> None:
 
     async def drop() -> None:
         async with parts.store.lead(parts.term) as transaction:
-            await forget_these_jobs(transaction, [job_id], at=time.time())
+            await delete_job_records(transaction, [job_id], at=time.time())
 
     if await _known(parts, job_id):
         await check(world, parts, job_id, CHAIN[0], "before it is forgotten")

@@ -15,13 +15,13 @@ from controller.jobs.reconcile.lifecycle.steps import (
 )
 from controller.store.database import Store
 from controller.store.jobs.job_rows import (
-    tell_job,
+    update_and_notify,
 )
 from controller.store.jobs.progress import (
     PodRecord,
-    move_attempt,
     record_attempt,
     timers_of,
+    update_attempt,
 )
 from controller.volcano.names import (
     ATTEMPT_ANNOTATION,
@@ -55,7 +55,7 @@ async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock:
     record = replace(RUNS, desired="suspended")
     async with world(store, clock, record) as w:
         async with store.write() as transaction:
-            await tell_job(transaction, record, now=clock.now, desired="run")
+            await update_and_notify(transaction, record, now=clock.now, desired="run")
         await w.ends.stop(make_seen(record, make_observed()))
         assert (w.cluster.told, (await w.record()).stopping) == ([], False)
 
@@ -75,7 +75,7 @@ async def test_a_policy_orders_nothing_once_something_else_is_asked_for(
 ) -> None:
     async with world(store, clock, RUNS) as w:
         async with store.write() as transaction:
-            await tell_job(transaction, RUNS, now=clock.now, desired="suspended")
+            await update_and_notify(transaction, RUNS, now=clock.now, desired="suspended")
         seen = make_seen(RUNS, make_observed())
         await w.actions.do(Order("TerminateJob", "it took too long"), seen)
         assert (w.cluster.told, (await w.record()).ordered) == ([], None)
@@ -179,7 +179,7 @@ async def test_the_retries_of_an_attempt_are_counted_once_with_the_beginning_of_
     async with world(store, clock, record, *runs) as w:
         async with store.write() as transaction:
             await record_attempt(transaction, "j1", 0, uid="an earlier one", now=0.5)
-            await move_attempt(transaction, "j1", 1, **attempt)
+            await update_attempt(transaction, "j1", 1, **attempt)
         await w.ends.replace(record)
         assert (await w.record()).retries_used == 1 + (used or 0)
         assert (await w.attempts())[1].used == (attempt.get("used") if used is None else used)

@@ -34,10 +34,10 @@ from controller.store.jobs.progress import (
     companions_of,
     due_jobs,
     hooks_of,
-    move_attempt,
     record_companions,
     record_hooks,
     timers_of,
+    update_attempt,
 )
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
@@ -101,7 +101,7 @@ async def test_an_attempt_keeps_the_count_of_restarts_that_was_seen_last(
 ) -> None:
     async with world(store, clock, RUNS) as w:
         async with store.write() as transaction:
-            await move_attempt(transaction, "j1", 1, retries=1, restarts=1)
+            await update_attempt(transaction, "j1", 1, retries=1, restarts=1)
         await w.ends.conclude(LOST, make_seen(RUNS, shown, last=last))
         (closed,) = await w.attempts()
         assert (closed.retries, closed.restarts) == (restarts, restarts)
@@ -285,7 +285,7 @@ async def test_the_last_hook_waits_for_news_of_pods_that_may_have_run(
 ) -> None:
     async with world(store, clock, ENDS, *runs) as w:
         async with store.write() as transaction:
-            await move_attempt(transaction, "j1", 1, started_at=2.0, ended_at=clock.now)
+            await update_attempt(transaction, "j1", 1, started_at=2.0, ended_at=clock.now)
         seen = make_seen(ENDS, runs={one.pod_uid: one for one in runs}, now=clock.now)
         assert await w.actions._knows_pods(seen) is not waits
         assert await w.actions._knows_pods(replace(seen, now=clock.now + 31))

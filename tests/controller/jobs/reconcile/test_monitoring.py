@@ -18,7 +18,7 @@ from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.instance import raise_term
-from controller.store.jobs.job_rows import find_job, insert_job, move_job
+from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.jobs.progress import due_jobs, set_due
 from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
@@ -120,10 +120,10 @@ async def test_a_job_that_ends_while_the_plugin_looks_is_not_due_again(
             record = await find_job(transaction, "a")
             assert record is not None
             over = {"state": "SUCCESS", "outcome": "SUCCESS", "finished_at": 1.0}
-            await move_job(transaction, record, now=1.0, **over)
+            await update_job(transaction, record, now=1.0, **over)
             record = await find_job(transaction, "b")
             assert record is not None
-            await move_job(transaction, record, now=1.0, **over | {"finished_at": 3.0})
+            await update_job(transaction, record, now=1.0, **over | {"finished_at": 3.0})
             # Of the first there is no record any more.
             assert await forget_jobs(transaction, finished_before=2.0, limit=9) == 1
         return {one.job.id: clock() + 500 for one in job_batch}
@@ -161,7 +161,7 @@ async def test_a_job_that_is_over_or_gone_is_not_shown_again(
 ) -> None:
     await make_due(store, clock, "a", "b")
     async with store.write() as transaction:
-        await move_job(transaction, make_record(id="a"), now=1.0, outcome="SUCCESS")
+        await update_job(transaction, make_record(id="a"), now=1.0, outcome="SUCCESS")
     await look(monitoring, store, clock)
     assert Counting.batches == [["b"]]
     assert await due_at(store, clock, 10**9) == []

@@ -24,7 +24,7 @@ from controller.store.instance import raise_term
 from controller.store.jobs.between_jobs import callers_of
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import attempts_of, companions_of
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.tombstones import delete_job_records
 from controller.store.jobs.tools import tools_of
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob
@@ -284,7 +284,7 @@ async def test_a_config_map_without_an_identity_is_nobodys(world: World) -> None
 async def test_what_the_store_has_dropped_is_removed(world: World) -> None:
     async with world.store.write() as transaction:
         await insert_job(transaction, make_record(uid=UID, state="SUCCESS"), labels={})
-        await forget_these_jobs(transaction, ["j1"], at=1.0)
+        await delete_job_records(transaction, ["j1"], at=1.0)
     world.show(accepted())
     await world.adoption.look_at("j1")
     assert (world.cluster.removed, await world.record()) == ([("jobs", "j-j1", UID)], None)

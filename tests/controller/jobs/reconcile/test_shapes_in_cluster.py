@@ -28,11 +28,11 @@ from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.between_jobs import (
     hold_mount_points,
-    let_mount_points_go,
-    note_missing,
+    record_missing_mount_points,
+    release_mount_points,
 )
-from controller.store.jobs.job_rows import JobRecord, insert_job, move_job
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.job_rows import JobRecord, insert_job, update_job
+from controller.store.jobs.tombstones import delete_job_records
 from controller.volcano.preflight import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.conftest import Clock
@@ -306,13 +306,13 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
         # As one that an older version submitted: it holds nothing, and may have the folder.
         await insert_job(transaction, older, labels={})
         await hold_mount_points(transaction, "nowhere", wanted)
-        await note_missing(transaction, "nowhere", {0})
-        await let_mount_points_go(transaction, "nowhere", at=1.0)
+        await record_missing_mount_points(transaction, "nowhere", {0})
+        await release_mount_points(transaction, "nowhere", at=1.0)
     await world.cleaner(clock).clean_due()
     async with world.parts.store.write() as transaction:
         assert await hold_mount_points(transaction, "older", wanted), "it is not being cleaned"
-        await let_mount_points_go(transaction, "older", at=1.0)
-        await move_job(transaction, older, now=1.0, finished_at=1.0, state="SUCCESS")
+        await release_mount_points(transaction, "older", at=1.0)
+        await update_job(transaction, older, now=1.0, finished_at=1.0, state="SUCCESS")
     cleaning = asyncio.create_task(world.cleaner(clock).clean_due())
 
     async def ours() -> list[Any] | None:
@@ -483,7 +483,7 @@ async def test_a_chain_reads_artefacts_one_from_the_other_and_outlives_records(
         record = await world.parts.drive_to_the_end(f"chain-{job}")
         assert record.state == "SUCCESS", record.message
         async with world.parts.store.write() as transaction:
-            await forget_these_jobs(transaction, [record.id], at=time.time())
+            await delete_job_records(transaction, [record.id], at=time.time())
     made = (world.folder / "chain" / "tiny" / "artefacts" / "model.bin").read_bytes()
     name, slope, scale = struct.unpack("<4sbd", made)
     assert name == b"TINY"

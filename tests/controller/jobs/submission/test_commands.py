@@ -13,7 +13,7 @@ from controller.jobs.submission.commands import JobCommands, OwnerFilter
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs, insert_jobs
-from controller.store.outbox.update_rows import lift_counter, read_counter
+from controller.store.outbox.update_rows import raise_counter, read_counter
 from tests.controller.samples import make_record
 
 MANY = 250
@@ -31,7 +31,7 @@ async def woken(store: Store) -> list[str]:
     """Return who is woken from when Ada has many jobs, and the ledger has an entry."""
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id=job_id), {}) for job_id in IDS])
-        await lift_counter(transaction, "usage", 7)
+        await raise_counter(transaction, "usage", 7)
     return []
 
 

@@ -12,7 +12,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.store.database import Store
 from controller.store.jobs.between_jobs import callers_of
-from controller.store.jobs.job_rows import lock_job, move_job
+from controller.store.jobs.job_rows import lock_job, update_job
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_defaults, make_job, make_pipeline
 
@@ -101,7 +101,7 @@ async def test_a_job_that_is_over_or_on_its_way_cannot_be_named(
     async with store.write() as transaction:
         record = await lock_job(transaction, "a")
         assert record is not None
-        await move_job(transaction, record, now=9.0, **values)
+        await update_job(transaction, record, now=9.0, **values)
     assert await outcome(submissions, job("b", "a")) == {"b": {"parameters.p0.job": NO_SUCH_JOB}}
 
 
@@ -120,5 +120,5 @@ async def test_the_same_call_again_changes_nothing_though_the_peer_has_ended(
     async with store.write() as transaction:
         record = await lock_job(transaction, "a")
         assert record is not None
-        await move_job(transaction, record, now=9.0, state="SUCCESS", outcome="SUCCESS")
+        await update_job(transaction, record, now=9.0, state="SUCCESS", outcome="SUCCESS")
     assert set((await outcome(submissions, *jobs)).values()) == {"unchanged"}

@@ -21,7 +21,7 @@ from controller.store.jobs.batches import (
 )
 from controller.store.jobs.job_lists import live_jobs_of_batch
 from controller.store.jobs.job_rows import find_job, insert_jobs, lock_jobs
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.tombstones import delete_job_records
 from controller.store.paging import Key
 from tests.controller.samples import make_record
 
@@ -95,7 +95,7 @@ async def test_items_are_kept_as_they_were_given_and_show_how_their_own_jobs_are
         assert await find_item(transaction, "b1", 3) is None
         assert await live_jobs_of_batch(transaction, "b1") == ["j0"]
     async with store.write() as transaction:
-        await forget_these_jobs(transaction, ["j1"], at=9.0)
+        await delete_job_records(transaction, ["j1"], at=9.0)
         await insert_jobs(transaction, [(make_record(id="j1", state="RUNNING"), {})])
     async with store.read() as transaction:
         items = await batch_items(transaction, "b1", after=0, limit=1)

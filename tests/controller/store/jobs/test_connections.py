@@ -13,7 +13,7 @@ from controller.store.jobs.between_jobs import (
     record_connections,
     touch_peers_of,
 )
-from controller.store.jobs.job_rows import changed_jobs, insert_job, lock_job, move_job
+from controller.store.jobs.job_rows import changed_jobs, insert_job, lock_job, update_job
 from controller.store.jobs.progress import CompanionRecord, record_companions
 from tests.controller.samples import make_record
 
@@ -29,7 +29,7 @@ async def move(store: Store, job_id: str, **values: Any) -> None:
     async with store.write() as transaction:
         record = await lock_job(transaction, job_id)
         assert record is not None
-        await move_job(transaction, record, now=9.0, **values)
+        await update_job(transaction, record, now=9.0, **values)
 
 
 async def callers(store: Store, job_id: str) -> list[Caller]:

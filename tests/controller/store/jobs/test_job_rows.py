@@ -11,17 +11,17 @@ from controller.store.database import Store
 from controller.store.errors import AlreadyThere
 from controller.store.instance import ensure_position, read_store_metadata
 from controller.store.jobs.job_rows import (
-    ask_to_end,
     changed_jobs,
     find_job,
     find_jobs,
     has_jobs,
     insert_job,
     lock_job,
-    move_job,
-    tell_job,
+    request_end,
     touch_unsubmitted,
     unfinished_jobs,
+    update_and_notify,
+    update_job,
 )
 from controller.store.jobs.tombstones import has_tombstone
 from tests.controller.postgres import Postgres
@@ -80,7 +80,7 @@ async def test_who_touches_all_that_wait_and_who_holds_one_do_not_wait_for_each_
         touching = tasks.create_task(touch())
         await asyncio.sleep(0.3)
         assert not touching.done()
-        await tell_job(transaction, record, now=2.0, desired="suspended")
+        await update_and_notify(transaction, record, now=2.0, desired="suspended")
     async with store.read() as transaction:
         assert sorted((await changed_jobs(transaction, after=3))[0]) == ["j1", "j2"]
     await store.close()
@@ -98,8 +98,8 @@ async def test_every_transition_is_remembered_and_what_is_none_is_not(store: Sto
         assert record is not None
         for _ in range(2):
             values = {"state": "RUNNING", "reason": None, "message": None}
-            record = await move_job(transaction, record, now=2.0, **values)
-        after = await move_job(transaction, record, now=3.0, uid="u")
+            record = await update_job(transaction, record, now=2.0, **values)
+        after = await update_job(transaction, record, now=3.0, uid="u")
         assert after == await find_job(transaction, "j1")
     assert await transitions(store) == [("IN_QUEUE", "submitting"), ("RUNNING", None)]
 
@@ -108,9 +108,9 @@ async def test_asking_to_end_a_job_twice_is_asking_once(store: Store) -> None:
     await insert(store, "j1")
     async with store.write() as transaction:
         record = (await find_jobs(transaction, ["j1"]))["j1"]
-        once = await ask_to_end(transaction, record, now=2.0)
+        once = await request_end(transaction, record, now=2.0)
         assert (once.desired, once.state, once.reason) == ("ended", "CANCELING", "asked")
-        assert await ask_to_end(transaction, once, now=3.0) == once
+        assert await request_end(transaction, once, now=3.0) == once
     assert await transitions(store) == [("IN_QUEUE", "submitting"), ("CANCELING", "asked")]
 
 
@@ -119,7 +119,7 @@ async def test_a_job_that_is_over_stays_as_it_is_when_asked_to_end(store: Store)
     async with store.write() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None
-        after = await ask_to_end(transaction, record, now=2.0)
+        after = await request_end(transaction, record, now=2.0)
     assert (after.desired, after.state, after.reason) == ("ended", "FAILURE", "exit_code")
 
 
@@ -133,7 +133,7 @@ async def test_a_job_whose_end_is_decided_ends_as_was_decided_whoever_asks(store
     async with store.write() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None
-        after = await ask_to_end(transaction, record, now=2.0)
+        after = await request_end(transaction, record, now=2.0)
     assert (after.desired, after.state, after.end_reason) == ("ended", "CANCELING", "exit_code")
 
 
@@ -145,7 +145,7 @@ async def test_what_was_asked_for_since_is_found_by_revision(store: Store) -> No
     async with store.write() as transaction:
         record = await find_job(transaction, "a")
         assert record is not None
-        await ask_to_end(transaction, record, now=1.0)
+        await request_end(transaction, record, now=1.0)
     async with store.read() as transaction:
         ids, latest = await changed_jobs(transaction, after=seen)
         assert sorted(ids) == ["a", "b"]

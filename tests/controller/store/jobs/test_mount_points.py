@@ -11,10 +11,10 @@ from controller.store.jobs.between_jobs import (
     end_cleaning,
     hold_mount_points,
     last_jobs_of,
-    let_mount_points_go,
-    note_missing,
     outputs_not_held,
     places_to_clean,
+    record_missing_mount_points,
+    release_mount_points,
 )
 from controller.store.jobs.job_rows import JobRecord, insert_jobs
 from tests.controller.samples import make_record
@@ -34,15 +34,17 @@ async def test_a_folder_is_cleaned_once_the_last_job_has_left_it(store: Store) -
     async with store.write() as transaction:
         for job_id in ("one", "two", "three"):
             assert await hold(transaction, job_id)
-        await note_missing(transaction, "one", {0, 2})
-        await note_missing(transaction, "one", {2})  # by its next attempt, which found the other
-        await note_missing(transaction, "two", {1, 7})
-        await let_mount_points_go(transaction, "one", at=5.0)
+        await record_missing_mount_points(transaction, "one", {0, 2})
+        await record_missing_mount_points(
+            transaction, "one", {2}
+        )  # by its next attempt, which found the other
+        await record_missing_mount_points(transaction, "two", {1, 7})
+        await release_mount_points(transaction, "one", at=5.0)
         assert await places_to_clean(transaction, limit=9) == []
         assert await begin_cleaning(transaction, "out", now=6.0) is None
-        await let_mount_points_go(transaction, "two", at=7.0)
+        await release_mount_points(transaction, "two", at=7.0)
         # It found all there, and has nothing to leave.
-        await let_mount_points_go(transaction, "three", at=8.0)
+        await release_mount_points(transaction, "three", at=8.0)
         assert sorted(await last_jobs_of(transaction, "out")) == ["one", "two"]
         assert await places_to_clean(transaction, limit=9) == ["out"]
         cleaning = await begin_cleaning(transaction, "out", now=9.0)
@@ -54,8 +56,8 @@ async def test_a_folder_is_cleaned_once_the_last_job_has_left_it(store: Store) -
 async def test_no_job_takes_hold_of_a_folder_that_is_being_cleaned(store: Store) -> None:
     async with store.write() as transaction:
         await hold(transaction, "one")
-        await note_missing(transaction, "one", {0})
-        await let_mount_points_go(transaction, "one", at=5.0)
+        await record_missing_mount_points(transaction, "one", {0})
+        await release_mount_points(transaction, "one", at=5.0)
         assert await begin_cleaning(transaction, "out", now=6.0)
         assert not await hold(transaction, "two")
         assert await hold(transaction, "other", "elsewhere")
@@ -71,11 +73,11 @@ async def test_no_job_takes_hold_of_a_folder_that_is_being_cleaned(store: Store)
 async def test_a_folder_that_a_job_has_again_is_left_to_that_job(store: Store) -> None:
     async with store.write() as transaction:
         await hold(transaction, "one")
-        await note_missing(transaction, "one", {1})
-        await let_mount_points_go(transaction, "one", at=5.0)
+        await record_missing_mount_points(transaction, "one", {1})
+        await release_mount_points(transaction, "one", at=5.0)
         assert await hold(transaction, "two")
         assert await begin_cleaning(transaction, "out", now=6.0) is None
-        await let_mount_points_go(transaction, "two", at=7.0)
+        await release_mount_points(transaction, "two", at=7.0)
         cleaning = await begin_cleaning(transaction, "out", now=8.0)
         assert cleaning is not None
         assert cleaning.names == ("b",), "what the first one made is not forgotten"
@@ -88,8 +90,8 @@ async def test_a_sweep_leaves_more_than_one_cleaner_can_be_told(store: Store) ->
             names = tuple(f"{job_id}-{number}" for number in range(700))
             wanted = MountPoints(place="out", names=names, cleaner={})
             assert await hold_mount_points(transaction, job_id, wanted)
-            await note_missing(transaction, job_id, range(700))
-            await let_mount_points_go(transaction, job_id, at=5.0)
+            await record_missing_mount_points(transaction, job_id, range(700))
+            await release_mount_points(transaction, job_id, at=5.0)
         cleaning = await begin_cleaning(transaction, "out", now=6.0)
         assert cleaning is not None
         assert len(cleaning.names) == 1000
@@ -98,8 +100,8 @@ async def test_a_sweep_leaves_more_than_one_cleaner_can_be_told(store: Store) ->
 async def test_of_a_job_that_mounts_nothing_there_nothing_is_known(store: Store) -> None:
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id="plain"), {})])
-        await note_missing(transaction, "plain", {0})
-        await let_mount_points_go(transaction, "plain", at=5.0)
+        await record_missing_mount_points(transaction, "plain", {0})
+        await release_mount_points(transaction, "plain", at=5.0)
         assert await places_to_clean(transaction, limit=9) == []
 
 

@@ -9,8 +9,8 @@ from controller.store.jobs.between_jobs import (
     record_predecessors,
     settle_followers,
 )
-from controller.store.jobs.job_rows import find_job, insert_jobs, move_job
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.job_rows import find_job, insert_jobs, update_job
+from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.samples import make_record
 
 
@@ -23,7 +23,7 @@ async def add(transaction: Transaction, job_id: str, *after: str, state: str = "
 async def end(transaction: Transaction, job_id: str, state: str, reason: str) -> list[str]:
     record = await find_job(transaction, job_id)
     assert record is not None
-    await move_job(transaction, record, now=5.0, state=state, reason=reason, finished_at=5.0)
+    await update_job(transaction, record, now=5.0, state=state, reason=reason, finished_at=5.0)
     return sorted(await settle_followers(transaction, job_id, state=state, reason=reason))
 
 
@@ -35,7 +35,7 @@ async def test_an_end_is_kept_with_those_that_wait_for_it(store: Store) -> None:
         assert [one.goes_on for one in await predecessors_of(transaction, "c")] == [True, True]
         assert await end(transaction, "a", "FAILURE", "exit_code") == ["b", "c"]
     async with store.write() as transaction:
-        await forget_these_jobs(transaction, ["a"], at=9.0)
+        await delete_job_records(transaction, ["a"], at=9.0)
         # The next one of this id is another job.
         await add(transaction, "a")
         await end(transaction, "a", "SUCCESS", "completed")
@@ -48,7 +48,7 @@ async def test_of_a_job_that_was_over_before_the_end_is_known_at_once(store: Sto
     async with store.write() as transaction:
         await add(transaction, "a", state="SUCCESS")
         await add(transaction, "b", "a")
-        await forget_these_jobs(transaction, ["a"], at=9.0)
+        await delete_job_records(transaction, ["a"], at=9.0)
         (found,) = await predecessors_of(transaction, "b")
         assert (found.state, found.goes_on, found.ended_well) == ("SUCCESS", False, True)
         # One that was forgotten by a version that knows nothing of this is known no more.

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from controller.store.database import Store
-from controller.store.jobs.job_rows import insert_job, lock_job, move_job
+from controller.store.jobs.job_rows import insert_job, lock_job, update_job
 from controller.store.jobs.public_links import (
     PASSES_ON_SECONDS,
     forget_links,
+    link_conflicts,
     release_links,
     take_links,
-    why_not_links,
 )
 from tests.controller.samples import make_record
 
@@ -19,7 +19,7 @@ async def add(store: Store, job_id: str) -> None:
 
 async def why_not(store: Store, *names: str, owner: str, job: str, now: float) -> dict[str, str]:
     async with store.write() as transaction:
-        found = await why_not_links(transaction, names, owner=owner, job_id=job, now=now)
+        found = await link_conflicts(transaction, names, owner=owner, job_id=job, now=now)
     return {names[index]: problem for index, problem in found}
 
 
@@ -71,7 +71,7 @@ async def test_a_job_that_ended_without_releasing_its_link_does_not_keep_it(stor
     async with store.write() as transaction:
         record = await lock_job(transaction, "j1")
         assert record is not None
-        await move_job(transaction, record, now=50.0, state="FAILURE", finished_at=50.0)
+        await update_job(transaction, record, now=50.0, state="FAILURE", finished_at=50.0)
     assert await why_not(store, "first", owner="ada", job="j2", now=51.0) == {}
     assert await why_not(store, "first", owner="bob", job="j2", now=51.0) != {}
     after = 50.0 + PASSES_ON_SECONDS

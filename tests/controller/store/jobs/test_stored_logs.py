@@ -21,7 +21,7 @@ from controller.store.jobs.stored_logs import (
     open_log,
     write_log,
 )
-from controller.store.jobs.tombstones import forget_these_jobs
+from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.samples import make_record
 
 KEY = "0" * 32
@@ -52,7 +52,7 @@ async def test_a_log_is_one_whoever_opens_it_and_goes_with_its_job(store: Store)
         assert kept.size == 3
         assert sorted(kept.lost) == ["size"]
     async with store.write() as transaction:
-        await forget_these_jobs(transaction, ["j1"], at=1.0)
+        await delete_job_records(transaction, ["j1"], at=1.0)
         await write_log(transaction, kept, now=9.0)  # late: it stays dropped
         await insert_job(transaction, make_record(), labels={})
         assert await find_log(transaction, "j1", "p1") is None

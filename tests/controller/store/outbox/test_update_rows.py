@@ -6,7 +6,13 @@ import pytest
 
 from controller.store.database import Store
 from controller.store.instance import raise_term
-from controller.store.jobs.job_rows import FINAL_STATES, ask_to_end, insert_job, lock_job, move_job
+from controller.store.jobs.job_rows import (
+    FINAL_STATES,
+    insert_job,
+    lock_job,
+    request_end,
+    update_job,
+)
 from controller.store.outbox.update_rows import Forgotten, last_update, updates_after, updates_of
 from tests.controller.samples import forget_jobs, make_record
 
@@ -14,8 +20,8 @@ from tests.controller.samples import forget_jobs, make_record
 async def test_updates_come_in_order_and_from_where_one_was(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
-        record = await move_job(transaction, make_record(), now=2.0, state="RUNNING", reason=None)
-        await move_job(transaction, record, now=3.0, state="SUCCESS",
+        record = await update_job(transaction, make_record(), now=2.0, state="RUNNING", reason=None)
+        await update_job(transaction, record, now=3.0, state="SUCCESS",
                        exits=[{"rank": 0, "exit_code": 0}])  # fmt: skip
     async with store.read() as transaction:
         every = await updates_after(transaction, 0, limit=9)
@@ -41,7 +47,7 @@ async def test_who_has_read_a_number_misses_nothing_that_is_committed_later(stor
             async with store.write() as transaction:
                 record = await lock_job(transaction, f"j{number}")
                 assert record is not None
-                await move_job(transaction, record, now=1.0, message=f"{step}")
+                await update_job(transaction, record, now=1.0, message=f"{step}")
                 await asyncio.sleep(0.001 * (number % 3))
 
     async def follow() -> None:
@@ -67,7 +73,7 @@ async def test_who_has_read_a_number_misses_nothing_that_is_committed_later(stor
 async def test_whoever_is_behind_what_was_forgotten_is_told(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
-        over = await move_job(
+        over = await update_job(
             transaction, make_record(), now=2.0, state=FINAL_STATES[0], finished_at=2.0
         )
         await insert_job(transaction, make_record(id="j2"), labels={})
@@ -94,13 +100,13 @@ async def test_what_all_write_at_once_ends(store: Store) -> None:
                 assert record is not None
                 await asyncio.sleep(0)
                 await insert_job(transaction, make_record(id=f"k{number}-{step}"), labels={})
-                await move_job(transaction, record, now=1.0, message=f"{step}")
+                await update_job(transaction, record, now=1.0, message=f"{step}")
 
     async def ask(number: int) -> None:
         async with store.write() as transaction:
             record = await lock_job(transaction, f"j{number}")
             assert record is not None
-            await ask_to_end(transaction, record, now=2.0)
+            await request_end(transaction, record, now=2.0)
 
     async with asyncio.timeout(30):
         await asyncio.gather(*(lead(number) for number in range(4)), *map(ask, range(4)))

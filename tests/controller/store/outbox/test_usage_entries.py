@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.store.database import Store
-from controller.store.outbox.update_rows import Forgotten, lift_counter
+from controller.store.outbox.update_rows import Forgotten, raise_counter
 from controller.store.outbox.usage_entries import (
     UsageEntry,
     append_usage,
@@ -46,7 +46,7 @@ async def test_what_was_taken_and_is_old_goes_without_a_gap(
 ) -> None:
     await write(store, ages)
     async with store.write() as transaction:
-        await lift_counter(transaction, "usage_acknowledged", acknowledged)
+        await raise_counter(transaction, "usage_acknowledged", acknowledged)
         assert await forget_usage(transaction, before=10.0, limit=limit) == gone
     async with store.read() as transaction:
         kept = await usage_after(transaction, gone, limit=9)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from controller.store.database import Store
-from controller.store.jobs.job_rows import insert_job, move_job
+from controller.store.jobs.job_rows import insert_job, update_job
 from controller.store.outbox.update_rows import (
     UpdateHead,
     WebhookCursor,
@@ -35,9 +35,9 @@ async def test_what_comes_next_is_found_by_its_job_and_its_number(store: Store) 
         first, second = make_record(), make_record(id="j2")
         for record in (first, second):
             await insert_job(transaction, record, labels={})
-        first = await move_job(transaction, first, now=3.0, state="RUNNING")
-        await move_job(transaction, second, now=4.0, state="RUNNING")
-        await move_job(transaction, first, now=5.0, state="SUCCESS")
+        first = await update_job(transaction, first, now=3.0, state="RUNNING")
+        await update_job(transaction, second, now=4.0, state="RUNNING")
+        await update_job(transaction, first, now=5.0, state="SUCCESS")
     async with store.read() as transaction:
         assert await heads_after(transaction, 1, limit=2) == [
             UpdateHead(2, "j2", 1.0, "IN_QUEUE"),

@@ -6,10 +6,10 @@ from controller.store.database import Store
 from controller.store.instance import read_store_metadata
 from controller.store.sessions.revocations import (
     StoredRevocation,
+    active_revocations,
     add_revocation,
     forget_revocations,
     revocation_time,
-    revocations_that_matter,
 )
 from shared.events import REVOCATION_KEPT_SECONDS
 
@@ -22,7 +22,7 @@ async def test_of_a_revocation_that_is_there_the_later_time_counts(store: Store)
     async with store.write() as transaction:
         for at in (1000.0, 2000.0, 1500.0):
             await add_revocation(transaction, make(at=at))
-        found = await revocations_that_matter(transaction, now=2000.0)
+        found = await active_revocations(transaction, now=2000.0)
     assert found == [make(at=2000.0)]
 
 
@@ -30,22 +30,22 @@ async def test_it_matters_as_long_as_a_grant_could_outlive_it(store: Store) -> N
     async with store.write() as transaction:
         await add_revocation(transaction, make())
         end = 1000.0 + REVOCATION_KEPT_SECONDS
-        assert await revocations_that_matter(transaction, now=end - 1)
-        assert not await revocations_that_matter(transaction, now=end)
+        assert await active_revocations(transaction, now=end - 1)
+        assert not await active_revocations(transaction, now=end)
         await forget_revocations(transaction, now=end - 1)
-        assert await revocations_that_matter(transaction, now=end - 1)
+        assert await active_revocations(transaction, now=end - 1)
         await forget_revocations(transaction, now=end + 1)
-        assert not await revocations_that_matter(transaction, now=end - 1)
+        assert not await active_revocations(transaction, now=end - 1)
 
 
 async def test_what_came_since_is_found_also_when_it_only_became_later(store: Store) -> None:
     async with store.write() as transaction:
         await add_revocation(transaction, make())
         seen = (await read_store_metadata(transaction)).revision
-        assert not await revocations_that_matter(transaction, now=1000.0, after=seen)
+        assert not await active_revocations(transaction, now=1000.0, after=seen)
         await add_revocation(transaction, make(at=1001.0))
         await add_revocation(transaction, make("jti:t2", at=999.0))
-        found = await revocations_that_matter(transaction, now=1001.0, after=seen)
+        found = await active_revocations(transaction, now=1001.0, after=seen)
     assert [one.member for one in found] == ["jti:t1", "jti:t2"]
 
 

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.store import news
+from controller.store import notifications
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_revision, read_store_metadata
 from controller.store.jobs.job_rows import insert_job
-from controller.store.news import UpdateNews, hear_others
+from controller.store.notifications import UpdateNotifications, listen_for_changes
 from tests.controller.postgres import Postgres
 from tests.controller.samples import make_record
 
@@ -46,7 +46,7 @@ class Heard:
 @asynccontextmanager
 async def hearing(store: Store) -> AsyncIterator[Heard]:
     heard = Heard()
-    task = asyncio.create_task(hear_others(store, heard))
+    task = asyncio.create_task(listen_for_changes(store, heard))
     try:
         yield heard
     finally:
@@ -100,8 +100,8 @@ async def test_what_is_rolled_back_is_told_to_nobody(store: Store, other: Store)
 async def test_a_connection_that_broke_is_made_again_and_what_came_meanwhile_is_looked_for(
     store: Store, other: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "PROBE_SECONDS", 0.2)
-    monkeypatch.setattr(news, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(notifications, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(notifications, "AGAIN_SECONDS", 0.1)
     async with hearing(store) as heard:
         await heard.something()
         await asyncio.to_thread(postgres.restart)
@@ -130,8 +130,8 @@ async def write_update(store: Store, job_id: str, *, fails: bool = False) -> Non
 async def test_an_update_wakes_followers_in_this_process_and_in_others_once_it_is_committed(
     store: Store, other: Store
 ) -> None:
-    here, there = UpdateNews(store), UpdateNews(other)
-    task = asyncio.create_task(there.hear())
+    here, there = UpdateNotifications(store), UpdateNotifications(other)
+    task = asyncio.create_task(there.listen())
     try:
         async with asyncio.timeout(60):
             connected = there.next

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.store.database import CHANGED, UPDATED, Store
+from controller.store.database import REVISION_CHANNEL, UPDATES_CHANNEL, Store
 from controller.store.errors import StoreUnavailable
 from shared.log import Outage
 
@@ -24,7 +24,7 @@ PROBE_SECONDS: Final = 15.0
 log = logging.getLogger(__name__)
 
 
-class UpdateNews:
+class UpdateNotifications:
     """Wakes followers of updates when this process or another commits one.
 
     Notifications are hints: with SQLite other processes send none, and a broken connection loses
@@ -45,27 +45,29 @@ class UpdateNews:
         woken, self._next = self._next, asyncio.Event()
         woken.set()
 
-    async def hear(self) -> None:
+    async def listen(self) -> None:
         """Listen for other processes' updates. Never returns."""
-        await hear_others(self._store, self._wake, channel=UPDATED)
+        await listen_for_changes(self._store, self._wake, channel=UPDATES_CHANNEL)
 
 
-async def hear_others(store: Store, told: Callable[[], None], *, channel: str = CHANGED) -> None:
+async def listen_for_changes(
+    store: Store, told: Callable[[], None], *, channel: str = REVISION_CHANNEL
+) -> None:
     """Call *told* whenever another process may have written. Never returns."""
-    if not store.tells:
+    if not store.has_notifications:
         await asyncio.Event().wait()
     outage = Outage(
         log, begins="no notifications from the store", ends="notifications from the store again"
     )
     while True:
         try:
-            await _hear(store, told, channel, outage)
+            await _listen(store, told, channel, outage)
         except StoreUnavailable as error:
             outage.failed(error)
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _hear(store: Store, told: Callable[[], None], channel: str, outage: Outage) -> None:
+async def _listen(store: Store, told: Callable[[], None], channel: str, outage: Outage) -> None:
     def heard(_connection: Any, _pid: int, _channel: str, writer: str) -> None:
         if writer != store.name:
             told()
