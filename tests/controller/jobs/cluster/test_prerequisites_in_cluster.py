@@ -29,6 +29,7 @@ from controller.kube.kinds import (
     ROLE_BINDINGS,
     SECRETS,
 )
+from controller.kube.transport import Transport
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.conftest import Clock
 from tests.controller.plugins.test_fair_share import file, plan_of
@@ -175,7 +176,7 @@ async def test_what_is_there_costs_nothing_for_a_while(
     async def fail(*_: object, **__: object) -> None:
         raise AssertionError("the cluster was asked")
 
-    monkeypatch.setattr(Kube, "_call", fail)
+    monkeypatch.setattr(Transport, "call", fail)
     place = plan.volcano_job.namespace, plan.volcano_job.queue
     assert await prerequisites.why_not_ready(*place, plan.shared) is None
 
