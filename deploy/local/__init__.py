@@ -1,1 +1,1 @@
-"""`make demo`: Fumarole with everything around it on one machine."""
+"""`make demo`: Fumarole and everything that it needs, on one machine."""

@@ -1,7 +1,7 @@
-"""How the programs use their cluster: the embedded one, or one that is somebody's and stays so.
+"""How the programs use their cluster: the embedded one, or a given one that must stay as it is.
 
-In a cluster that was given everything is in a namespace that is made for this run and deleted with
-it, under an instance's name of its own: a Fumarole that is there already is not touched.
+In a given cluster everything is in a namespace that is made for this run and deleted with it. The
+instance has a name of its own, so an existing Fumarole is not touched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from controller.kube.kinds import NAMESPACES
 from deploy.local.cluster import POD_NETWORK
 
 PRIVATE_NETWORKS: Final = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
-"""Where a real cluster's pods usually are (RFC 1918); this machine must be able to reach them."""
+"""The usual networks of a real cluster's pods (RFC 1918). This machine needs a route to them."""
 
 _TOOLS: Final = Path(__file__).parent / "apps/tools.yaml"
 _OWNERS: Final = Path(__file__).parent / "apps/owners.yaml"
@@ -28,10 +28,10 @@ _OWNERS: Final = Path(__file__).parent / "apps/owners.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUse:
-    """What the programs are told of their cluster.
+    """What the programs need to know of their cluster.
 
-    ``kubeconfig`` is the controller's, ``pod_networks`` are those in which pods are reached,
-    ``settings`` are what the controller needs to know of this cluster beside these.
+    ``kubeconfig`` is the controller's. ``pod_networks`` are the networks in which pods are reached.
+    ``settings`` are further settings of the controller for this cluster.
     """
 
     kubeconfig: Path
@@ -42,7 +42,7 @@ class ClusterUse:
 
 
 def embedded(kubeconfig: Path) -> ClusterUse:
-    """Return how the embedded cluster is used, which is this run's alone."""
+    """Return how the embedded cluster is used. It belongs to this run alone."""
     return ClusterUse(
         kubeconfig=kubeconfig,
         pod_networks=POD_NETWORK,
@@ -58,7 +58,7 @@ def embedded(kubeconfig: Path) -> ClusterUse:
 
 
 def given(kubeconfig: Path, pod_networks: str | None = None) -> ClusterUse:
-    """Return how somebody's cluster is used: the gateway is no pod of it, but on this machine."""
+    """Return how a given cluster is used: the gateway runs on this machine, not in a pod."""
     name = f"fumarole-local-{secrets.token_hex(4)}"
     return ClusterUse(
         kubeconfig=kubeconfig,
@@ -67,17 +67,17 @@ def given(kubeconfig: Path, pod_networks: str | None = None) -> ClusterUse:
         namespace=name,
         settings=(
             ("FUMAROLE_CONTROLLER_METRICS_SECONDS", "15"),
-            # Owners' namespaces and queues would outlive the run.
+            # Namespaces and queues of owners would outlive the run.
             ("FUMAROLE_CONTROLLER_FAIR_SHARE", "off"),
             ("FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", ",".join(own_addresses()) or "none"),
-            # Images whose user is root, as most are, would not be let start otherwise.
+            # Most images run as root. The kubelet would not start them otherwise.
             ("FUMAROLE_CONTROLLER_RUN_AS_USER", "1000"),
         ),
     )
 
 
 def own_addresses() -> list[str]:
-    """Return this machine's own addresses, each as a network: from one of them it dials pods."""
+    """Return the addresses of this machine as networks. It dials pods from one of them."""
     return sorted({str(ipaddress.ip_network(one)) for one in _addresses()})
 
 
@@ -85,17 +85,17 @@ async def make_namespace(use: ClusterUse) -> None:
     """Make the namespace of this run.
 
     Raises:
-        KubeError: If the API server refuses or is not reached.
+        KubeError: If the API server refuses or cannot be reached.
     """
     async with Kube.connect(use.kubeconfig) as kube:
         await kube.create(NAMESPACES, {"metadata": {"name": use.namespace}})
 
 
 async def delete_namespace(use: ClusterUse) -> None:
-    """Have the namespace of this run deleted, and with it everything that was made in it.
+    """Delete the namespace of this run, and with it everything that was made in it.
 
     Raises:
-        KubeError: If the API server refuses or is not reached.
+        KubeError: If the API server refuses or cannot be reached.
     """
     async with Kube.connect(use.kubeconfig) as kube:
         await kube.delete(NAMESPACES, use.namespace)

@@ -1,9 +1,9 @@
-"""``make demo``: everything on this machine, one address, and no trace after Ctrl-C.
+"""``make demo``: runs everything on this machine, prints one address, and cleans up on Ctrl-C.
 
-With ``--smoke`` the apps are started, opened and used as a client would, and the demo ends.
-With ``KUBECONFIG`` set, that cluster is used instead of the embedded one, in a namespace of its
-own; its pods are dialled in ``POD_NETWORKS``, the private networks without it.
-With ``--orchestrator`` the reference orchestrator is left out for one of yours.
+With ``--smoke`` the demo starts, opens and uses each app as a client would, and ends. With
+``KUBECONFIG`` set, it uses that cluster instead of the embedded one, in a namespace of its own. It
+dials that cluster's pods in ``POD_NETWORKS`` (default: the private networks). With
+``--orchestrator`` it uses your orchestrator instead of the reference one.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ API_PORT: Final = 8481
 WATCH_SECONDS: Final = 0.5
 UNREACHED_SECONDS: Final = 5.0
 PULL_SECONDS: Final = 600.0
-"""What an app gets where its image may have to be pulled first."""
+"""The deadline of an app whose image may have to be pulled first."""
 
 
 def main() -> int:
     """Run the demo; return its exit code."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="check the whole path and end")
-    parser.add_argument("--seed", type=int, help="of the embedded cluster")
+    parser.add_argument("--smoke", action="store_true", help="use each app once, then end")
+    parser.add_argument("--seed", type=int, help="the seed of the embedded cluster")
     parser.add_argument(
-        "--orchestrator", type=origin, help="the origin of your own, which runs already"
+        "--orchestrator",
+        type=origin,
+        help="the origin of your own, running orchestrator",
     )
     arguments = parser.parse_args()
     if arguments.smoke and arguments.orchestrator:
-        parser.error("the check opens apps through the reference orchestrator")
+        parser.error("--smoke needs the reference orchestrator: leave --orchestrator out")
     try:
         return asyncio.run(
             run(smoke=arguments.smoke, seed=arguments.seed, orchestrator=arguments.orchestrator)
@@ -61,7 +63,7 @@ def main() -> int:
 
 
 async def run(*, smoke: bool, seed: int | None, orchestrator: str | None = None) -> int:
-    """Start everything, and end it on Ctrl-C, SIGTERM, or when something died."""
+    """Start everything; end it on Ctrl-C, on SIGTERM, or when a program has ended."""
     progress = Progress()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -88,7 +90,7 @@ async def run(*, smoke: bool, seed: int | None, orchestrator: str | None = None)
             return await _watch(system, progress, stopping)
         return 130
     finally:
-        progress.say("Ending everything")
+        progress.say("Stopping everything")
         async with progress.moving():
             await system.stop_all()
 
@@ -105,20 +107,20 @@ async def _smoke(system: LocalSystem, progress: Progress, stopping: asyncio.Even
     if not good:
         for name in ("controller", "hub", "gateway"):
             log = system.layout.log_of(name).read_text(errors="replace").splitlines()[-20:]
-            progress.say("\n".join([f"--- the end of the {name}'s log", *log]))
+            progress.say("\n".join([f"--- the last lines of the {name}'s log", *log]))
     return 0 if good else 1
 
 
 def explanation_of(system: LocalSystem) -> Explain | None:
-    """Return what says why an app cannot be used in a cluster that was given."""
+    """Return what explains failures of apps in a given cluster; None for the embedded one."""
     diagnosis = diagnosis_of(system)
     return None if diagnosis is None else diagnosis.explain
 
 
 def diagnosis_of(system: LocalSystem) -> Diagnosis | None:
-    """Return what looks at the pods in a cluster that was given.
+    """Return what inspects the pods of a given cluster; None for the embedded one.
 
-    The embedded cluster's pods are on this machine: there the programs' logs say it all.
+    The pods of the embedded cluster are on this machine: there the programs' logs say everything.
     """
     use, layout = system.layout.cluster, system.layout
     if system.cluster is not None:
@@ -134,10 +136,10 @@ def diagnosis_of(system: LocalSystem) -> Diagnosis | None:
 async def tell_unreached(
     diagnosis: Diagnosis, say: Callable[[str], None], *, every_seconds: float = UNREACHED_SECONDS
 ) -> None:
-    """Say of each pod, once, that it runs and is not reached from here; until cancelled."""
+    """Report each pod that runs and cannot be reached from here, once; until cancelled."""
     told: set[str] = set()
     while True:
-        # The API server may be away for a while, and says so elsewhere.
+        # The API server may be away for a while. That is reported elsewhere.
         with suppress(KubeError):
             for uid, why in (await diagnosis.unreached()).items():
                 if uid not in told:
@@ -147,7 +149,7 @@ async def tell_unreached(
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return what *work* returns, or None as soon as the demo has to stop."""
+    """Return the result of *work*, or None as soon as the demo has to stop."""
     task, stop = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +168,7 @@ def _welcome(system: LocalSystem, progress: Progress) -> None:
         f"  Gateway:      {layout.gateway_url}\n"
         f"  The cluster:  kubectl --kubeconfig {system.kubeconfig_of('admin')} get vcjob,pods -A\n"
         f"  Logs:         {layout.folder / 'log'}\n"
-        "  Ctrl-C ends everything and leaves nothing behind.\n"
+        "  Ctrl-C ends everything and removes every trace.\n"
     )
 
 

@@ -1,8 +1,8 @@
-"""Why an app cannot be used, as far as this machine can find out: which pod, and what it answers.
+"""Finds out why an app cannot be used, as far as that is possible from this machine.
 
-In a cluster that is somebody's, most that goes wrong is beyond Fumarole: a pod that is not made or
-not scheduled, an image that is not pulled, a network that is not routed from here, an API server
-that cannot enter a container. What is told names the object and the address to look at.
+In a given cluster most failures are outside of Fumarole: a pod is not made or not scheduled, an
+image is not pulled, this machine has no route to the pods, or the API server cannot enter a
+container. Each sentence names the object and the address to look at.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Object = Mapping[str, Any]
 
 
 class Diagnosis:
-    """Says of a job of this run why it cannot be used.
+    """Explains why a job of this run cannot be used.
 
     Args:
-        kubeconfig: An administrator's of the cluster.
-        namespace: Where the run's jobs are.
-        pod_networks: Those in which the gateway dials pods.
-        hub_log: What the terminal hub has logged.
+        kubeconfig: An administrator's kubeconfig of the cluster.
+        namespace: The namespace of the run's jobs.
+        pod_networks: The networks in which the gateway dials pods.
+        hub_log: Returns what the terminal hub has logged.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Diagnosis:
         self._hub_log = hub_log
 
     async def explain(self, job: str, app: App) -> list[str]:
-        """Return what was found out, a sentence each; never raises."""
+        """Return the findings, one sentence each; never raises."""
         try:
             async with Kube.connect(self._kubeconfig) as kube:
                 pods = await kube.list(PODS, self._namespace, labels=f"{JOB_LABEL}={job}")
         except KubeError as error:
-            return [f"the API server does not say what became of the pods: {error}"]
+            return [f"the pods of the job cannot be listed: {error}"]
         if not pods:
             told = f"`kubectl -n {self._namespace} describe vcjob j-{job}` says why"
             return [f"no pod was made in {self._namespace}: {told}"]
@@ -64,9 +64,9 @@ class Diagnosis:
         return found
 
     async def unreached(self) -> dict[str, str]:
-        """Return the pods that run and are not reached from this machine, by UID, with why.
+        """Return the pods that run and cannot be reached from this machine: UID and reason.
 
-        One that refuses a connection is reached: its program may only be starting.
+        A pod that refuses a connection can be reached: its program may only be starting.
 
         Raises:
             KubeError: If the pods cannot be listed.
@@ -96,7 +96,7 @@ class Diagnosis:
         where = _where(pod)
         status = pod.get("status") or {}
         if status.get("phase") != "Running":
-            why = "; ".join(_reasons(status)) or "nothing says why"
+            why = "; ".join(_reasons(status)) or "no reason is given"
             return [f"{where} is {status.get('phase', 'new')}: {why}"]
         if app.kind == "terminal":
             return [f"{where} runs; {self._of_shell(job)}"]
@@ -105,10 +105,10 @@ class Diagnosis:
     def _of_shell(self, job: str) -> str:
         said = refused_shell(self._hub_log(), job)
         if said is None:
-            return "the hub was not refused a shell in it"
+            return "the hub's log has no refused shell for it"
         return (
-            f"the hub asked the API server for a shell in it, and was answered: {said}. The API "
-            "server calls the node's kubelet for that, and must reach it"
+            f"the API server refused the hub a shell in it: {said}. The API server calls the "
+            "node's kubelet for a shell, and must be able to reach it"
         )
 
     async def _of_address(self, where: str, address: str | None, port: int) -> str:
@@ -118,7 +118,7 @@ class Diagnosis:
         if not any(ipaddress.ip_address(address) in one for one in networks(self._pod_networks)):
             return (
                 f"{where} has the address {address}, which is not in POD_NETWORKS "
-                f"({self._pod_networks}): the gateway dials no other. Set it"
+                f"({self._pod_networks}). The gateway dials no other address: set POD_NETWORKS"
             )
         answer = await try_to_connect(address, port)
         if answer is None:
@@ -127,18 +127,18 @@ class Diagnosis:
 
 
 async def try_to_connect(address: str, port: int, seconds: float = DIAL_SECONDS) -> str | None:
-    """Return why nothing answers at the address from this machine; None if something does."""
+    """Return why no connection to the address is possible from this machine; None if one is."""
     not_routed = (
-        "this machine is not routed into the network of the cluster's pods. Run this on one of "
-        "its nodes, or with a route or a VPN there"
+        "this machine has no route into the network of the cluster's pods. Run this on one of "
+        "the cluster's nodes, or add a route or a VPN"
     )
     try:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(address, port)
     except TimeoutError:
-        return f"no answer in {seconds:g} s. Most likely {not_routed}; or a NetworkPolicy drops it"
+        return f"no answer in {seconds:g} s. Most likely {not_routed}, or a NetworkPolicy drops it"
     except ConnectionRefusedError:
-        return f"{REFUSES}. It is reached, but its program does not listen there (yet)"
+        return f"{REFUSES}. The pod is reached, but its program does not listen there (yet)"
     except OSError as error:
         if error.errno in _NO_ROUTE:
             return f"{error.strerror}: {not_routed}"
@@ -148,13 +148,13 @@ async def try_to_connect(address: str, port: int, seconds: float = DIAL_SECONDS)
 
 
 def port_of(app: App) -> int:
-    """Return the port at which the app is reached."""
+    """Return the port of the app."""
     endpoint = app.job["interactive"][app.opens["endpoint"]]
     return int(endpoint["port"])
 
 
 def refused_shell(log: str, job: str) -> str | None:
-    """Return what the hub was answered last when it asked for a shell in the job."""
+    """Return the last error that the hub got when it asked for a shell in the job."""
     for line in reversed(log.splitlines()):
         _, found, rest = line.partition(REFUSED_SHELL)
         if found and f"job={job!r}" in rest.split():
@@ -169,7 +169,7 @@ def _where(pod: Object) -> str:
 
 
 def _ports(pod: Object) -> list[int]:
-    """Return the ports on which the job's own program serves people."""
+    """Return the ports on which the job's own program serves users."""
     return [
         port["containerPort"]
         for container in pod["spec"]["containers"]

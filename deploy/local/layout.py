@@ -1,6 +1,6 @@
-"""Where everything is on this machine, and what each program is told of it.
+"""Decides the folders, ports and keys of this machine, and the settings of each program.
 
-The programs know each other only by these settings, which are those that operators use.
+The programs know each other only by these settings. They are the settings that operators use.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ PROGRAMS: Final[tuple[Name, ...]] = ("redis", "orchestrator", "controller", "hub
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Folders, ports, keys and configuration; made once by :func:`make_layout`."""
+    """Folders, ports, keys and configuration, made once by :func:`make_layout`."""
 
     folder: Path
     ports: Ports
     redis: RedisSetup
     cluster: ClusterUse
     own_orchestrator: str | None = None
-    """The origin of an orchestrator that is somebody else's; None: the reference one runs."""
+    """The origin of an own orchestrator; None: the reference orchestrator runs."""
 
     @property
     def page_url(self) -> str:
-        """The orchestrator's page, and the issuer of all tokens."""
+        """The URL of the orchestrator's page, which is the issuer of all tokens."""
         return self.own_orchestrator or f"http://localhost:{self.ports['page']}"
 
     @property
     def api_url(self) -> str:
-        """The controller's API."""
+        """The URL of the controller's API."""
         return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
     def gateway_url(self) -> str:
-        """The gateway's public URL: each session has a host below its host."""
+        """The gateway's public URL. The host of each session is below its host."""
         return f"http://localhost:{self.ports['public']}"
 
     def log_of(self, name: Name) -> Path:
-        """Return where a program's output goes."""
+        """Return the path of a program's log."""
         return self.folder / "log" / f"{name}.log"
 
     def ops_url(self, name: Name) -> str:
@@ -116,7 +116,7 @@ class Layout:
             **({} if self.own_orchestrator else ours),
             "FUMAROLE_GATEWAY_LISTEN": f"127.0.0.1:{self.ports['public']}",
             "FUMAROLE_GATEWAY_GRANT_KEY_FILE": str(self.folder / "grant-key"),
-            # The hub is on this machine too, at its own address.
+            # The hub is on this machine too, at an address of its own.
             "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": f"127.0.0.1/32,{self.cluster.pod_networks}",
             "FUMAROLE_GATEWAY_DRAIN_SECONDS": "2",
         }
@@ -137,7 +137,7 @@ class Layout:
 def make_layout(
     folder: Path, ports: Ports, cluster: ClusterUse, *, own_orchestrator: str | None = None
 ) -> Layout:
-    """Make folders, keys and Redis' configuration in *folder*, which is its owner's alone.
+    """Make folders, keys and Redis' configuration in *folder*, which only its owner may enter.
 
     Raises:
         NoRedis: If this machine has no Redis.

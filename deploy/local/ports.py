@@ -1,9 +1,11 @@
-"""Free ports of the loopback interface, each given once on this machine.
+"""Finds free ports of the loopback interface. Each is given out once on this machine.
 
-A port is found here and taken a moment later, by another process. In between it must not become
-some connection's own end, so none is of those that the kernel gives to connections (on Linux
-from 32768 on). Nor must a second system that starts at the same time find it free: who was given
-a TCP port holds the UDP port of the same number, which ends with its process, however that ends.
+A port is found here, and another process binds it a moment later. Two things must not take the port
+in between:
+
+- A connection. So no port is used that the kernel gives to connections (on Linux from 32768 on).
+- A second system that starts at the same time. So the owner of a TCP port holds the UDP port of the
+  same number. The kernel releases it when that process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ ANY: Final = range(16384, 32768)
 
 
 class Ports:
-    """Hands out ports by name, the same one for the same name; they are ours while it lives."""
+    """Gives out ports by name: always the same port for the same name. Its ports stay reserved."""
 
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
@@ -30,9 +32,9 @@ class Ports:
         return self._of[name] if name in self._of else self.take(name)
 
     def take(self, name: str = "", wanted: int = 0) -> int:
-        """Give the port *wanted*, or the next free one after it, or any; *name* has it from now on.
+        """Reserve the port *wanted*, the next free one after it, or any; *name* has it from now on.
 
-        Without a name the caller alone knows it.
+        Without a name only the caller knows the port.
         """
         port = wanted or secrets.choice(ANY)
         while not self._hold(port):
@@ -42,7 +44,7 @@ class Ports:
         return port
 
     def _hold(self, port: int) -> bool:
-        """Say whether *port* is nobody's; then it is ours."""
+        """Reserve *port*; return whether it was free."""
         held = socket.socket(type=socket.SOCK_DGRAM)
         try:
             held.bind((LOOPBACK, port))

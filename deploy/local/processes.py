@@ -1,4 +1,4 @@
-"""Programs as children of this process: started until they answer, ended with us however we end."""
+"""Runs programs as children: each starts until it is ready, and ends when this process ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 READY_SECONDS: Final = 120.0
-"""On a machine that has a lot to do; one that ends instead is told at once."""
+"""The start deadline, for a busy machine. A program that ends instead is reported at once."""
 END_SECONDS: Final = 15.0
 _LOOK_AGAIN_SECONDS: Final = 0.03
 _PR_SET_PDEATHSIG: Final = 1
@@ -20,12 +20,12 @@ _LIBC = ctypes.CDLL(None)
 
 
 class ProgramFailed(Exception):
-    """A program ended, or did not answer in time; the message has the end of its log."""
+    """A program ended, or was not ready in time. The message has the end of its log."""
 
 
 @dataclass(slots=True)
 class Program:
-    """One program: how it is started, when it is ready, and its process while it runs."""
+    """One program: its command, its readiness check, and its process while it runs."""
 
     name: str
     command: tuple[str, ...]
@@ -54,7 +54,7 @@ class Program:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is ours: we end the children, in order
+                start_new_session=True,  # Ctrl-C is for us: we end the children, in order
                 preexec_fn=die_with_parent,
             )
         try:
@@ -68,7 +68,7 @@ class Program:
             raise ProgramFailed(text) from None
 
     async def stop(self) -> None:
-        """End the program in its own time, then at once."""
+        """End the program with SIGTERM, and after its deadline with SIGKILL."""
         if self.process is None or not self.alive:
             return
         self.process.send_signal(signal.SIGTERM)
@@ -92,7 +92,7 @@ class Program:
 
 
 def _kept() -> dict[str, str]:
-    # Nothing of the caller's FUMAROLE_* or KUBECONFIG slips into a child by accident.
+    # Settings of the caller (FUMAROLE_*, KUBECONFIG) must not reach a child by accident.
     return {
         name: value
         for name, value in os.environ.items()
@@ -101,5 +101,5 @@ def _kept() -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """End this process when its parent does, also when that is killed: nobody else could then."""
+    """End this process when its parent ends, even by SIGKILL, when nothing else could end it."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

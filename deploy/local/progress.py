@@ -1,4 +1,4 @@
-"""Shows what is going on: a line for each thing done, and what is waited for."""
+"""Shows progress: a line for each finished step, and the step that is waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class Progress:
-    """Lines for what is done; on a terminal also one that moves while something is waited for."""
+    """Writes a line for each finished step; on a terminal a moving line for the present one."""
 
     def __init__(
         self, out: TextIO = sys.stdout, clock: Callable[[], float] = time.monotonic
@@ -32,7 +32,7 @@ class Progress:
         print(f"{clear}{text}", file=self._out, flush=True)
 
     def report(self, name: str, state: str) -> None:
-        """Take note of what a program does."""
+        """Record what a program does now."""
         now = self._clock()
         if state == "starting":
             self._waiting[name] = now
@@ -42,7 +42,7 @@ class Progress:
 
     @asynccontextmanager
     async def moving(self) -> AsyncIterator[None]:
-        """Keep showing what is waited for, until the block ends."""
+        """Show the step that is waited for, until the block ends."""
         task = asyncio.create_task(self._move())
         try:
             yield

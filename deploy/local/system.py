@@ -25,7 +25,7 @@ from deploy.local.ports import Ports
 from deploy.local.processes import Program, ProgramFailed
 
 METRICS_SECONDS: Final = 2.0
-"""How often the embedded cluster measures what Pods use: the page shows it while a demo lasts."""
+"""How often the embedded cluster measures what Pods use. The orchestrator's page shows it."""
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -36,15 +36,16 @@ class LocalSystem:
     """The whole system, from `start_all` until `stop_all`; also an async context manager.
 
     Args:
-        page_port: Where the orchestrator's page listens, or the next free port; 0 for any.
+        page_port: The port of the orchestrator's page, or the next free port; 0 for any.
         public_port: The same for the gateway.
         api_port: The same for the controller's API.
-        own_orchestrator: The origin of an orchestrator that runs already, its keys at
-            ``/.well-known/jwks.json``. Without it the reference one is started.
-        kubeconfig: An administrator's of a cluster; without it the embedded one is started.
-        pod_networks: Where pods of that cluster are reached; the private networks without it.
-        seed: The embedded cluster's.
-        report: Is told what starts, is ready, and has ended.
+        own_orchestrator: The origin of an orchestrator that runs already, with its keys at
+            ``/.well-known/jwks.json``. Without it the reference orchestrator is started.
+        kubeconfig: An administrator's kubeconfig of a cluster. Without it the embedded cluster is
+            started.
+        pod_networks: The networks of that cluster's pods. Default: the private networks.
+        seed: The seed of the embedded cluster.
+        report: Called with each program that starts, is ready, or has ended.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LocalSystem:
         seed: int | None = None,
         report: Report = lambda _name, _state: None,
     ) -> None:
-        # Short, because the path of a Unix socket has 107 bytes at most (unix(7)).
+        # A short path: that of a Unix socket has at most 107 bytes (unix(7)).
         self.folder = Path(tempfile.mkdtemp(prefix="fumarole-"))
         self._report = report
         ports = Ports()
@@ -80,16 +81,16 @@ class LocalSystem:
 
     @property
     def address(self) -> str:
-        """The one address to open."""
+        """The address that a user opens."""
         return self.layout.page_url
 
     @property
     def job_namespace(self) -> str | None:
-        """The one namespace of all jobs; None where each owner has one."""
+        """The namespace of all jobs; None if each owner has one."""
         return None if self.cluster is not None else self.layout.cluster.namespace
 
     def kubeconfig_of(self, identity: str) -> Path:
-        """Return *identity*'s of the embedded cluster, else the kubeconfig that was given."""
+        """Return *identity*'s kubeconfig in the embedded cluster, else the given kubeconfig."""
         if self.cluster is not None:
             return self.cluster.kubeconfig(identity)
         return self.layout.cluster.kubeconfig
@@ -97,7 +98,7 @@ class LocalSystem:
     async def __aenter__(self) -> Self:
         try:
             await self.start_all()
-        except BaseException:  # cancelled, too: nobody else would stop what runs
+        except BaseException:  # Cancellation too: nothing else would stop the running programs.
             await self.stop_all()
             raise
         return self
@@ -111,11 +112,11 @@ class LocalSystem:
         await self.stop_all()
 
     async def start_all(self) -> None:
-        """Start everything; what does not depend on each other starts at once.
+        """Start everything. Programs that do not depend on each other start at the same time.
 
         Raises:
-            ProgramFailed, ClusterFailed: If something does not come up.
-            KubeError: If the cluster that was given is not ours to use.
+            ProgramFailed, ClusterFailed: If a program does not become ready.
+            KubeError: If the given cluster refuses the administrator's kubeconfig.
         """
         first = [self.start("redis"), self._start_cluster()]
         if self.layout.own_orchestrator is None:
@@ -124,10 +125,10 @@ class LocalSystem:
         await _together(self.start("controller"), self.start("hub"), self.start("gateway"))
 
     async def stop_all(self) -> None:
-        """End everything in order and remove every trace; twice is fine.
+        """End everything in order and remove every trace. A second call does nothing.
 
         Raises:
-            KubeError: If the namespace cannot be deleted; everything else is gone then.
+            KubeError: If the namespace cannot be deleted. Everything else is gone then.
         """
         for name in reversed(PROGRAMS):
             await self._programs[name].stop()
@@ -147,7 +148,7 @@ class LocalSystem:
         self._report(name, "ready")
 
     async def stop(self, name: Name) -> None:
-        """End one program in its own time."""
+        """End one program with SIGTERM, and after its deadline with SIGKILL."""
         await self._programs[name].stop()
 
     async def kill(self, name: Name) -> None:
@@ -158,7 +159,7 @@ class LocalSystem:
         """Return the process id of a program that was started.
 
         Raises:
-            ProgramFailed: If it was not.
+            ProgramFailed: If it was not started.
         """
         process = self._programs[name].process
         if process is None:
@@ -174,7 +175,7 @@ class LocalSystem:
         if self.cluster is not None:
             await self.cluster.start()
         else:
-            self._has_namespace = True  # also when the answer is lost
+            self._has_namespace = True  # also if the response is lost
             await make_namespace(self.layout.cluster)
         self._report("cluster", "ready")
 
@@ -200,7 +201,7 @@ def _readiness_of(layout: Layout, name: Name) -> Callable[[], Awaitable[bool]]:
 
 
 async def _together(*calls: Coroutine[Any, Any, None]) -> None:
-    # Not gather: when one fails, the others have ended before the failure is told.
+    # Not gather: if one fails, the others must have ended before the failure is reported.
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:

@@ -1,6 +1,6 @@
-"""What the demo runs in jobs: a catalogue, and a desktop of our own.
+"""What the demo runs in jobs: a catalogue of apps, and a desktop.
 
-- ``catalogue``: the apps as jobs of the controller's API, and what to open of each.
-- ``desktop``: the program in the desktop's container. It shows a ``painting`` through Xvnc (as
-  the X client in ``x11``) where that is installed, else through the small server in ``rfb``.
+- ``catalogue``: the apps as jobs of the controller's API, and the endpoint to open of each.
+- ``desktop``: the program in the desktop's container. It shows a ``painting`` by Xvnc (as the X
+  client in ``x11``) if Xvnc is installed, else by the small server in ``rfb``.
 """

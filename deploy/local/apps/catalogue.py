@@ -1,7 +1,7 @@
-"""The apps of the demo: each as a job for ``POST /v1/jobs``, and what of it a user opens.
+"""The apps of the demo: each as a job for ``POST /v1/jobs``, with the endpoint that a user opens.
 
-JupyterLab and the shell are public images that any kubelet runs; the embedded one has programs of
-this machine for them. The desktop is such a program only: no image of it is published.
+JupyterLab and the shell are public images that any kubelet runs. The embedded kubelet runs programs
+of this machine in their place. The desktop is only such a program: no image of it is published.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class App:
     """One app.
 
     ``job`` is a job without ``id`` and ``owner``. ``opens`` is the item of ``POST /v1/sessions``
-    without ``job`` and ``rank``; ``start_path`` is where in the app a browser begins.
-    ``process_only``: nothing but the embedded kubelet has something to run for its image.
+    without ``job`` and ``rank``. ``start_path`` is the path in the app at which a browser begins.
+    ``process_only`` means that only the embedded kubelet can run its image.
     """
 
     name: str
@@ -37,9 +37,10 @@ _LAB = (
     "--ip=0.0.0.0",
     "--port=8888",
     "--no-browser",
-    # In the embedded cluster a container's root is nobody outside of it.
+    # In the embedded cluster, root of a container is nobody outside of it.
     "--allow-root",
-    # The gateway lets in nobody without a grant, and only the gateway reaches the port.
+    # The app needs no password: the gateway admits only users with a grant, and only the gateway
+    # reaches the port.
     "--IdentityProvider.token=",
     "--ServerApp.allow_remote_access=True",
     "--LabApp.extension_manager=readonly",
@@ -73,7 +74,7 @@ APPS: Mapping[str, App] = MappingProxyType(
                 job={
                     "image": "debian:12-slim",
                     "resources": {"cpu": 0.5, "memory": "256Mi"},
-                    # `wait` is interrupted by a signal, so that it ends at once when asked to.
+                    # A signal interrupts `wait`, so the shell ends at once when it is asked to.
                     "invocation": {
                         "command": [
                             "bash",

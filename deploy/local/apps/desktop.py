@@ -1,7 +1,7 @@
 """The desktop app: ``python -m deploy.local.apps.desktop --port=5900``.
 
-Shows a painting that reacts to pointer and keys over RFB: through Xvnc where it is installed, else
-through a server of our own.
+It shows a painting that reacts to pointer and keys over RFB: by Xvnc if that is installed, else by
+the server in ``rfb``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from deploy.local.apps.x11 import Window, start_xvnc, xvnc
 
 
 async def tick(painting: Painting, changed: Callable[[Box], None]) -> None:
-    """Keep the painting's clock; never returns."""
+    """Update the clock in the painting; never returns."""
     while True:
         changed(painting.tick(time.strftime("%H:%M:%S")))
         await asyncio.sleep(1 - time.time() % 1)
 
 
 async def serve_ourselves(painting: Painting, name: str, port: int) -> None:
-    """Show *painting* with our own server; never returns."""
+    """Show *painting* with the server in ``rfb``; never returns."""
     server = RfbServer(painting, name)
     listening = await asyncio.start_server(server.handle, "0.0.0.0", port)
     async with listening, asyncio.TaskGroup() as tasks:
@@ -37,7 +37,7 @@ async def serve_with_xvnc(painting: Painting, name: str, port: int, program: str
     """Show *painting* on an X display of Xvnc; returns when Xvnc ends."""
     server = await start_xvnc(
         program, port, "-geometry", f"{WIDTH}x{HEIGHT}", "-depth", "24", "-SecurityTypes", "None",
-        # The painting has one size: browsers scale it to theirs.
+        # The painting has a fixed size. Browsers scale it.
         "-desktop", name, "-AcceptSetDesktopSize=0",
     )  # fmt: skip
     process = server.process

@@ -1,4 +1,4 @@
-"""A picture that shows what was clicked and typed, whoever displays it."""
+"""A picture that shows clicks and typed text, independent of how it is displayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINE_LENGTH = 60
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle in pixels; right and bottom are outside of it."""
+    """A rectangle in pixels. It does not contain its right and bottom edges."""
 
     left: int
     top: int
@@ -29,12 +29,12 @@ class Box:
 
     @property
     def width(self) -> int:
-        """In pixels."""
+        """The width in pixels."""
         return self.right - self.left
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """The height in pixels."""
         return self.bottom - self.top
 
 
@@ -42,7 +42,7 @@ WHOLE = Box(0, 0, WIDTH, HEIGHT)
 
 
 class Painting:
-    """The picture. Each change returns the part of it that has to be shown again."""
+    """The picture. Each change returns the box that has to be shown again."""
 
     def __init__(self, title: str) -> None:
         self.image = Image.new("RGB", (WIDTH, HEIGHT), _BACKGROUND)
@@ -69,7 +69,7 @@ class Painting:
             self._draw.line((x, top, x, HEIGHT), (colour[0] + 14, colour[1] + 14, colour[2] + 14))
 
     def press(self, x: int, y: int) -> Box:
-        """Draw a dot at *x*, *y*, joined to the one before while the button stays down."""
+        """Draw a dot at *x*, *y*, joined to the previous one while the button stays down."""
         x, y = min(max(x, 0), WIDTH - 1), min(max(y, 0), HEIGHT - 1)
         from_x, from_y = self._last or (x, y)
         self._draw.line((from_x, from_y, x, y), _INK, 2 * DOT_RADIUS)
@@ -84,11 +84,11 @@ class Painting:
         )
 
     def release(self) -> None:
-        """Note that the button was let go."""
+        """Record that the button was released."""
         self._last = None
 
     def key(self, keysym: int) -> Box | None:
-        """Write what the key with this X keysym stands for; None for keys that write nothing."""
+        """Write the character of this X keysym; return None for keys that write nothing."""
         if keysym == 0xFF08:
             self._typed = self._typed[:-1]
         elif keysym == 0xFF0D:

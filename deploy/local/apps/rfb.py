@@ -1,4 +1,4 @@
-"""A small RFB 3.8 server (RFC 6143) that shows a painting and takes pointer and keys.
+"""A small RFB 3.8 server (RFC 6143) that shows a painting and accepts pointer and keys.
 
 Raw encoding, true colour at 32 bits a pixel, no authentication: it stands behind a gateway.
 """
@@ -21,12 +21,12 @@ _HANDSHAKE_SECONDS = 10.0
 
 
 class ProtocolError(Exception):
-    """The client said something that RFC 6143 or this server does not know."""
+    """The client sent something that RFC 6143 or this server does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """How the client wants 32-bit pixels: at which byte each colour is (RFC 6143, 7.4)."""
+    """The client's layout of 32-bit pixels: the byte of each colour (RFC 6143, 7.4)."""
 
     red: int = 2
     green: int = 1
@@ -77,10 +77,10 @@ class Viewer:
         self._down = False
 
     async def serve(self, name: str) -> None:
-        """Speak RFB until the client goes.
+        """Speak RFB until the client disconnects.
 
         Raises:
-            ProtocolError: If the client says what cannot be understood.
+            ProtocolError: If the client sends what cannot be understood.
         """
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             await self._handshake(name)
@@ -97,7 +97,7 @@ class Viewer:
         if await self._reader.readexactly(1) != bytes([NO_SECURITY]):
             raise ProtocolError("no such security type was offered")
         self._writer.write(struct.pack(">I", 0))
-        await self._reader.readexactly(1)  # ClientInit: everybody may share
+        await self._reader.readexactly(1)  # ClientInit: every client may share
         title = name.encode()
         self._writer.write(struct.pack(">HH", WIDTH, HEIGHT) + PixelFormat.structure())
         self._writer.write(struct.pack(">I", len(title)) + title)
@@ -139,12 +139,12 @@ class Viewer:
             self._painting.release()
 
     def invalidate(self, box: Box) -> None:
-        """Note that *box* has to be shown again."""
+        """Record that *box* has to be shown again."""
         self._dirty.append(box)
         self.flush()
 
     def flush(self) -> None:
-        """Send what changed, if the client has asked and takes it."""
+        """Send the changes, if the client has requested them and is not behind."""
         if not self._asked or not self._dirty or self._writer.transport.get_write_buffer_size():
             return
         boxes = [WHOLE] if WHOLE in self._dirty or len(self._dirty) > 32 else self._dirty
@@ -165,7 +165,7 @@ class RfbServer:
         self._viewers: set[Viewer] = set()
 
     def changed(self, box: Box) -> None:
-        """Show *box* again to everybody."""
+        """Show *box* again to every viewer."""
         for viewer in self._viewers:
             viewer.invalidate(box)
 
@@ -176,7 +176,7 @@ class RfbServer:
         try:
             await viewer.serve(self._name)
         except (ProtocolError, TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # the client went, or is no RFB client; the others stay
+            pass  # the client disconnected, or is no RFB client; the others stay
         finally:
             self._viewers.discard(viewer)
             writer.close()

@@ -1,4 +1,4 @@
-"""A painting as the only window of an X display, and Xvnc that shows the display over RFB."""
+"""Shows a painting as the only window of an X display, and runs Xvnc, which serves it over RFB."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ START_SECONDS: Final = 60.0
 
 
 def xvnc() -> str | None:
-    """Return the path of Xvnc, if it is installed."""
+    """Return the path of Xvnc if it is installed."""
     return shutil.which("Xvnc")
 
 
 @dataclass(frozen=True, slots=True)
 class Xvnc:
-    """An Xvnc that runs, on a display that nobody else has."""
+    """A running Xvnc, on a display of its own."""
 
     process: asyncio.subprocess.Process
     port: int
@@ -38,14 +38,14 @@ class Xvnc:
 
 
 async def start_xvnc(program: str, port: int, *options: str) -> Xvnc:
-    """Start Xvnc on *port*; return once it serves it and its display.
+    """Start Xvnc on *port*; return once it serves the port and its display.
 
-    The display is reached by TCP. Sockets and locks in a shared ``/tmp`` would be in the way of
-    other jobs, so there are none. Xvnc says itself which display was free (``-displayfd``); with
-    IPv6 it would take a number whose IPv4 port is somebody else's.
+    The display is reached by TCP. Sockets and locks in a shared ``/tmp`` would collide with other
+    jobs, so there are none. Xvnc itself reports which display was free (``-displayfd``). With IPv6
+    it would choose a number whose IPv4 port another process holds.
 
     Raises:
-        TimeoutError: If it is not ready within a minute; then it has been ended.
+        TimeoutError: If it is not ready within a minute. It has been ended then.
         OSError: If it ends instead.
     """
     alone = ["-nolock"] if os.getuid() == 0 else []
@@ -54,7 +54,7 @@ async def start_xvnc(program: str, port: int, *options: str) -> Xvnc:
     try:
         process = await asyncio.create_subprocess_exec(
             program, "-displayfd", str(writing), "-rfbport", str(port), "-AlwaysShared",
-            # A kubelet's probes connect and say nothing; they must not shut everybody out.
+            # A kubelet's probes connect and send nothing. They must not lock out other clients.
             "-UseBlacklist=0",
             "-listen", "tcp", "-nolisten", "inet6", "-nolisten", "unix", "-nolisten", "local",
             "-ac", *alone, *options, pass_fds=(writing,),
@@ -89,7 +89,7 @@ async def _read_line(pipe: IO[bytes]) -> bytes:
 
 
 class Window:
-    """The painting over the whole screen; :meth:`run` shows it and takes pointer and keys."""
+    """The painting over the whole screen. :meth:`run` shows it and accepts pointer and keys."""
 
     def __init__(self, painting: Painting, connection: display.Display) -> None:
         self._painting = painting
@@ -102,13 +102,13 @@ class Window:
         )
         self._context = self._window.create_gc()
         self._window.map()
-        # There is no window manager, and keys go where the focus is.
+        # There is no window manager, and keys go to the window with the focus.
         self._window.set_input_focus(X.RevertToParent, X.CurrentTime)
         self._news = asyncio.Event()
         self._send()
 
     async def run(self) -> None:
-        """Follow the display's events until it goes away."""
+        """Follow the display's events until the display closes."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._display.fileno(), self._news.set)
         try:
@@ -141,5 +141,5 @@ class Window:
 
     def _send(self) -> None:
         self._display.flush()
-        # Sending also reads, and what was read no longer makes the socket readable.
+        # Sending also reads. Events read that way no longer make the socket readable.
         self._news.set()

@@ -1,15 +1,15 @@
-"""A reference orchestrator: the smallest one that does everything that Fumarole asks of one.
+"""The reference orchestrator: the smallest one that does everything that Fumarole needs of one.
 
-An orchestrator knows its users, decides what each may do, and is the only one that both processes
-believe. It is short so that it can be read before a real one is written:
+An orchestrator knows its users and decides what each of them may do. It is the only party whose
+decisions the controller and the gateway accept. Read this one before you write a real one:
 
-- ``keys``: the signing key, and the key set that both processes fetch.
+- ``keys``: the signing key, and the key set that controller and gateway fetch.
 - ``tokens``: service tokens for the controller's API, session tokens for the gateway.
 - ``controller``: a client of the controller's API.
-- ``sessions``: who may open what; this is the decision that nobody else makes.
-- ``web``, ``handlers``: a page where a person picks an app, sees its job start, opens, extends,
+- ``sessions``: decides which user may open what. Nothing else makes this decision.
+- ``web``, ``handlers``: a page on which a user picks an app, sees its job start, opens, extends,
   shares and stops it, and reads its log and history.
 
-It keeps nothing but its key: jobs are the controller's to remember. Its users need no password, so
-it is for trying things on one machine.
+It stores only its key, since the controller stores the jobs. Its users need no password, so use it
+only to try things on one machine.
 """

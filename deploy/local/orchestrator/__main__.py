@@ -1,9 +1,13 @@
 """Runs the reference orchestrator: ``python -m deploy.local.orchestrator``.
 
-Settings: ``ORCHESTRATOR_LISTEN`` (host:port), ``ORCHESTRATOR_STATE`` (a folder for its key),
-``ORCHESTRATOR_ISSUER`` (its public URL, which is the tokens' ``iss``),
-``ORCHESTRATOR_CONTROLLER`` (the controller's URL), ``ORCHESTRATOR_GATEWAY`` (the gateways' public
-URL), ``ORCHESTRATOR_TOOLS_FILE`` (the file of tools that the controller has, if any).
+Settings, from the environment:
+
+- ``ORCHESTRATOR_LISTEN``: host:port.
+- ``ORCHESTRATOR_STATE``: a folder for its key.
+- ``ORCHESTRATOR_ISSUER``: its public URL, which is the ``iss`` of the tokens.
+- ``ORCHESTRATOR_CONTROLLER``: the controller's URL.
+- ``ORCHESTRATOR_GATEWAY``: the gateways' public URL.
+- ``ORCHESTRATOR_TOOLS_FILE``: the controller's file of tools, if it has one.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from shared import settings
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says."""
+    """The settings of the orchestrator."""
 
     listen: tuple[str, int]
     state: Path
@@ -41,7 +45,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: settings.Environment) -> Settings:
-        """Return the settings; problems are collected in *environment*."""
+        """Return the settings; add problems to *environment*."""
         nowhere = settings.web_url("http://localhost")
         required = environment.required
         return cls(
@@ -55,7 +59,7 @@ class Settings:
 
     @property
     def gateway_sources(self) -> str:
-        """Where the gateway's sessions are, as a source in a Content-Security-Policy."""
+        """The hosts of the gateway's sessions, as a source in a Content-Security-Policy."""
         port = f":{self.gateway.port}" if self.gateway.port else ""
         return f"{self.gateway.scheme}://*.{self.gateway.hostname}{port}"
 

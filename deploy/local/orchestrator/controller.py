@@ -1,4 +1,4 @@
-"""A client of the controller's API, as far as this orchestrator needs it."""
+"""A client for the calls of the controller's API that this orchestrator needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOG_LINES = 200
 
 
 class ControllerError(Exception):
-    """The controller refused, or could not be reached; ``status`` is what to tell the browser."""
+    """The controller refused, or could not be reached; ``status`` is for the browser."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -35,12 +35,12 @@ class Controller:
         self._token = token
 
     async def submit(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Submit one job. The id is ours, so doing it again after a lost answer is safe."""
+        """Submit one job; the call can be repeated, since this process chooses the id."""
         answer = await self._call("POST", "/v1/jobs", {"mode": "atomic", "items": [job]})
         return _only_item(answer)
 
     async def jobs_of(self, user: str) -> list[dict[str, Any]]:
-        """Return the last jobs that *user* owns, the newest first."""
+        """Return the jobs that *user* submitted last, newest first."""
         query = {"user": user, "order": "newest", "limit": str(MOST_JOBS)}
         answer = await self._call("GET", "/v1/jobs", query=query)
         items: list[dict[str, Any]] = answer["items"]
@@ -51,7 +51,7 @@ class Controller:
         return await self._call("GET", f"/v1/jobs/{job_id}")
 
     async def delete(self, job_id: str, *, by: str | None = None) -> None:
-        """End a job, whatever state it is in; *by* is who wants that."""
+        """End a job in any state; *by* names the user who wants that."""
         await self._call("DELETE", f"/v1/jobs/{job_id}", query={"by": by} if by else {})
 
     async def extend(self, job_id: str, seconds: int) -> dict[str, Any]:
@@ -59,11 +59,11 @@ class Controller:
         return await self._call("POST", f"/v1/jobs/{job_id}/extend", {"seconds": seconds})
 
     async def history(self, job_id: str) -> dict[str, Any]:
-        """Return all attempts of a job, and all that became of it."""
+        """Return all attempts of a job, and all of its updates."""
         return await self._call("GET", f"/v1/jobs/{job_id}/history")
 
     async def log(self, job_id: str) -> str:
-        """Return the end of what the job's first rank has written."""
+        """Return the end of the log of the job's first rank."""
         query = {"rank": "0", "tail": str(LOG_LINES)}
         answer = await self._call("GET", f"/v1/jobs/{job_id}/logs", query=query)
         return str(answer["text"])
@@ -79,7 +79,7 @@ class Controller:
         return items
 
     async def attach(self, job_id: str, tool: str) -> None:
-        """Attach a tool to a job's first rank; one that has ended runs again."""
+        """Attach a tool to the first rank of a job. A tool that has ended runs again."""
         await self._call("POST", f"/v1/jobs/{job_id}/tools", {"tool": tool})
 
     async def remove_tool(self, job_id: str, tool: str) -> None:
@@ -87,11 +87,11 @@ class Controller:
         await self._call("DELETE", f"/v1/jobs/{job_id}/tools/{tool}")
 
     async def revoke(self, sid: str, user: str) -> None:
-        """End what *user* has open of a session, and every grant of theirs to it."""
+        """End the open connections of *user* to a session, and all of the user's grants to it."""
         await self._call("POST", f"/v1/sessions/{sid}/revoke", {"sub": user})
 
     async def open_session(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a session: the answer holds ``sid`` and ``hosts``."""
+        """Make a session; the response holds ``sid`` and ``hosts``."""
         return _only_item(await self._call("POST", "/v1/sessions", {"items": [item]}))
 
     async def session(self, sid: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The page and its calls. Whoever calls is named by a cookie that this process signed in."""
+"""The page and its calls. A cookie that this process issued at sign-in names the caller."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Handlers:
-    """All that the orchestrator answers."""
+    """The HTTP handlers of the orchestrator."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Handlers:
         gateway_sources: str,
         tools: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Answer for users; *tools* are those that can be attached to jobs, with their titles."""
+        """Create the handlers; *tools* can be attached to jobs, and are given with titles."""
         self._tools = tools
         self._key = key
         self._controller = controller
@@ -81,8 +81,8 @@ class Handlers:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse what other pages send, translate errors, and lock the page down."""
-        # A browser always says where a POST comes from; programs that are no browser need not.
+        """Refuse requests of other pages, translate errors, and restrict what the page may load."""
+        # A browser always sends the origin of a POST. Other programs need not.
         if request.method == "POST" and request.headers.get("Origin", self._origin) != self._origin:
             return _error(403, "foreign_origin", "This call comes from another page.")
         try:
@@ -93,7 +93,7 @@ class Handlers:
             answer = _error(error.status, "refused", error.reason)
         answer.headers.update(
             {
-                # Opening ends in a redirect to the gateway, which form-action has to allow.
+                # Opening ends in a redirect to the gateway, so form-action has to allow that.
                 "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
                 "style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
                 f"frame-ancestors 'none'; form-action 'self' {self._gateway_sources}",
@@ -160,7 +160,7 @@ class Handlers:
         link = await self._sessions.link(job_id, user, tool=request.query.get("tool"))
         if request.content_type == "application/json":
             return web.json_response({"url": link})
-        # A form with a target opens a tab without any script, and no pop-up is blocked.
+        # A form with a target opens a tab without a script, so no pop-up is blocked.
         return web.Response(status=303, headers={"Location": link})
 
     async def _stop(self, request: web.Request) -> web.Response:
@@ -171,7 +171,7 @@ class Handlers:
         return web.json_response({"id": job_id})
 
     async def _own(self, request: web.Request) -> str:
-        """Return the job that is asked for, which is the user's own."""
+        """Return the requested job, which is the user's own."""
         job_id = request.match_info["id"]
         await self._sessions.job_of(job_id, self._user(request))
         return job_id
@@ -207,7 +207,7 @@ class Handlers:
     async def _tools_of(self, request: web.Request) -> web.Response:
         tools = await self._controller.tools(await self._own(request))
         told = ("tool", "state", "reason", "message")
-        # The page attaches tools to the first rank; another program may attach others.
+        # The page attaches tools to the first rank. Another program may attach others.
         shown = [{name: one.get(name) for name in told} for one in tools if one["rank"] == 0]
         return web.json_response({"tools": shown})
 

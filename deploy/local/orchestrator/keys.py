@@ -1,4 +1,4 @@
-"""The orchestrator's signing key: made once, kept in a file that only its owner reads."""
+"""The orchestrator's signing key: made once, in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jwt.algorithms import OKPAlgorithm
 
 
 class SigningKey:
-    """An Ed25519 key and its name. Its public half is all that ever leaves this process."""
+    """An Ed25519 key and its name. Only the public half ever leaves this process."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self.private = private
         public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         digest = Hash(SHA256())
         digest.update(public)
-        # Named after itself, so that a new key can never pass under an old name.
+        # The name is derived from the key, so a new key never has the name of an old one.
         self.kid = digest.finalize().hex()[:16]
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class SigningKey:
 
 
 def ensure_key(folder: Path) -> SigningKey:
-    """Return the key in *folder*, made now if there is none.
+    """Return the key in *folder*; make it if there is none.
 
     Raises:
         ValueError: If the file holds another kind of key.
@@ -48,7 +48,7 @@ def ensure_key(folder: Path) -> SigningKey:
     if not path.exists():
         made = Ed25519PrivateKey.generate()
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        # Created with its mode: at no moment can anybody else open it.
+        # Created with its final mode, so nobody else can open it at any moment.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(pem)
     key = load_pem_private_key(path.read_bytes(), None)

@@ -1,4 +1,4 @@
-"""Who may open what: the decision that only the orchestrator makes."""
+"""Decides which user may open what. Only the orchestrator makes this decision."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ APP_LABEL = "app"
 
 
 class Sessions:
-    """Opens the sessions of users' own jobs, of those shared with them, and of no others.
+    """Opens sessions of a user's own jobs, of those shared with the user, and of no others.
 
     Args:
-        controller: Where sessions are made.
-        tokens: Signs what the gateway will believe.
+        controller: Makes the sessions.
+        tokens: Signs the tokens that the gateway verifies.
         gateway: The gateways' public URL.
         clock: Unix seconds.
     """
@@ -35,17 +35,19 @@ class Sessions:
         self._tokens = tokens
         self._gateway = gateway
         self._clock = clock
-        # One session for each job and way in: opened again it has the same address, and the app in
-        # the browser finds what it stored there. After a restart of ours there is a new one.
+        # One session for each job and endpoint. Opened again it has the same address, and the app
+        # in the browser finds what it stored there. After a restart of this process there is a new
+        # one.
         self._sid_of: dict[tuple[str, str], str] = {}
-        # Who else may open a job. A real orchestrator writes it down.
+        # The other users who may open a job. A real orchestrator stores this.
         self.shared: dict[str, set[str]] = {}
 
     async def job_of(self, job_id: str, user: str) -> dict[str, Any]:
         """Return the job if it is *user*'s.
 
         Raises:
-            ControllerError: 404 when there is none, or it is another's: nobody learns which.
+            ControllerError: 404 if it does not exist or is another user's. The response does not
+                say which of the two.
         """
         job = await self._controller.job(job_id)
         if job["owner"]["user"] != user:
@@ -53,10 +55,10 @@ class Sessions:
         return job
 
     async def link(self, job_id: str, user: str, *, tool: str | None = None) -> str:
-        """Return the address with which *user* opens the job's app, once, within a minute.
+        """Return the address at which *user* opens the job's app: once, within a minute.
 
-        A *tool* is another app of the demo that opens it: the shell goes into any job. It is the
-        owner's.
+        A *tool* is another app of the demo, opened in place of the job's own: the shell opens in
+        any job. Only the job's owner may open a tool.
         """
         job = await self._controller.job(job_id)
         shared = user in self.shared.get(job_id, ())
@@ -68,7 +70,7 @@ class Sessions:
         return await self._link(job_id, user, app.kind, app.opens, start_path=app.start_path)
 
     async def link_to_tool(self, job_id: str, user: str, tool: str) -> str:
-        """Return the address with which *user* opens *tool*, which is attached to their job."""
+        """Return the address at which *user* opens *tool*, which is attached to the user's job."""
         await self.job_of(job_id, user)
         return await self._link(job_id, user, "web", {"endpoint": f"tool:{tool}"}, start_path="/")
 
@@ -81,7 +83,7 @@ class Sessions:
         return make_link(self._gateway, session["hosts"][0], token, start_path=start_path)
 
     async def share(self, job_id: str, user: str, *, other: str, allowed: bool) -> None:
-        """Let *other* open the job's app, too, or no longer; also what is open of it ends then."""
+        """Allow or forbid *other* to open the job's app. Forbidding also ends open connections."""
         await self.job_of(job_id, user)
         others = self.shared.setdefault(job_id, set())
         if allowed:
@@ -93,7 +95,7 @@ class Sessions:
                 await self._controller.revoke(sid, other)
 
     async def shared_with(self, user: str) -> list[dict[str, Any]]:
-        """Return the jobs of others that *user* may open."""
+        """Return the jobs of other users that *user* may open."""
         jobs = []
         for job_id in [job_id for job_id, users in self.shared.items() if user in users]:
             try:
@@ -114,7 +116,8 @@ class Sessions:
                 if error.status not in (404, 410):
                     raise
             else:
-                # That of a tool ends when the tool is removed, and the tool may be there again.
+                # The session of a tool ends when the tool is removed. The tool may have been
+                # attached again.
                 if session["state"] != "ended":
                     return session
         session = await self._controller.open_session({"job": job_id, "rank": 0, **opens})

@@ -10,30 +10,31 @@ import jwt
 
 from deploy.local.orchestrator.keys import SigningKey
 
-# Long enough for a slow browser, too short to be worth stealing: it opens once anyway.
+# Long enough for a slow browser, too short to be worth stealing. It works only once anyway.
 OPENING_SECONDS = 60
 SERVICE_SECONDS = 60
-# How long an opened session may last before its user has to come back here.
+# How long an opened session may last before its user has to return to the orchestrator.
 SESSION_SECONDS = 12 * 3600
 
 
 class Tokens:
-    """Signs tokens as one issuer."""
+    """Signs tokens of one issuer."""
 
     def __init__(self, key: SigningKey, issuer: str) -> None:
         self._key = key
         self._issuer = issuer
 
     def for_controller(self, now: float) -> str:
-        """Return a token that lets this orchestrator call the controller for a minute."""
+        """Return a token with which this orchestrator can call the controller for a minute."""
         return self._sign(
             {"aud": "fumarole-controller", "sub": "orchestrator"}, now, SERVICE_SECONDS
         )
 
     def for_session(self, session: Mapping[str, Any], *, user: str, now: float) -> str:
-        """Return a token with which *user* opens *session*, once, within a minute.
+        """Return a token with which *user* opens *session*: once, within a minute.
 
-        Call this only after deciding that the user may: the gateway asks nobody else.
+        Call this only after you have decided that the user may open it. The gateway makes no check
+        of its own.
         """
         claims = {
             "aud": "fumarole-gateway",

@@ -1,4 +1,4 @@
-"""A desktop: the RFB handshake is made over the WebSocket, and a whole picture is read."""
+"""Uses a desktop: makes the RFB handshake over the WebSocket, and reads a whole picture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class Bytes:
-    """The stream of bytes that a WebSocket's binary messages make up (RFC 6143, 7)."""
+    """The byte stream that the binary messages of a WebSocket make up (RFC 6143, 7)."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
         self._socket = socket
@@ -43,7 +43,7 @@ class Bytes:
         return taken
 
     async def unpack(self, layout: str) -> tuple[int, ...]:
-        """Return the next numbers, as *layout* says (big-endian)."""
+        """Return the next numbers in the format *layout* (big-endian)."""
         return struct.unpack(f">{layout}", await self.exactly(struct.calcsize(f">{layout}")))
 
 
@@ -56,7 +56,7 @@ class Screen:
 
 
 async def use(opened: Opened, watch: Stopwatch) -> str:
-    """Return how large the picture is that the desktop sent."""
+    """Return the size of the picture that the desktop sent, in words."""
     async with opened.websocket("/.fumarole/connect", "binary") as socket:
         stream = Bytes(socket)
         version = await stream.exactly(len(VERSION))
@@ -90,9 +90,9 @@ async def _initialised(socket: aiohttp.ClientWebSocketResponse[bool], stream: By
 async def _painted(
     socket: aiohttp.ClientWebSocketResponse[bool], stream: Bytes, screen: Screen
 ) -> tuple[int, int]:
-    """Return pixels and colours of a whole picture, once a program has painted one.
+    """Return the pixels and colours of a whole picture, once a program has painted one.
 
-    The server is there a moment before the program, and shows one colour until then.
+    The server is ready a moment before the program, and shows one colour until then.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PAINTED_SECONDS
@@ -116,7 +116,7 @@ def _ask_for(screen: Screen) -> bytes:
 
 
 async def _picture(stream: Bytes) -> tuple[int, int]:
-    """Return how many pixels the first update has, and how many colours are among them."""
+    """Return the number of pixels in the first update, and of the colours among them."""
     while (kind := (await stream.unpack("B"))[0]) != _FRAMEBUFFER_UPDATE:
         match kind:
             case 2:  # bell

@@ -1,5 +1,5 @@
-"""What the smoke run says when something is not as it must be."""
+"""The error of the smoke run."""
 
 
 class SmokeFailed(Exception):
-    """A step did not do what it must; the message says which, and holds no token."""
+    """A step failed. The message names the step, and holds no token."""

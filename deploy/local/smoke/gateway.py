@@ -1,4 +1,4 @@
-"""A session behind the gateway, opened and used as its page in a browser would."""
+"""A session behind the gateway, opened and used as its page in a browser would do it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aiohttp.resolver import DefaultResolver
 from deploy.local.smoke.failure import SmokeFailed
 
 LOOK_SECONDS: Final = 0.05
-# The session may be published a moment after the orchestrator has been given it, and the gateway
-# may have been started a moment ago.
+# The session may be published a moment after the orchestrator got it, and the gateway may have
+# started a moment ago.
 _NOT_YET: Final = frozenset({404, 503})
 
 
 class LocalNames(AbstractResolver):
-    """Resolves ``localhost`` and what is below it to this machine, as browsers do (RFC 6761)."""
+    """Resolves ``localhost`` and names below it to this machine, as browsers do (RFC 6761)."""
 
     def __init__(self) -> None:
         self._others = DefaultResolver()
@@ -41,13 +41,13 @@ class LocalNames(AbstractResolver):
         return [local]
 
     async def close(self) -> None:
-        """Release what resolving took."""
+        """Do nothing: resolving holds no resources."""
         await self._others.close()
 
 
 @asynccontextmanager
 async def client() -> AsyncIterator[aiohttp.ClientSession]:
-    """Give an HTTP client with a cookie jar of its own."""
+    """Yield an HTTP client with a cookie jar of its own."""
     connector = aiohttp.TCPConnector(resolver=LocalNames())
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
         yield http
@@ -55,7 +55,7 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The parts of an address that opens a session; the token does not show in its ``repr``."""
+    """The parts of an address that opens a session. Its ``repr`` does not show the token."""
 
     origin: str
     path: str
@@ -67,7 +67,7 @@ class Link:
         """Return the parts of *url*.
 
         Raises:
-            SmokeFailed: If the token is not in the fragment, where no server sees it.
+            SmokeFailed: If the token is not in the fragment, which no server sees.
         """
         parts = urlsplit(url)
         fragment = parse_qs(parts.fragment)
@@ -81,12 +81,12 @@ class Link:
 
 
 class Opened:
-    """An open session: what it asks carries the session's cookie and its own origin.
+    """An open session. Its requests carry the session's cookie and its own origin.
 
     Args:
         http: A client that holds the cookie.
-        origin: The session's.
-        start: Where in the app a browser begins.
+        origin: The session's origin.
+        start: The path in the app at which a browser begins.
     """
 
     def __init__(self, http: aiohttp.ClientSession, origin: str, start: str) -> None:
@@ -95,21 +95,21 @@ class Opened:
         self.start = start
 
     def cookie(self, name: str) -> str:
-        """Return one of the app's cookies, "" without it."""
+        """Return one of the app's cookies, or "" if it is not set."""
         for cookie in self._http.cookie_jar:
             if cookie.key == name:
                 return cookie.value
         return ""
 
     async def get(self, path: str) -> aiohttp.ClientResponse:
-        """Ask for *path*; the answer's head has come when this returns."""
+        """Request *path*; return when the head of the response has arrived."""
         return await self._http.get(self._origin + path)
 
     async def post(self, path: str, body: Any, **headers: str) -> dict[str, Any]:
-        """Send *body*, and return the answer's.
+        """Send *body*, and return the body of the response.
 
         Raises:
-            SmokeFailed: If it is refused.
+            SmokeFailed: If the request is refused.
         """
         headers = {"Origin": self._origin} | headers
         async with self._http.post(self._origin + path, json=body, headers=headers) as answer:
@@ -122,7 +122,7 @@ class Opened:
     async def websocket(
         self, path: str, *protocols: str
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse[bool]]:
-        """Give a WebSocket to *path*."""
+        """Yield a WebSocket to *path*."""
         async with self._http.ws_connect(
             self._origin + path,
             protocols=protocols,
@@ -134,7 +134,7 @@ class Opened:
             yield connected
 
     async def until_ready(self) -> None:
-        """Return when the gateway says that the session is ready, as the starting page does."""
+        """Return when the gateway reports the session as ready, as the starting page does."""
         while True:
             async with await self.get("/.fumarole/state") as answer:
                 if answer.status == 200 and (await answer.json())["state"] == "ready":
@@ -145,7 +145,7 @@ class Opened:
 
 
 async def code_of(answer: aiohttp.ClientResponse) -> str:
-    """Return the code of a refusal of the gateway's, in brackets; "" of any other answer."""
+    """Return the code of a refusal by the gateway, in brackets; "" for any other response."""
     try:
         content = json.loads(await answer.read())
         return f" ({content['code']}: {content['message']})"
@@ -154,7 +154,7 @@ async def code_of(answer: aiohttp.ClientResponse) -> str:
 
 
 async def open_link(http: aiohttp.ClientSession, url: str) -> Opened | None:
-    """Open the session of a link; None when the gateway does not know it yet.
+    """Open the session of a link; return None if the gateway does not know it yet.
 
     Raises:
         SmokeFailed: If the gateway refuses.

@@ -1,4 +1,4 @@
-"""JupyterLab: a kernel is started, and executes a cell over its WebSocket."""
+"""Uses JupyterLab: starts a kernel, which executes a cell over its WebSocket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CODE = "6*7"
 
 
 async def use(opened: Opened, watch: Stopwatch) -> str:
-    """Return what a kernel says ``6*7`` is."""
+    """Return a kernel's result of ``6*7``."""
     async with await opened.get(opened.start) as page:
         watch.first_byte()
         if page.status != 200 or b"jupyter-config-data" not in await page.read():
             said = await code_of(page)
             raise SmokeFailed(f"JupyterLab's page was answered {page.status}{said}")
-    # Jupyter's own protection against foreign pages, which a page answers with its cookie.
+    # Jupyter's own protection against cross-site requests. A page sends the value of its cookie.
     token = {"X-XSRFToken": opened.cookie("_xsrf")}
     kernel = await opened.post("/api/kernels", {"name": "python3"}, **token)
     said = await _execute(opened, kernel["id"], CODE)
@@ -50,7 +50,7 @@ async def _execute(opened: Opened, kernel: str, code: str) -> str:
 
 
 def make_request(code: str) -> dict[str, Any]:
-    """Return an ``execute_request`` as the kernel's WebSocket carries it."""
+    """Return an ``execute_request`` in the format of the kernel's WebSocket."""
     header = {
         "msg_id": uuid.uuid4().hex,
         "msg_type": "execute_request",

@@ -1,4 +1,4 @@
-"""The orchestrator as one of its users sees it."""
+"""Uses the orchestrator as one of its users would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class User:
     """A user who is signed in.
 
     Args:
-        http: A client whose cookies are this user's alone.
+        http: A client with cookies of this user alone.
         url: The orchestrator's address.
     """
 
@@ -26,7 +26,7 @@ class User:
         self._url = url
 
     async def sign_in(self, name: str) -> None:
-        """Become *name*."""
+        """Sign in as *name*."""
         await self._call("POST", "/api/login", {"user": name})
 
     async def start(self, app: str) -> str:
@@ -46,7 +46,7 @@ class User:
         """Return when the job runs.
 
         Raises:
-            SmokeFailed: If it is over instead.
+            SmokeFailed: If the job is over instead.
         """
         while (shown := await self._job(job))["state"] != "RUNNING":
             if shown["state"] in OVER:
@@ -54,7 +54,7 @@ class User:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def until_over(self, job: str) -> None:
-        """Return when the job is over, or forgotten."""
+        """Return when the job is over, or its record is gone."""
         while True:
             if (await self._job(job, {"state": "SUCCESS"}))["state"] in OVER:
                 return

@@ -1,4 +1,4 @@
-"""All three apps at once: submit, wait, open, work, stop; a line for each kind of session."""
+"""Runs all three apps at once: submit, wait, open, work, stop. Reports one line for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_SECONDS: Final = 8.0
 
 Work = Callable[[Opened, Stopwatch], Awaitable[str]]
 Explain = Callable[[str, App], Awaitable[list[str]]]
-"""Says of a job why its app cannot be used."""
+"""Explains why the app of a job cannot be used."""
 
 WORK: Final[Mapping[str, Work]] = MappingProxyType(
     {"web": notebook.use, "terminal": terminal.use, "vnc": desktop.use}
@@ -39,9 +39,9 @@ async def run_smoke(
     clock: Callable[[], float] = time.monotonic,
     explain: Explain | None = None,
 ) -> bool:
-    """Say whether every app did its work in *seconds*; *report* is given one line for each.
+    """Return whether every app did its work in *seconds*; *report* gets one line for each app.
 
-    Of one that did not, *explain* is asked while its job is still there, and its lines follow.
+    If an app fails, *explain* is called while its job still exists, and its lines follow.
     """
     async with client() as http:
         user = User(http, orchestrator_url)
@@ -65,14 +65,14 @@ class Trial:
         self._clock = clock
 
     async def run(self) -> str:
-        """Return what is told of an app that did its work."""
+        """Return the line to report for an app that did its work."""
         submitted = self._clock()
         self.job = job = await self.user.start(self.app.name)
         await self.user.until_running(job)
         async with client() as early:
             await (await _open(early, self.user, job)).until_ready()
         ready = self._clock() - submitted
-        # What opening takes is measured apart from what starting took, as another browser's.
+        # Opening is measured with another client, so that it does not include the start.
         async with client() as browser:
             watch = Stopwatch(self._clock)
             said = await WORK[self.app.kind](await _open(browser, self.user, job), watch)
@@ -85,7 +85,7 @@ class Trial:
 async def _try(
     trial: Trial, report: Callable[[str], None], seconds: float, explain: Explain | None
 ) -> bool:
-    """Report on the app, and say whether it did its work."""
+    """Report on the app, and return whether it did its work."""
     app = trial.app
     try:
         try:
@@ -116,13 +116,13 @@ async def _open(http: aiohttp.ClientSession, user: User, job: str) -> Opened:
 
 
 async def _stop(user: User, job: str) -> None:
-    """Leave nothing in the cluster, which need not be ours alone."""
+    """Leave nothing in the cluster, which may be a shared one."""
     try:
         async with asyncio.timeout(STOP_SECONDS):
             await user.stop(job)
             await user.until_over(job)
     except (SmokeFailed, aiohttp.ClientError, TimeoutError):
-        return  # what was found out before is what is told
+        return  # the earlier finding is what is reported
 
 
 def _text(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A shell: a command is typed, and its answer is read from the screen."""
+"""Uses a shell: types a command, and reads its output from the screen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from deploy.local.smoke.gateway import Opened
 from deploy.local.smoke.work import Stopwatch
 
 COMMAND = "echo $((6*7))"
-# A line of its own: the echo of what was typed does not count.
+# The result must be on a line of its own: the echo of the typed command does not count.
 _ANSWER = re.compile(rb"[\r\n]42\r?\n")
 
 
 async def use(opened: Opened, watch: Stopwatch) -> str:
-    """Return what the shell says ``6*7`` is."""
+    """Return the shell's result of ``6*7``."""
     screen = b""
     async with opened.websocket("/.fumarole/connect", "fumarole.terminal.v1") as shell:
         await shell.send_json({"type": "resize", "cols": 80, "rows": 24})

@@ -1,4 +1,4 @@
-"""How the time is taken."""
+"""Measures the time of an opening."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Stopwatch:
         self._first: float | None = None
 
     def first_byte(self) -> None:
-        """Note that the first byte is here; only the first time counts."""
+        """Record that the first byte has arrived. Only the first call counts."""
         if self._first is None:
             self._first = self._clock()
 
     @property
     def seconds(self) -> float | None:
-        """How long the first byte took; None if it has not come."""
+        """The time until the first byte; None if it has not arrived."""
         return None if self._first is None else self._first - self._began
