@@ -44,7 +44,7 @@ class AssertionKeyFile(ReloadedFiles):
 
     def _load(self) -> Mapping[str, object]:
         keys = load_assertion_keys(*self._files)
-        self.assertions.take(keys)
+        self.assertions.replace_keys(keys)
         return {"kid": keys.kid}
 
     def collect(self) -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gateway.core.access.access_right import AccessRight, Ending, judge
+from gateway.core.access.access_right import AccessRight, EndReason, check_access
 from gateway.core.limits.addresses import is_within, limit_key
 from gateway.relay.ending.stalls import Swept
 from gateway.relay.wheel import Wheel
@@ -36,7 +36,7 @@ class Member(Swept, Protocol):
     def access_right(self) -> AccessRight:
         """The access right that the connection depends on."""
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         """End the connection; see :meth:`gateway.relay.tunnel.Tunnel.end`."""
 
 
@@ -199,11 +199,11 @@ class ConnectionRegistry:
             return
         wanted = set(self._sessions) if sids is None else set(sids)
         now = self.wall()
-        ended: list[tuple[Member, Ending]] = []
+        ended: list[tuple[Member, EndReason]] = []
         for sid in wanted:
             session = self._sessions.get(sid)
             for member in tuple(session.members) if session else ():
-                ending = judge(member.access_right, table, now)
+                ending = check_access(member.access_right, table, now)
                 if ending is not None:
                     ended.append((member, ending))
                 elif session is not None:
@@ -213,11 +213,11 @@ class ConnectionRegistry:
             reviewed.review(None if sids is None else wanted, table, now)
         self._end_each(ended)
 
-    def end_all(self, ending: Ending) -> None:
+    def end_all(self, ending: EndReason) -> None:
         """End every connection, for example with ``DRAINING`` or ``BUS_LOST``."""
         self.end(self.members(), ending)
 
-    def end(self, members: Iterable[Member], ending: Ending) -> None:
+    def end(self, members: Iterable[Member], ending: EndReason) -> None:
         """End *members*."""
         self._end_each([(member, ending) for member in members])
 
@@ -244,14 +244,14 @@ class ConnectionRegistry:
             return _LONGEST_SECONDS
         return seconds if seconds > 0.0 else 0.0
 
-    def _end_each(self, ended: list[tuple[Member, Ending]]) -> None:
+    def _end_each(self, ended: list[tuple[Member, EndReason]]) -> None:
         """Remove connections from the registry, then end them."""
         for member, ending in ended:
             self._discard(member, ending.close_reason)
             self.closing.add(member)
         self._end_batch(ended)
 
-    def _end_batch(self, ended: list[tuple[Member, Ending]]) -> None:
+    def _end_batch(self, ended: list[tuple[Member, EndReason]]) -> None:
         for member, ending in ended[:_BATCH]:
             # A member may have closed by itself since the batch was scheduled.
             if member in self.closing:

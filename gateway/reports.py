@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final
 
 from gateway.bus.follower import Follower
-from gateway.core.access.access_right import AccessRight
+from gateway.core.access.access_right import AccessRight, ActivityCounter
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.reports import (
@@ -48,7 +48,7 @@ MOST_LEFT: Final = 20_000
 
 
 @dataclass(slots=True, eq=False)
-class SessionActivity:
+class SessionActivity(ActivityCounter):
     """The activity of one session in this process.
 
     ``up`` counts bytes towards the app. ``input`` is set when a person types or clicks.

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.core.access.refusals import (
     REFUSALS,
-    JsonErrors,
+    JsonRefusals,
     Page,
     Refusal,
     Subject,
@@ -86,7 +86,7 @@ class PageErrors:
             if name not in ("Cache-Control", "X-Content-Type-Options")
         )
         self._home = home
-        self._json = JsonErrors()
+        self._json = JsonRefusals()
         self._pages: dict[tuple[Refusal, str], Page] = {}
 
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:

@@ -98,8 +98,8 @@ class OpenPage:
         except OpeningRefused as refused:
             opens[refused.code] += 1
             refusal = REFUSALS[refused.code]
-            if refused.again_in is not None:
-                refusal = refusal.again_in(refused.again_in)
+            if refused.retry_after_seconds is not None:
+                refusal = refusal.with_retry_after(refused.retry_after_seconds)
             return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(
@@ -140,7 +140,7 @@ class OpenPage:
         waits = self.of_address.take(address)
         is_known = table is not None and page_request.sid in table
         if not (is_known and not self.of_session.take(f"{address} {page_request.sid}")) and waits:
-            raise OpeningRefused("too_many_opens", again_in=retry_after(waits))
+            raise OpeningRefused("too_many_opens", retry_after_seconds=retry_after(waits))
 
     def _check_origin(self, request: web.Request, page_request: ServePage) -> None:
         allowed = may_post(
@@ -227,7 +227,7 @@ def _place_of(route: Route, after: str, destination: str | None) -> str:
 def _check_rate(rate: Rate, key: str) -> None:
     waits = rate.take(key)
     if waits:
-        raise OpeningRefused("too_many_opens", again_in=retry_after(waits))
+        raise OpeningRefused("too_many_opens", retry_after_seconds=retry_after(waits))
 
 
 async def _read(request: web.Request) -> bytes:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.audit import AuditLog, Operation, Verified
 from gateway.core.access.decision import ServePage
-from gateway.core.access.refusals import Errors, Refusal, refusal_fields
+from gateway.core.access.refusals import Refusal, RefusalRenderer, refusal_fields
 from gateway.core.access.site import Site
 from gateway.core.http.oversize import expiry_lines, foreign_cookie_names
 from gateway.core.limits.rates import RefusalRate
@@ -41,7 +41,7 @@ class Responses:
     """Writes pages and refusals."""
 
     documents: Documents
-    errors: Errors
+    errors: RefusalRenderer
     site: Site
     meters: Meters
     refusals: RefusalRate

@@ -83,7 +83,7 @@ class SessionPages:
             return self.responses.refuse(request, page_request.refusal or REFUSALS["not_found"])
         route = page_request.route
         if route.expires_at is not None and self.wall() >= route.expires_at:
-            over = REFUSALS["session_expired"].about(subject_of(route))
+            over = REFUSALS["session_expired"].with_subject(subject_of(route))
             return self.responses.refuse(request, over)
         starting = route.state == "starting"
         if starting:

@@ -62,7 +62,7 @@ class SignOutPage:
         waits = self.of_user.take(f"{grant.sid} {grant.sub}")
         waits = waits or self.of_address.take(limit_key(page_request.client_address))
         if waits:
-            refusal = REFUSALS["too_many_opens"].again_in(retry_after(waits))
+            refusal = REFUSALS["too_many_opens"].with_retry_after(retry_after(waits))
             return self.responses.refuse(request, refusal, operation="sign-out")
         self.responses.audit.signed_out(grant, page_request.route, page_request.client_address)
         told = await self.sign_outs.end(grant)

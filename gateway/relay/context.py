@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from gateway.core.access.refusals import Errors, JsonErrors
+from gateway.core.access.refusals import JsonRefusals, RefusalRenderer
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.http_date import HttpDate
 from gateway.core.http.response_heads import ResponseReader
@@ -63,7 +63,7 @@ class Parts:
     pages: Callable[[], asyncio.Protocol]
     bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
     assertions: Assertions | None = None
-    errors: Errors = field(default_factory=JsonErrors)
+    errors: RefusalRenderer = field(default_factory=JsonRefusals)
     limits: Limits = field(default_factory=Limits)
     meters: Meters = field(default_factory=Meters)
     date: HttpDate = field(default_factory=lambda: HttpDate(time.time))

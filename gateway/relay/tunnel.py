@@ -17,7 +17,7 @@ from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import FULL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, ActivityCounter, Ending
+    from gateway.core.access.access_right import AccessRight, ActivityCounter, EndReason
     from gateway.relay.context import Context
     from gateway.relay.meters import Traffic
     from gateway.relay.turns import Turns
@@ -70,7 +70,7 @@ class Tunnel(asyncio.Protocol):
     """What came from the app in more frames than one turn can follow."""
     is_probed: bool = False
     """Whether the kernel looks for the app's host: most that were just opened soon close."""
-    ending: Ending | None = None
+    ending: EndReason | None = None
     timer: asyncio.TimerHandle | None = None
     tick: int = 0
 
@@ -276,7 +276,7 @@ class Tunnel(asyncio.Protocol):
         self.phase = TunnelPhase.GONE
         self.path.parts.live.discard(self)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         """End the tunnel: from now on nothing passes but the frame that is under way.
 
         The browser sees *ending*'s code when the app is, or soon gets, at the end of a frame;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from gateway.core.access.opening import judge_next
+from gateway.core.access.opening import safe_next
 from gateway.core.http.cookies import cut_cookie
 from gateway.core.limits.proxy_header import (
     FIXED_BYTES,
@@ -32,7 +32,7 @@ def check_cookie(data: bytes) -> Hashable:
 
 def check_next(data: bytes) -> Hashable:
     """Where ``next`` leads is a path of this origin, as browsers read it."""
-    path = judge_next(data.decode("latin-1"))
+    path = safe_next(data.decode("latin-1"))
     assert path.startswith("/"), path
     seen = "".join(c for c in path if c not in "\t\r\n").replace("\\", "/")
     assert not seen.startswith("//"), path

@@ -14,7 +14,7 @@ from gateway.core.access.access_right import (
     GRANT_REVOKED,
     SESSION_ENDED,
     AccessRight,
-    Ending,
+    EndReason,
 )
 from gateway.live import ConnectionRegistry
 from shared.routes.table import RouteTable
@@ -29,9 +29,9 @@ class Connection:
         assert known is not None
         own = msgspec.structs.replace(GRANT, sid=sid, **grant)
         self.access_right = AccessRight(route=known, host=f"{sid}.{BASE}", grant=own)
-        self.ended: list[Ending] = []
+        self.ended: list[EndReason] = []
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         self.ended.append(ending)
 
     def look_for_stalls(self) -> None:

@@ -1,10 +1,10 @@
-"""By which right a connection exists, and whether it still does."""
+"""The right by which a connection exists, and whether it still holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,16 +22,8 @@ if TYPE_CHECKING:
     from shared.tokens import SessionClaims
 
 
-class ActivityCounter(Protocol):
-    """Where the bytes of a session are counted; ``input`` is set by what people do."""
-
-    up: int
-    down: int
-    input: bool
-
-
-class _Uncounted:
-    """Takes the counts of what belongs to no session, and tells nobody."""
+class ActivityCounter:
+    """Counts the bytes of a session; ``input`` is set when a user types or clicks."""
 
     __slots__ = ("down", "input", "up")
 
@@ -41,37 +33,40 @@ class _Uncounted:
         self.input = False
 
 
-UNCOUNTED: Final[ActivityCounter] = _Uncounted()
+UNCOUNTED: Final = ActivityCounter()
+"""Shared by connections that belong to no session; nothing reads it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a connection ends: as a WebSocket close, and as an answer where none was sent yet."""
+class EndReason:
+    """Why a connection ends: as a WebSocket close, and as the code of a refusal."""
 
     close_code: int
     close_reason: str
     refusal: str
 
 
-GRANT_ENDED: Final = Ending(CLOSE_GRANT_ENDED, "grant ended", "grant_ended")
-GRANT_REVOKED: Final = Ending(CLOSE_GRANT_ENDED, "grant revoked", "grant_revoked")
-SESSION_ENDED: Final = Ending(CLOSE_SESSION_ENDED, "session ended", "session_ended")
-SESSION_EXPIRED: Final = Ending(CLOSE_SESSION_ENDED, "session expired", "session_expired")
-STARTING: Final = Ending(CLOSE_SERVICE_RESTART, "starting", "session_starting")
-NEW_TARGET: Final = Ending(CLOSE_SERVICE_RESTART, "new target", "target_changed")
-UNREADABLE: Final = Ending(CLOSE_SERVICE_RESTART, "session unreadable", "session_unreadable")
-DRAINING: Final = Ending(CLOSE_DRAINING, "gateway draining", "bus_lost")
-BUS_LOST: Final = Ending(CLOSE_SERVICE_RESTART, "bus lost", "bus_lost")
+GRANT_ENDED: Final = EndReason(CLOSE_GRANT_ENDED, "grant ended", "grant_ended")
+GRANT_REVOKED: Final = EndReason(CLOSE_GRANT_ENDED, "grant revoked", "grant_revoked")
+SESSION_ENDED: Final = EndReason(CLOSE_SESSION_ENDED, "session ended", "session_ended")
+SESSION_EXPIRED: Final = EndReason(CLOSE_SESSION_ENDED, "session expired", "session_expired")
+STARTING: Final = EndReason(CLOSE_SERVICE_RESTART, "starting", "session_starting")
+NEW_TARGET: Final = EndReason(CLOSE_SERVICE_RESTART, "new target", "target_changed")
+UNREADABLE: Final = EndReason(CLOSE_SERVICE_RESTART, "session unreadable", "session_unreadable")
+DRAINING: Final = EndReason(CLOSE_DRAINING, "gateway draining", "bus_lost")
+BUS_LOST: Final = EndReason(CLOSE_SERVICE_RESTART, "bus lost", "bus_lost")
 
 
 class AccessRight(msgspec.Struct, kw_only=True, eq=False):
-    """One connection's right to reach one route: by a grant, or None where the route is public.
+    """The right of one connection to reach one route: by a grant, or None if the route is public.
 
-    ``route`` is exchanged for newer revisions of the same target (:meth:`renew`), and ``ends_at``
-    with it: when the right ends by itself, in unix seconds, infinity for never. ``address`` is the
-    client's, once the request is let in. ``attachment`` is the number and the beginning of the
-    attachment that is recorded for it (:mod:`gateway.audit`); ``activity`` is where its bytes are
-    counted: its session's once the connection is registered (:mod:`gateway.reports`).
+    - ``route`` is replaced by newer revisions with the same target (:meth:`renew`).
+    - ``ends_at`` is when the right ends by itself, in unix seconds; infinity for never.
+    - ``address`` is the client's, once the request is admitted.
+    - ``attachment`` is the number and the start of the attachment recorded for it
+      (:mod:`gateway.audit`).
+    - ``activity`` counts its bytes: for its session, once it is registered
+      (:mod:`gateway.reports`).
     """
 
     route: Route
@@ -80,16 +75,16 @@ class AccessRight(msgspec.Struct, kw_only=True, eq=False):
     sid: str = ""
     """The same in every revision of the route."""
     user: str | None = None
-    """Who asks; None where nobody was asked."""
+    """The authenticated user; None on a public host."""
     ends_at: float = inf
     address: str = ""
     attachment: tuple[int, float] | None = None
     activity: ActivityCounter = UNCOUNTED
 
     def __post_init__(self) -> None:
-        """Take the rest from route and grant."""
+        """Derive the other fields from route and grant."""
         route, host, grant = self.route, self.host, self.grant
-        # The route's own string, which thousands of connections share.
+        # The route's own string, shared by thousands of connections.
         own = route.hosts[0]
         self.host = own if own == host else next((one for one in route.hosts if one == host), host)
         self.sid = route.sid
@@ -98,23 +93,23 @@ class AccessRight(msgspec.Struct, kw_only=True, eq=False):
         self.renew(route)
 
     def renew(self, route: Route) -> None:
-        """Go on with another revision of the route to the same target."""
+        """Continue with a newer revision of the route, which has the same target."""
         self.route = route
         grant, expires = self.grant, route.expires_at
         ends = inf if grant is None else grant.ends_at
         self.ends_at = ends if expires is None else min(ends, expires)
 
 
-def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | None:
-    """Return why *access_right* holds no more, None while it does.
+def check_access(access_right: AccessRight, table: RouteTable, now: float) -> EndReason | None:
+    """Return why *access_right* has ended, None while it holds.
 
-    The current route is taken over where it leads to the same target. A ``closing`` route leaves
-    what is open alone.
+    The current route replaces the known one if its target is the same. A ``closing`` route does not
+    end open connections.
     """
     route = table.route(access_right.sid)
     if route is None:
         return UNREADABLE if access_right.sid in table else SESSION_ENDED
-    grant_over = _judge_grant(access_right, table, route, now)
+    grant_over = _check_grant(access_right, table, route, now)
     if grant_over is not None:
         return grant_over
     if route.expires_at is not None and now >= route.expires_at:
@@ -122,16 +117,16 @@ def judge(access_right: AccessRight, table: RouteTable, now: float) -> Ending | 
     if route.state == "starting":
         return STARTING
     known = access_right.route
-    # What is open filters the clipboard as it did when it began: another policy begins anew.
+    # An open connection keeps the clipboard policy that it began with, so a new policy ends it.
     if _target_id(route) != _target_id(known) or route.clipboard != known.clipboard:
         return NEW_TARGET
     access_right.renew(route)
     return None
 
 
-def _judge_grant(
+def _check_grant(
     access_right: AccessRight, table: RouteTable, route: Route, now: float
-) -> Ending | None:
+) -> EndReason | None:
     grant = access_right.grant
     if grant is None:
         return None if route.public and access_right.host in route.hosts[1:] else SESSION_ENDED
@@ -141,7 +136,7 @@ def _judge_grant(
 
 
 def is_revoked(held: Grant | SessionClaims, table: RouteTable) -> bool:
-    """Say whether what *held* allows has been withdrawn."""
+    """Return whether the grant or token *held* is revoked."""
     return table.is_revoked(
         sid=held.sid, jti=held.jti, sub=held.sub, kid=held.kid, issued_at=held.issued_at
     )

@@ -1,9 +1,9 @@
-"""Assertions: who makes a request, signed by the gateway so that an app can prove it.
+"""Assertions: the user of a request, signed by the gateway so that an app can verify it.
 
-``X-Forwarded-User`` is believed by an app because only gateways reach it; an assertion holds
-wherever it is looked at. It is a JWT (RFC 7519) with ES256 (RFC 7518, section 3.4): the one
-elliptic algorithm that Web Crypto, Java, .NET, Go and every JWT library verify. Ed25519 would be
-shorter and is missing in some of them; an RSA signature costs the gateway twenty times as much.
+An app believes ``X-Forwarded-User`` because only gateways reach it; an assertion can be verified
+anywhere. It is a JWT (RFC 7519) with ES256 (RFC 7518, section 3.4): the one elliptic-curve
+algorithm that Web Crypto, Java, .NET, Go and every JWT library verify. Ed25519 would be shorter but
+some of them lack it. An RSA signature costs the gateway twenty times as much.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.jose.signing_keys import named_jwks, read_private_keys
 
 LIFE_SECONDS: Final = 120
 RENEWED_SECONDS: Final = 60.0
-"""How long one is sent again: an app that gets it has at least a minute to look at it."""
+"""How long an assertion is reused; the app then still has a minute to verify it."""
 
 _ALGORITHM: Final = "ES256"
 _REMEMBERED: Final = 8192
@@ -46,13 +46,13 @@ class Assertion:
 
 
 class AssertionKeys:
-    """The key that signs, and the public halves of all that are published.
+    """The private key that signs, and the public keys that are published.
 
     Args:
-        keys: The first one signs; the others are published, for the time of a rotation.
+        keys: The first one signs; the others are published, for a key rotation.
 
     Raises:
-        ValueError: If there is none, one twice, or more than 16.
+        ValueError: If there is no key, a duplicate, or more than 16.
     """
 
     __slots__ = ("jwks", "kid", "private")
@@ -62,17 +62,17 @@ class AssertionKeys:
         self.private = keys[0]
         self.kid: str = members[0]["kid"]
         self.jwks: bytes = json.dumps({"keys": members}).encode()
-        """The JSON Web Key set (RFC 7517) that verifies what these keys have signed."""
+        """The JSON Web Key set (RFC 7517) that verifies these keys' signatures."""
 
     def __repr__(self) -> str:
         return f"AssertionKeys(kid={self.kid!r})"
 
 
 def read_assertion_keys(pem: bytes) -> AssertionKeys:
-    """Return the keys in *pem*: private keys for P-256, one PEM block each.
+    """Return the keys in *pem*: private keys for P-256, one in each PEM block.
 
     Raises:
-        ValueError: If there is no key, or a block that is no such key.
+        ValueError: If there is no key, or a block that holds no such key.
     """
     keys: list[EllipticCurvePrivateKey] = []
     for number, key in enumerate(read_private_keys(pem), 1):
@@ -88,11 +88,11 @@ def _public_members(key: EllipticCurvePrivateKey) -> dict[str, Any]:
 
 
 class Assertions:
-    """Makes assertions; one is made once a minute for each grant, not once for each request.
+    """Makes assertions: one a minute for each grant, not one for each request.
 
     Args:
-        keys: What signs; :meth:`take` exchanges it.
-        issuer: The ``iss``: the gateway's public URL.
+        keys: The signing keys; :meth:`replace_keys` exchanges them.
+        issuer: The ``iss`` claim: the gateway's public URL.
     """
 
     __slots__ = ("_issuer", "_keys", "_made", "signed")
@@ -102,25 +102,25 @@ class Assertions:
         self._issuer = issuer
         self._made: dict[Grant, Assertion] = {}
         self.signed = 0
-        """How many signatures have been made."""
+        """The number of signatures made."""
 
     @property
     def jwks(self) -> bytes:
-        """The public keys, as they are served."""
+        """The public keys, as served."""
         return self._keys.jwks
 
-    def take(self, keys: AssertionKeys) -> None:
+    def replace_keys(self, keys: AssertionKeys) -> None:
         """Sign with *keys* from now on."""
         self._keys = keys
         self._made.clear()
 
-    def of(self, right: AccessRight, now: float) -> Assertion | None:
-        """Return what a request by *right* is sent with; None where no user was asked for."""
+    def for_request(self, right: AccessRight, now: float) -> Assertion | None:
+        """Return the assertion for a request by *right*; None without an authenticated user."""
         grant = right.grant
         if grant is None:
             return None
         made = self._made.get(grant)
-        # A clock that was set back would have apps wait for an "iat" to come.
+        # If the clock was set back, apps would have to wait until the "iat".
         if made is None or not made.made_at <= now < made.renew_at:
             made = self._make(right, grant, now)
             self._remember(grant, made)
@@ -146,6 +146,6 @@ class Assertions:
     def _remember(self, grant: Grant, made: Assertion) -> None:
         self._made.pop(grant, None)
         if len(self._made) >= _REMEMBERED:
-            # The oldest: all live equally long.
+            # The oldest; all live equally long.
             del self._made[next(iter(self._made))]
         self._made[grant] = made

@@ -1,7 +1,7 @@
-"""Who may do what: one pure decision for each request. docs/session-token.md is its contract.
+"""The access decision: one pure function of each request. docs/session-token.md is its contract.
 
-A decision is a value: forward, hand over to a page, connect a bridge, refuse, or ask for what is
-missing (a proof of a token, a repaired table) and decide again with it.
+A decision is a value: forward, serve a page, open a bridge, or refuse. It can also ask for missing
+input (a verified token, a repaired table) and is then made again with that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ JWKS_PATH: Final = b"/.fumarole/jwks.json"
 
 
 class Request:
-    """One request, as far as a decision needs it; immutable by convention.
+    """One request, as far as the decision needs it; immutable by convention.
 
-    ``upgrade`` is a proper WebSocket upgrade, ``path`` as received, without the query.
+    ``upgrade`` is set for a valid WebSocket upgrade. ``path`` is as received, without the query.
     """
 
     __slots__ = ("fields", "path", "start", "upgrade")
@@ -45,35 +45,40 @@ class Request:
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """Relay it to the route's target. *claims* are of a token to be marked as a bearer first."""
+    """Relay the request to the route's target.
+
+    A token with *claims* must be marked as used first.
+    """
 
     access_right: AccessRight
     claims: SessionClaims | None = None
 
 
-class Connect(msgspec.Struct, frozen=True):
-    """Make a bridge for it: it is the upgrade of a desktop or terminal."""
+class OpenBridge(msgspec.Struct, frozen=True):
+    """Open a bridge: the request is the upgrade of a desktop or terminal."""
 
     access_right: AccessRight
     claims: SessionClaims | None = None
 
 
 class ServePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Have a page of the gateway answer, which is told just this of the request.
+    """Have one of the gateway's pages respond; it gets these values from the request.
 
-    ``host`` is the private host (lower case, without port), ``sid`` the session whose own host it
-    is by its form. ``route`` is None for the files of the gateway's own pages, and for a POST to
-    ``/.fumarole/open`` whose host is not known yet: the page repairs once, after its cheap
-    checks, and answers 404 if it still is not.
+    - ``host`` is the private host (lower case, without port), ``sid`` the session to which it
+      belongs by its form.
+    - ``route`` is None for the files of the pages. It is also None for a POST to
+      ``/.fumarole/open`` whose host is not known yet: the page then repairs the table once, after
+      its cheap checks, and responds with 404 if the host stays unknown.
+    - ``grant`` is what the credential allows on this route, also while the route is starting or
+      closing.
+    - ``refusal`` says why there is no usable credential (``no_credential``, ``other_origin``,
+      ``grant_revoked``, …). A page that needs a grant responds with it.
+    - ``holder`` is the ``sub`` of a cookie that verifies, whatever the request's origin. The
+      opening page asks before it replaces another user's cookie.
+    - ``client_address`` is set when the request is handed over.
 
-    ``grant`` is what the request's credential is good for on this route, also while the route
-    starts or is closing. Without a usable credential ``refusal`` says why (``no_credential``,
-    ``other_origin``, ``grant_revoked``, …); a page that needs a grant answers that. ``holder`` is
-    the ``sub`` of a cookie that verifies, from wherever the request came: opening asks before it
-    replaces another user's. ``client_address`` is entered when the request is handed over.
-
-    A request for any path of a vnc or terminal session is such a request, too; outside of
-    ``/.fumarole/`` only with a grant and a route that is ready.
+    Any path of a vnc or terminal session leads here too; outside of ``/.fumarole/`` only with a
+    grant and a route that is ready.
     """
 
     host: str
@@ -87,22 +92,22 @@ class ServePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """Answer with *refusal*."""
+    """Respond with *refusal*."""
 
     refusal: Refusal
 
 
-class Prove(msgspec.Struct, frozen=True):
-    """Have *token* verified, and decide again with the claims or a refusal as proof."""
+class VerifyToken(msgspec.Struct, frozen=True):
+    """Have *token* verified; then decide again with its claims, or the refusal, as proof."""
 
     token: str
 
 
-class Repair(msgspec.Struct, frozen=True):
-    """Repair the table once, and decide again."""
+class RepairTable(msgspec.Struct, frozen=True):
+    """Have the route table repaired once; then decide again."""
 
 
-Decision: TypeAlias = Forward | Connect | ServePage | Refuse | Prove | Repair
+Decision: TypeAlias = Forward | OpenBridge | ServePage | Refuse | VerifyToken | RepairTable
 Proof: TypeAlias = SessionClaims | Refusal
 
 
@@ -115,9 +120,9 @@ _SERVED: Final = Standing.SERVED
 
 
 class Access:
-    """Decides requests; holds nothing but what it was made with.
+    """Decides requests; its only state is its configuration.
 
-    With *asserting*, the public keys of assertions are served to everybody.
+    With *asserting*, every client may fetch the public keys of assertions.
     """
 
     __slots__ = ("_asserting", "_grants", "_site")
@@ -136,14 +141,14 @@ class Access:
         proof: Proof | None = None,
         repaired: bool = False,
     ) -> Decision:
-        """Return what is to be done with *request*.
+        """Return the decision on *request*.
 
         Args:
-            request: The request; strict, and read before.
-            table: The table in use.
+            request: A parsed request.
+            table: The current route table.
             now: Unix seconds.
-            proof: What came of a :class:`Prove`.
-            repaired: Whether a :class:`Repair` has been made.
+            proof: The result of a :class:`VerifyToken`.
+            repaired: Whether a :class:`RepairTable` was carried out.
         """
         host = self._site.host_of(request.fields.host)
         if host is None:
@@ -152,20 +157,20 @@ class Access:
         route = found.route
         if found.standing is _SERVED and route is not None:
             if not found.private:
-                return _public(request, route, host, now)
-            return self._private(request, route, host, table, now, proof)
+                return _decide_public(request, route, host, now)
+            return self._decide_private(request, route, host, table, now, proof)
         if found.standing is Standing.ABSENT:
-            return self._absent(request, host, table, now, repaired)
+            return self._decide_absent(request, host, table, now, repaired)
         if found.standing is Standing.UNREADABLE:
             return _refuse("session_unreadable")
         return _NOT_FOUND
 
-    def asset(self, request: Request) -> ServePage | None:
-        """Return what is to be done with *request* if it is for what is the same for everybody.
+    def find_asset(self, request: Request) -> ServePage | None:
+        """Return the decision on *request* if it is for a public asset of the gateway.
 
-        These are the files of the gateway's own pages, and the public keys of assertions. Every
-        host that could be a session's has them, also one that has ended, and also while nothing is
-        known of any: the pages that say so need their looks. No credential is asked for: apps that
+        Assets are the files of the gateway's pages and the public keys of assertions. Every host
+        that could be a session's serves them, also after its session has ended and while no table
+        is known: the error pages need their styles. No credential is required, since apps that
         fetch the keys have none.
         """
         if not (
@@ -176,10 +181,10 @@ class Access:
         sid = self._site.sid_of(host) if host is not None else None
         return ServePage(host=host, sid=sid, route=None) if host and sid else None
 
-    def proved(
+    def proven_sender(
         self, request: Request, proof: Proof | None, now: float
     ) -> Grant | SessionClaims | None:
-        """Return who is proved to have sent *request*, whatever it is for and wherever from."""
+        """Return the proven sender of *request*, whatever its target and origin."""
         if isinstance(proof, SessionClaims):
             return proof
         if (
@@ -193,7 +198,7 @@ class Access:
         except GrantRefused:
             return None
 
-    def _absent(
+    def _decide_absent(
         self, request: Request, host: str, table: RouteTable, now: float, repaired: bool
     ) -> Decision:
         sid = self._site.sid_of(host)
@@ -202,8 +207,8 @@ class Access:
         if request.start.method == b"POST" and request.path == OPEN_PATH:
             return ServePage(host=host, sid=sid, route=None)
         if request.path == OPEN_PATH and not repaired:
-            # Who is sent here right after the session was opened may be ahead of the news of it.
-            return Repair()
+            # A user who is redirected here right after the opening may be ahead of its event.
+            return RepairTable()
         if request.fields.token is not None or len(request.fields.cookies) != 1:
             return _NOT_FOUND
         try:
@@ -213,10 +218,12 @@ class Access:
         if grant.sid != sid:
             return _NOT_FOUND
         if not repaired:
-            return Repair()
-        return Refuse(REFUSALS["session_ended"].about(ended_subject(sid, table.ended.get(sid))))
+            return RepairTable()
+        return Refuse(
+            REFUSALS["session_ended"].with_subject(ended_subject(sid, table.ended.get(sid)))
+        )
 
-    def _private(
+    def _decide_private(
         self,
         request: Request,
         route: Route,
@@ -226,13 +233,15 @@ class Access:
         proof: Proof | None,
     ) -> Decision:
         own = is_own(request.path)
-        held = self._credential(request, route, host, table, now, proof)
-        if isinstance(held, Prove):
-            return held
+        credential = self._credential(request, route, host, table, now, proof)
+        if isinstance(credential, VerifyToken):
+            return credential
         claims = proof if isinstance(proof, SessionClaims) else None
         connects = request.upgrade and route.kind != "web" and request.path == CONNECT_PATH
         if own and not connects:
-            refusal, grant = (held, None) if isinstance(held, Refusal) else (None, held)
+            refusal, grant = (
+                (credential, None) if isinstance(credential, Refusal) else (None, credential)
+            )
             if refusal is REFUSALS["two_cookies"]:
                 return Refuse(refusal)
             holder = self._holder(request, route, table, now)
@@ -245,13 +254,13 @@ class Access:
                 holder=holder,
                 claims=claims if grant is not None else None,
             )
-        if isinstance(held, Refusal):
-            return Refuse(held)
+        if isinstance(credential, Refusal):
+            return Refuse(credential)
         refusal = route_refusal(route, now)
         if refusal is not None:
             return Refuse(refusal)
         if connects:
-            return Connect(AccessRight(route=route, host=host, grant=held), claims)
+            return OpenBridge(AccessRight(route=route, host=host, grant=credential), claims)
         if route.kind == "web":
             if (
                 request.fields.service_worker
@@ -259,10 +268,10 @@ class Access:
                 and is_root(request.path)
             ):
                 return _refuse("root_service_worker")
-            return Forward(AccessRight(route=route, host=host, grant=held), claims)
+            return Forward(AccessRight(route=route, host=host, grant=credential), claims)
         holder = self._holder(request, route, table, now)
         return ServePage(
-            host=host, sid=route.sid, route=route, grant=held, holder=holder, claims=claims
+            host=host, sid=route.sid, route=route, grant=credential, holder=holder, claims=claims
         )
 
     def _credential(
@@ -273,8 +282,8 @@ class Access:
         table: RouteTable,
         now: float,
         proof: Proof | None,
-    ) -> Grant | Refusal | Prove:
-        """Judge the first credential that is present; nothing falls through to another."""
+    ) -> Grant | Refusal | VerifyToken:
+        """Check the first credential that is present; there is no fallback to another one."""
         fields = request.fields
         token = fields.token
         if token is None and fields.cookies:
@@ -286,7 +295,7 @@ class Access:
         if token is None or request.path == OPEN_PATH:
             return REFUSALS["no_credential"]
         if proof is None:
-            return Prove(token.decode("latin-1"))
+            return VerifyToken(token.decode("latin-1"))
         if isinstance(proof, Refusal):
             return proof
         return _from_claims(proof, route, table, now)
@@ -304,25 +313,29 @@ class Access:
             return REFUSALS["other_session"]
         if is_revoked(grant, table):
             return REFUSALS["grant_revoked"]
-        if not self._is_from(
+        if not self._allows_origin(
             host, request.start.method, request.fields.provenance, upgrade=request.upgrade
         ):
             return REFUSALS["other_origin"]
-        return _fitting(grant, route)
+        return _check_mode(grant, route)
 
-    def is_allowed_origin(self, access_right: AccessRight, method: bytes, said: Provenance) -> bool:
-        """Say whether another request by *access_right*, no upgrade, comes from where it may.
+    def is_allowed_origin(
+        self, access_right: AccessRight, method: bytes, provenance: Provenance
+    ) -> bool:
+        """Return whether another request by *access_right*, no upgrade, has an allowed origin.
 
-        Nothing is asked on public hosts. What a token authenticates is exempt, but is never
-        judged by this.
+        On public hosts every origin is allowed. Requests with a token are exempt, but never reach
+        this check.
         """
         if access_right.grant is None:
             return True
-        return self._is_from(access_right.host, method, said, upgrade=False)
+        return self._allows_origin(access_right.host, method, provenance, upgrade=False)
 
-    def _is_from(self, host: str, method: bytes, said: Provenance, *, upgrade: bool) -> bool:
+    def _allows_origin(
+        self, host: str, method: bytes, provenance: Provenance, *, upgrade: bool
+    ) -> bool:
         return is_allowed_origin(
-            said,
+            provenance,
             method=method,
             upgrade=upgrade,
             own_origin=self._site.origin_of(host).encode(),
@@ -341,23 +354,23 @@ class Access:
 
 
 def is_own(path: bytes) -> bool:
-    """Say whether *path* belongs to the gateway."""
+    """Return whether *path* belongs to the gateway."""
     return path.startswith(OWN_PREFIX) and path[len(OWN_PREFIX) :][:1] in (b"", b"/")
 
 
 def is_root(target: bytes) -> bool:
-    """Say whether *target* lies in the folder ``/``: a worker from there would have all paths.
+    """Return whether *target* lies in the folder ``/``, so that a worker from there gets all paths.
 
     A worker's scope lies within the folder of its script (Service Workers, section 4.4), and the
-    gateway's own pages are below ``/`` alone. Browsers take no script whose path holds an encoded
-    slash or backslash.
+    gateway's pages have only ``/`` above them. Browsers accept no worker script whose path contains
+    an encoded slash or backslash.
     """
     slash = target.find(b"/", 1)
     return slash < 0 or target.find(b"?", 0, slash) >= 0
 
 
 def own_bearer(authorization: bytes | None) -> bytes | None:
-    """Return the token in an ``Authorization`` that is meant for us; None when it is the app's."""
+    """Return the token in an ``Authorization`` that is meant for us; None if it is the app's."""
     if authorization is None:
         return None
     scheme, _, rest = authorization.replace(b"\t", b" ").partition(b" ")
@@ -368,23 +381,24 @@ def own_bearer(authorization: bytes | None) -> bytes | None:
 
 
 def route_refusal(route: Route, now: float, *, public: bool = False) -> Refusal | None:
-    """Return why nothing new may begin on *route*, None when it may.
+    """Return why no new connection may use *route*, None if it may.
 
-    *public* is who asks under a public link: of the job nothing is told but the route's message.
+    *public* is set for a client on a public link, who learns nothing of the job but the route's
+    message.
     """
     if route.expires_at is not None and now >= route.expires_at:
-        return REFUSALS["session_expired"].about(subject_of(route, public=public))
+        return REFUSALS["session_expired"].with_subject(subject_of(route, public=public))
     match route.state:
         case "closing":
-            return REFUSALS["session_closing"].about(subject_of(route, public=public))
+            return REFUSALS["session_closing"].with_subject(subject_of(route, public=public))
         case "starting":
-            refusal = REFUSALS["session_starting"].saying(route.message)
-            return refusal.about(subject_of(route, public=public))
+            refusal = REFUSALS["session_starting"].with_message(route.message)
+            return refusal.with_subject(subject_of(route, public=public))
         case "ready":
             return None
 
 
-def _public(request: Request, route: Route, host: str, now: float) -> Decision:
+def _decide_public(request: Request, route: Route, host: str, now: float) -> Decision:
     if not route.public or route.kind != "web" or is_own(request.path):
         return _NOT_FOUND
     refusal = route_refusal(route, now, public=True)
@@ -403,10 +417,10 @@ def _from_claims(
         return REFUSALS["grant_ended"]
     if is_revoked(grant, table):
         return REFUSALS["grant_revoked"]
-    return _fitting(grant, route)
+    return _check_mode(grant, route)
 
 
-def _fitting(grant: Grant, route: Route) -> Grant | Refusal:
+def _check_mode(grant: Grant, route: Route) -> Grant | Refusal:
     if route.kind == "web" and grant.mode != "control":
         return REFUSALS["view_only"]
     return grant

@@ -1,4 +1,4 @@
-"""Why a host is, or is not, served: the answer for operators, without secrets."""
+"""Why a host is served or not: the explanation for operators, without secrets."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ WHY: Final[dict[str, str]] = {
     FAILING: "whoever has a right to it is let in, and its app, desktop or terminal failed lately",
     SERVED: "whoever has a right to it is served",
 }
-"""Each answer and what it means, the first that holds counts; docs/metrics.md lists them."""
+"""Each reason and its meaning; the first that applies is given. docs/metrics.md lists them."""
 
 FAILING_SECONDS: Final = 60.0
-"""After a failure that browsers were told of (502, 504); nothing says sooner that it is over."""
+"""For so long after a failure that browsers saw (502, 504) a session counts as failing; no event
+reports its recovery."""
 _UNSIGNED: Final = "the route is not signed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What holds for all hosts at the moment."""
+    """The conditions that apply to all hosts at the moment."""
 
     bus: Bus
     dialling: bool
@@ -51,20 +52,20 @@ class Conditions:
 
 
 def explain(host: str, table: RouteTable | None, conditions: Conditions) -> dict[str, Any]:
-    """Return how *host* stands, and why; nothing in it is a credential or a target's address."""
+    """Return whether *host* is served and why; the result holds no credential and no address."""
     name = host.strip().lower()
     if name.rpartition(":")[2].isdigit():
         name = name.rpartition(":")[0]
     why, found = _why(name, table, conditions)
-    told: dict[str, Any] = {"host": name[:253], "why": why, "means": WHY[why]}
+    result: dict[str, Any] = {"host": name[:253], "why": why, "means": WHY[why]}
     if table is not None and why in ("unreadable", "unsigned"):
         entry = table.entry(name.partition(".")[0])
-        told["problem"] = None if entry is None else entry.problem
+        result["problem"] = None if entry is None else entry.problem
     if found is not None and found.route is not None:
-        told |= _told_of(found.route) | {"private": found.private}
+        result |= _describe(found.route) | {"private": found.private}
         failed = conditions.failing.get(found.route.sid)
-        told["failed"] = None if failed is None else {"code": failed.code, "at": failed.at}
-    return told
+        result["failed"] = None if failed is None else {"code": failed.code, "at": failed.at}
+    return result
 
 
 def _why(name: str, table: RouteTable | None, conditions: Conditions) -> tuple[str, Found | None]:
@@ -104,7 +105,7 @@ def _why_route(route: Route, conditions: Conditions) -> str:
 
 
 def _is_outside(host: str, bounds: Bounds) -> bool:
-    """Say whether *host* is an address outside; a name is judged only when it is dialled."""
+    """Return whether *host* is an address outside; a name is checked only when it is dialled."""
     try:
         ip_address(host)
     except ValueError:
@@ -112,7 +113,7 @@ def _is_outside(host: str, bounds: Bounds) -> bool:
     return not bounds.allow(host)
 
 
-def _told_of(route: Route) -> dict[str, Any]:
+def _describe(route: Route) -> dict[str, Any]:
     return {
         "sid": route.sid,
         "rev": route.rev,

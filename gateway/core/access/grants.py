@@ -1,7 +1,7 @@
-"""Grants: what a verified session token allowed one user, signed by the gateways for the cookie.
+"""Grants: what a verified session token allows one user, signed by the gateways as a cookie.
 
-A grant is the cookie's value, so that any gateway takes up a session that another one opened and
-a restarted gateway knows its users again. Only gateways hold the keys.
+A grant is the cookie's value. Any gateway can therefore continue a session that another one opened,
+and a restarted gateway recognises its users. Only gateways hold the keys.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from shared.jose.jws import decode_base64url, encode_base64url
 
 HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
 HTTP_COOKIE_NAME: Final = b"fumarole"
-"""Over http, which is for localhost only, browsers refuse names with a ``__Host-`` prefix."""
+"""Over http, allowed for localhost only, browsers refuse names with a ``__Host-`` prefix."""
 HTTPS_NOTICE_NAME: Final = b"__Host-fumarole-told"
 HTTP_NOTICE_NAME: Final = b"fumarole-told"
-"""Of the cookie that says of which end its user was told; it gives no access."""
+"""The cookie that records which end its user has seen announced; it gives no access."""
 COOKIE_NAMES: Final = frozenset(
     {HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME, HTTPS_NOTICE_NAME, HTTP_NOTICE_NAME}
 )
-"""Those that are ours: no app sees one, or sets one."""
+"""The gateway's cookies: no app sees or sets one."""
 
 MIN_KEY_BYTES: Final = 32
 MAX_VALUE_CHARACTERS: Final = 4096
-"""What browsers store of a cookie; nothing longer was made by us."""
+"""The most that browsers store of a cookie; the gateway never made a longer one."""
 
 _CONTEXT: Final = b"fumarole grant 1\n"
 _REMEMBERED: Final = 4096
@@ -37,7 +37,7 @@ Reason = Literal["malformed", "signature", "ended"]
 
 
 class GrantRefused(Exception):
-    """A value that is no grant of ours, or one whose time is over."""
+    """The value is not a grant of this installation, or its time is over."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(f"grant refused: {reason}")
@@ -47,8 +47,8 @@ class GrantRefused(Exception):
 class Grant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """What one user may do with one session. Times are unix seconds.
 
-    ``issued_at`` is the token's ``iat``: revocations of users count by it. ``ends_at`` is where
-    the grant ends by itself.
+    ``issued_at`` is the token's ``iat``, by which user revocations count. ``ends_at`` is when the
+    grant ends by itself.
     """
 
     sid: str
@@ -68,10 +68,10 @@ class GrantKeys:
     """Signs with the first key and verifies with all, so that keys can be rotated.
 
     Args:
-        keys: Secret keys of at least 32 bytes, no two of them equal.
+        keys: Distinct secret keys of at least 32 bytes.
 
     Raises:
-        ValueError: If there is no key, a short one or the same one twice.
+        ValueError: If there is no key, a short one, or a duplicate.
     """
 
     __slots__ = ("_keys", "_remembered")
@@ -83,7 +83,7 @@ class GrantKeys:
             raise ValueError(f"a grant key is shorter than {MIN_KEY_BYTES} bytes")
         if len(set(keys)) != len(keys):
             raise ValueError("the same grant key stands twice")
-        # The hash state after the key is kept: starting from it halves the cost of a signature.
+        # Keeping the hash state after the key halves the cost of a signature.
         self._keys = tuple(hmac.new(key, _CONTEXT, hashlib.sha256) for key in keys)
         self._remembered: dict[bytes, Grant] = {}
 
@@ -91,15 +91,15 @@ class GrantKeys:
         return f"GrantKeys(<{len(self._keys)} keys>)"
 
     def sign(self, grant: Grant) -> str:
-        """Return the cookie value that :meth:`verify` takes for *grant*."""
+        """Return the cookie value that :meth:`verify` accepts for *grant*."""
         payload = _encode(_canonical(grant))
         signature = self._signature(self._keys[0], payload)
         return f"{encode_base64url(payload)}.{encode_base64url(signature)}"
 
     def verify(self, value: str | bytes, now: float) -> Grant:
-        """Return the grant that *value* was made from, if it has not ended at *now*.
+        """Return the grant that *value* was made from, unless it has ended at *now*.
 
-        Whether it has been revoked is for the route table to say.
+        Revocation is checked elsewhere, against the route table.
 
         Raises:
             GrantRefused: ``malformed``, ``signature``, or ``ended``.
@@ -120,7 +120,7 @@ class GrantKeys:
             payload, signature = map(decode_base64url, raw.decode("ascii").split("."))
         except ValueError:
             raise GrantRefused("malformed") from None
-        # All keys are tried, so that the time taken does not tell which one made it.
+        # All keys are tried, so that the time taken does not disclose which one signed.
         good = [hmac.compare_digest(self._signature(key, payload), signature) for key in self._keys]
         if not any(good):
             raise GrantRefused("signature")
@@ -138,7 +138,7 @@ class GrantKeys:
 
 
 def _canonical(grant: Grant) -> Grant:
-    # Integers would come back as floats, and would then be encoded in another way.
+    # Integers would be decoded as floats, which are encoded differently.
     return msgspec.structs.replace(
         grant, issued_at=float(grant.issued_at), ends_at=float(grant.ends_at)
     )

@@ -1,7 +1,7 @@
 """How a token becomes a grant: docs/session-token.md, "Opening in a browser".
 
-Each check stands alone and raises :class:`OpeningRefused` with the code of the answer. Whoever
-calls them goes from cheap to dear, and uses the token up last.
+Each check is independent and raises :class:`OpeningRefused` with the code of the response. The
+caller runs them from cheap to expensive and marks the token as used last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shared.tokens import SessionClaims
 MAX_BODY_BYTES: Final = 16384
 SINCE_LEEWAY_SECONDS: Final = 10
 USED_KEPT_SECONDS: Final = 60
-"""How long after ``exp`` it is remembered that a token was used."""
+"""How long after ``exp`` a token is remembered as used."""
 
 _MAX_NEXT: Final = 4096
 _DECODINGS: Final = 5
@@ -33,20 +33,20 @@ _NEXT_SAFE: Final = "/?#[]@!$&'()*+,;=:%-._~"
 
 
 class OpeningRefused(Exception):
-    """A token that opens nothing here; ``code`` names the answer.
+    """The token opens nothing here; ``code`` names the refusal.
 
-    ``again_in`` says in how many seconds it may, where that is known.
+    ``retry_after_seconds`` says when to retry, if that is known.
     """
 
-    def __init__(self, code: str, *, again_in: int | None = None) -> None:
+    def __init__(self, code: str, *, retry_after_seconds: int | None = None) -> None:
         super().__init__(code)
         self.code = code
-        self.again_in = again_in
+        self.retry_after_seconds = retry_after_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What was posted; the token does not show in its ``repr``."""
+    """The posted fields; the token is not in the ``repr``."""
 
     token: str
     next: str
@@ -56,27 +56,27 @@ class Opening:
         return f"Opening(next={self.next!r}, replace={self.replace})"
 
 
-# Who asks
+# The origin
 
 
 def may_post(
     origin: str | None, fetch_site: str | None, *, own: str, others: tuple[str, ...]
 ) -> bool:
-    """Say whether a page of *origin* may post tokens here.
+    """Return whether a page of *origin* may post tokens here.
 
-    Programs send neither ``Origin`` nor ``Sec-Fetch-Site``; what sends only the latter is a
-    browser that hides where it comes from.
+    Programs send neither ``Origin`` nor ``Sec-Fetch-Site``. A client that sends only the latter is
+    a browser that hides its origin.
     """
     if origin is not None:
         return origin == own or origin in others
     return fetch_site is None
 
 
-# What is asked
+# The body
 
 
 def read_opening(content_type: str, body: bytes) -> Opening:
-    """Return what *body* posts, as JSON or as a form.
+    """Return the fields that *body* posts, as JSON or as a form.
 
     Raises:
         OpeningRefused: ``body_too_large`` or ``bad_request``.
@@ -90,7 +90,7 @@ def read_opening(content_type: str, body: bytes) -> Opening:
     token, after = fields.get("token"), fields.get("next", "/")
     if not isinstance(token, str) or not isinstance(after, str):
         raise OpeningRefused("bad_request")
-    return Opening(token, judge_next(after), _is_yes(fields.get("replace")))
+    return Opening(token, safe_next(after), _is_yes(fields.get("replace")))
 
 
 def _fields(content_type: str, body: bytes) -> dict[str, Any]:
@@ -112,17 +112,17 @@ def _is_yes(value: object) -> bool:
     return value is True or value == "1" or (type(value) is int and value == 1)
 
 
-def judge_next(path: str) -> str:
-    """Return *path* if it is a place of this origin where a session can go on, else ``/``.
+def safe_next(path: str) -> str:
+    """Return *path* if it is a place of this origin to continue at, otherwise ``/``.
 
-    It is judged as it stands and as often as it can be percent-decoded, since it cannot be known
-    who else decodes it. The gateway's own pages are no such place.
+    The path is checked as received and after each further percent-decoding, since other parties may
+    decode it. The gateway's own pages are not allowed.
     """
     if len(path) > _MAX_NEXT:
         return "/"
     form = path
     for _ in range(_DECODINGS):
-        if not _stays_here(form):
+        if not _is_local_path(form):
             return "/"
         decoded = unquote(form, errors="replace")
         if decoded == form:
@@ -131,31 +131,31 @@ def judge_next(path: str) -> str:
     return "/"
 
 
-def _stays_here(path: str) -> bool:
+def _is_local_path(path: str) -> bool:
     if not path.startswith("/") or _CONTROL.search(path) or _ELSEWHERE.match(path):
         return False
     plain = posixpath.normpath(re.split(r"[?#]", path, maxsplit=1)[0])
     return plain.split("/")[1] != ".fumarole"
 
 
-# What is allowed
+# The grant
 
 
 def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: float) -> None:
     """Return only if *claims* may open *route* now.
 
-    A starting route can be opened: its page then waits for it, with a cookie that stays good.
+    A starting route may be opened: its page waits for it, with a cookie that stays valid.
 
     Raises:
-        OpeningRefused: ``other_session``, ``view_only``, ``session_expired``,
-            ``session_closing``, ``grant_revoked``, ``grant_ended`` or ``bearer_only``.
+        OpeningRefused: ``other_session``, ``view_only``, ``session_expired``, ``session_closing``,
+            ``grant_revoked``, ``grant_ended`` or ``bearer_only``.
     """
     if not is_for(claims, route):
         raise OpeningRefused("other_session")
     if claims.mode == "view" and claims.kind == "web":
         raise OpeningRefused("view_only")
     if route.service_workers:
-        # Its worker would see the next link that is opened, and the grant is as good elsewhere.
+        # The app's service worker would see the next opening token, and a bearer token suffices.
         raise OpeningRefused("bearer_only")
     if route.expires_at is not None and now >= route.expires_at:
         raise OpeningRefused("session_expired")
@@ -168,24 +168,24 @@ def check_route(claims: SessionClaims, route: Route, table: RouteTable, *, now: 
 
 
 def is_for(claims: SessionClaims, route: Route) -> bool:
-    """Say whether *claims* are for the session of *route*, and for what it leads to."""
+    """Return whether *claims* are for the session of *route* and its endpoint."""
     here = (route.sid, route.job, route.rank, route.kind)
     return (claims.sid, claims.job, claims.rank, claims.kind) == here
 
 
 def check_since(claims: SessionClaims, since: float | None) -> None:
-    """Return only if Redis would know that the token was used.
+    """Return only if Redis would know whether the token was used.
 
     Raises:
-        OpeningRefused: ``token_unsure``, for a token issued before an epoch that replaced a lost
-            one was old enough.
+        OpeningRefused: ``token_unsure``, for a token that was issued too early to be in the epoch
+            that replaced a lost one.
     """
     if since is not None and claims.iat < since + SINCE_LEEWAY_SECONDS:
         raise OpeningRefused("token_unsure")
 
 
 def check_head(head: Head | None, table: RouteTable) -> None:
-    """Return only if the mark was made in the Redis that *table* was read from.
+    """Return only if the token was marked in the Redis that *table* was read from.
 
     Raises:
         OpeningRefused: ``bus_lost``.
@@ -210,7 +210,7 @@ def make_grant(claims: SessionClaims, *, now: float) -> Grant:
 def expired_cookies(name: bytes, *, secure: bool, framed: bool) -> list[str]:
     """Return the ``Set-Cookie`` lines that make a browser forget a grant.
 
-    A partitioned cookie is another one than that of the same name without a partition.
+    A partitioned cookie is distinct from the unpartitioned one of the same name.
     """
     end = f"{name.decode()}=; Path=/; Max-Age=0; HttpOnly"
     lines = [f"{end}; SameSite=Lax" + ("; Secure" if secure else "")]
@@ -222,8 +222,8 @@ def make_cookie(
 ) -> str:
     """Return the ``Set-Cookie`` of a grant.
 
-    Opened inside another origin's frame it is a cookie of that frame alone (Partitioned), which
-    browsers take only when it is Secure; on localhost they take that over http as well.
+    A cookie set in another origin's frame belongs to that frame alone (Partitioned). Browsers
+    accept it only if it is Secure; on localhost they accept that over http too.
     """
     parts = [f"{name.decode()}={value}", "Path=/", f"Max-Age={max(1, int(max_age_seconds))}"]
     parts += ["HttpOnly", "SameSite=None" if framed else "SameSite=Lax"]

@@ -1,7 +1,6 @@
-"""Refusals, as one table: docs/session-token.md, "Responses".
+"""The gateway's own responses, as one table: docs/session-token.md, "Answers".
 
-A refusal is named by its code. How it looks, as a page or as JSON, is the renderer's to say; how
-it is put on the wire stands here.
+A refusal is named by its code. A renderer makes it a page or JSON; this module puts it on the wire.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def without_controls(text: str) -> str:
-    """Return *text* as one line that reads in one direction."""
+    """Return *text* as one line without control and direction characters."""
     return _CONTROL.sub(" ", text)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The session that a refusal is about, for whoever may know of it.
+    """The session that a refusal is about, for clients that may know of it.
 
-    Under a public link it is about none: what it holds is for those with a grant.
+    On a public link there is none: its details are for users with a grant.
     """
 
     sid: str
@@ -68,13 +67,13 @@ class Subject:
 
 
 def subject_of(route: Route, *, public: bool = False) -> Subject:
-    """Return what people are told of the session of *route*."""
+    """Return what users may know about the session of *route*."""
     port = None if route.target is None else route.target.port
     return Subject(route.sid, route.job, port, route.status) if not public else _PUBLIC
 
 
 def ended_subject(sid: str, ended: Ended | None) -> Subject | None:
-    """Return what people are told of the session *sid*, which has ended."""
+    """Return what users may know about the session *sid*, which has ended."""
     return None if ended is None else Subject(sid, ended.job, None, ended.status)
 
 
@@ -83,10 +82,10 @@ _PUBLIC: Final = Subject("", None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer that is not the app's.
+    """A response of the gateway and not of the app.
 
-    ``code`` is stable, for programs and metrics; ``message`` is for people and never holds
-    anything that the client sent.
+    ``code`` is stable, for programs and metrics. ``message`` is for users and never contains client
+    input.
     """
 
     status: int
@@ -94,27 +93,27 @@ class Refusal:
     message: str
     retry_after_seconds: int | None = None
     closes: bool = False
-    """Whether the connection ends with it, whatever the request was."""
+    """Whether the connection closes after it, whatever the request was."""
     subject: Subject | None = None
     ends_at: int | None = None
-    """When what it tells of ends, in unix seconds."""
+    """The end that a notice announces, in unix seconds."""
 
-    def about(self, subject: Subject | None) -> Refusal:
+    def with_subject(self, subject: Subject | None) -> Refusal:
         """Return the same refusal about *subject*."""
         return replace(self, subject=subject)
 
-    def ending_at(self, ends_at: int) -> Refusal:
-        """Return the same refusal, telling of an end at *ends_at*."""
+    def with_end(self, ends_at: int) -> Refusal:
+        """Return the same notice, announcing an end at *ends_at*."""
         return replace(self, ends_at=ends_at)
 
-    def again_in(self, seconds: int) -> Refusal:
+    def with_retry_after(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""
         return replace(self, retry_after_seconds=seconds)
 
-    def saying(self, message: str | None) -> Refusal:
+    def with_message(self, message: str | None) -> Refusal:
         """Return the same refusal with another *message*, if there is one.
 
-        Control characters of somebody else's words mean nothing, wherever they are shown.
+        Control characters are removed, since the message comes from elsewhere.
         """
         return replace(self, message=without_controls(message)) if message else self
 
@@ -141,7 +140,7 @@ REFUSALS: Final = _table(
     Refusal(405, "method_not_allowed", "This method is not served here."),
     Refusal(408, "head_timeout", "The request took too long to arrive."),
     Refusal(408, "body_timeout", "The request's body came too slowly."),
-    # Nothing is refused for good: the same request again is answered by the app.
+    # Not final: the app responds to the same request once the notice was shown.
     Refusal(409, "session_ends_soon", "The session ends soon."),
     Refusal(409, "access_ends_soon", "The access to this session ends soon."),
     Refusal(410, "session_ended", "The session has ended."),
@@ -173,24 +172,24 @@ REFUSALS: Final = _table(
 
 
 class Page(NamedTuple):
-    """What a refusal looks like; *fields* are added to the head."""
+    """A rendered refusal; *fields* are added to the head."""
 
     content_type: str
     body: bytes
     fields: tuple[tuple[str, str], ...] = ()
 
 
-class Errors(Protocol):
-    """Makes refusals readable."""
+class RefusalRenderer(Protocol):
+    """Renders refusals for clients."""
 
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
-        """Return what a client with this ``Accept`` gets; must not fail and must not block.
+        """Return the page for a client with this ``Accept``; must not fail and must not block.
 
         *languages* is its ``Accept-Language``.
         """
 
 
-class JsonErrors:
+class JsonRefusals:
     """Renders every refusal as JSON, for programs."""
 
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
@@ -200,9 +199,9 @@ class JsonErrors:
 
 
 def refusal_fields(refusal: Refusal, page: Page) -> list[tuple[str, str]]:
-    """Return the fields that *page* is sent with.
+    """Return the header fields of *page*.
 
-    Every such response forbids storing it and sniffing its type: it depends on who asked.
+    Every such response forbids storing and type sniffing: it depends on the user.
     """
     fields = [
         ("Content-Type", page.content_type),
@@ -221,7 +220,7 @@ def write_response(
 ) -> bytes:
     """Return *page* as the bytes of a complete HTTP/1.1 response.
 
-    *date* is the whole field, see :class:`gateway.core.http.http_date.HttpDate`.
+    *date* is the whole field: see :class:`gateway.core.http.http_date.HttpDate`.
     """
     lines = [
         b"HTTP/1.1 %d %s" % (refusal.status, REASONS[refusal.status]),
@@ -232,7 +231,7 @@ def write_response(
     if refusal.status == 405:
         lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
     if refusal.code == "bad_upgrade":
-        # RFC 6455, section 4.4: the version that is understood here.
+        # RFC 6455, section 4.4: the supported version.
         lines.append(b"Sec-WebSocket-Version: 13")
     if close:
         lines.append(b"Connection: close")

@@ -1,8 +1,8 @@
-"""What browsers see of this gateway: scheme, base domain, port; and what follows from them.
+"""The gateway's public site: scheme, base domain, port, and the origins that follow.
 
-Sibling sessions are same-site to a browser, so that ``SameSite`` does not part them. What does is
-where a request that our cookie authenticates may come from (docs/session-token.md, "Where
-requests may come from").
+Sibling sessions are same-site to a browser, so ``SameSite`` does not separate them. Instead, a
+request that our cookie authenticates must come from an allowed origin (docs/session-token.md,
+"Where from").
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LABEL_LENGTH = 26
 class Site:
     """The public side of an installation.
 
-    ``base`` is the domain below which sessions have their hosts, ``port`` the one that browsers
-    see. ``embed_origins`` may frame sessions; ``trusted_proxies`` are believed about clients'
-    addresses. With ``strict_transport`` browsers are told to come by TLS alone (RFC 6797).
+    ``base`` is the domain below which sessions have their hosts. ``port`` is the public one.
+    Origins in ``embed_origins`` may frame sessions. ``X-Forwarded-For`` is believed from
+    ``trusted_proxies``. ``strict_transport`` adds ``Strict-Transport-Security`` (RFC 6797).
     """
 
     scheme: Literal["http", "https"]
@@ -67,17 +67,17 @@ class Site:
 
     @property
     def cookie_name(self) -> bytes:
-        """The name under which a grant counts."""
+        """The name of the cookie that holds a grant."""
         return HTTPS_COOKIE_NAME if self.scheme == "https" else HTTP_COOKIE_NAME
 
     @property
     def notice_name(self) -> bytes:
-        """The name of the cookie that says of which end its user was told."""
+        """The name of the cookie that records which end its user has seen announced."""
         return HTTPS_NOTICE_NAME if self.scheme == "https" else HTTP_NOTICE_NAME
 
     @property
     def frame_ancestors(self) -> str:
-        """The Content-Security-Policy that every answer of an app is given."""
+        """The Content-Security-Policy that is added to every response of an app."""
         return " ".join(("frame-ancestors 'self'", *self.embed_origins))
 
     def origin_of(self, host: str) -> str:
@@ -85,9 +85,9 @@ class Site:
         return f"{self.scheme}://{host}{self.port_suffix}"
 
     def host_of(self, field_value: str) -> str | None:
-        """Return the lower-case host name in a ``Host``, None when its port is not the public one.
+        """Return the lower-case host name in a ``Host``; None if its port is not the public one.
 
-        The port may be absent where the public one is the scheme's default.
+        The port may be omitted if the public one is the scheme's default.
         """
         name, colon, port = field_value.partition(":")
         if colon:
@@ -98,7 +98,7 @@ class Site:
         return None if name.endswith(".") else name.lower()
 
     def sid_of(self, host: str) -> str | None:
-        """Return the session identifier that *host* is the own host of, by its form alone."""
+        """Return the session identifier whose own host *host* is, by its form alone."""
         label, _, rest = host.partition(".")
         if rest != self.base or len(label) != _LABEL_LENGTH or not set(label) <= _LABEL_CHARACTERS:
             return None
@@ -111,7 +111,7 @@ _FRAMES: Final = frozenset({b"iframe", b"frame"})
 
 
 class Provenance(NamedTuple):
-    """What a browser says about where a request comes from; None where it says nothing."""
+    """What a browser tells about a request's origin; None for an absent field."""
 
     origin: bytes | None
     site: bytes | None
@@ -120,29 +120,29 @@ class Provenance(NamedTuple):
 
 
 def is_allowed_origin(
-    said: Provenance, *, method: bytes, upgrade: bool, own_origin: bytes, framed: bool
+    provenance: Provenance, *, method: bytes, upgrade: bool, own_origin: bytes, framed: bool
 ) -> bool:
-    """Say whether a request may use the cookie.
+    """Return whether a request may use the cookie.
 
     Args:
-        said: The request's own words.
+        provenance: The request's ``Origin`` and ``Sec-Fetch-*`` fields.
         method: Its method.
-        upgrade: Whether it asks for a WebSocket, which only the exact ``Origin`` gets.
-        own_origin: Scheme, host and port that browsers see.
+        upgrade: Whether it requests a WebSocket, which requires the exact ``Origin``.
+        own_origin: The public scheme, host and port.
         framed: Whether other origins may frame sessions.
     """
     if upgrade:
-        return said.origin == own_origin
-    if _is_navigation(said, method, framed):
+        return provenance.origin == own_origin
+    if _is_navigation(provenance, method, framed):
         return True
-    if said.origin is not None:
-        return said.origin == own_origin
-    if said.site is not None:
-        return said.site in _OWN_SITES
+    if provenance.origin is not None:
+        return provenance.origin == own_origin
+    if provenance.site is not None:
+        return provenance.site in _OWN_SITES
     return method in _SAFE
 
 
-def _is_navigation(said: Provenance, method: bytes, framed: bool) -> bool:
-    if method != b"GET" or said.mode != b"navigate":
+def _is_navigation(provenance: Provenance, method: bytes, framed: bool) -> bool:
+    if method != b"GET" or provenance.mode != b"navigate":
         return False
-    return said.dest == b"document" or (framed and said.dest in _FRAMES)
+    return provenance.dest == b"document" or (framed and provenance.dest in _FRAMES)

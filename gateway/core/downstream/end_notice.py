@@ -70,7 +70,7 @@ def make_notice(access_right: AccessRight) -> Refusal:
     expires = access_right.route.expires_at
     whole = expires is not None and expires <= access_right.ends_at
     known = REFUSALS["session_ends_soon" if whole else "access_ends_soon"]
-    return known.about(subject_of(access_right.route)).ending_at(int(access_right.ends_at))
+    return known.with_subject(subject_of(access_right.route)).with_end(int(access_right.ends_at))
 
 
 def shows_notice(

@@ -130,7 +130,9 @@ class RefusalRate:
         if refusal.status not in COUNTED:
             return refusal
         waits = self._rate.take(limit_key(address))
-        return REFUSALS["too_many_refusals"].again_in(retry_after(waits)) if waits else refusal
+        return (
+            REFUSALS["too_many_refusals"].with_retry_after(retry_after(waits)) if waits else refusal
+        )
 
     def tidy(self) -> None:
         """Forget idle addresses."""

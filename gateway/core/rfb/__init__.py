@@ -1,13 +1,15 @@
 """The Remote Framebuffer protocol (RFC 6143), as far as a bridge must understand it.
 
-A bridge passes RFB on without looking, but for three things. Where it knows the desktop's password,
-or where the browser may only look on, it leads the handshake itself (:mod:`.handshake`), so that
-the password never reaches the browser and nothing unexpected is agreed upon. And a browser that
-may only look on, or not paste, has its messages read (:mod:`.browser_filter`): what it may not do
-is dropped. A desktop whose clipboard must stay there has its messages measured
-(:mod:`.desktop_filter`).
+A bridge relays RFB without parsing it, with three exceptions:
 
-Bytes may come in any pieces. Whatever is not understood ends the connection.
+- The gateway leads the handshake (:mod:`.handshake`) if it knows the desktop's password or if the
+  browser may only view. The password then never reaches the browser, and nothing unexpected is
+  negotiated.
+- The messages of a browser that may only view, or not paste, are parsed, and forbidden ones are
+  dropped (:mod:`.browser_filter`).
+- The messages of a desktop whose clipboard must not leave it are measured (:mod:`.desktop_filter`).
+
+Bytes may arrive in any pieces. Bytes that cannot be parsed end the connection.
 """
 
 from gateway.core.rfb.browser_filter import INPUT_ENCODINGS, BrowserFilter

@@ -1,7 +1,4 @@
-"""The messages of a client: of one that may not do everything, and what people do by them.
-
-RFC 6143, section 7.5.
-"""
+"""The messages of a browser (RFC 6143, section 7.5): which may pass, and which are user input."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from gateway.core.rfb.filter import MessageFilter, RfbError
 
 
 class ClientMessage(IntEnum):
-    """What a client may send, by its first byte."""
+    """The messages of a client, by their first byte."""
 
     SET_PIXEL_FORMAT = 0
     SET_ENCODINGS = 2
@@ -42,8 +39,8 @@ INPUT_ENCODINGS: Final = frozenset(
         EXTENDED_CLIPBOARD,
     }
 )
-"""Pseudo-encodings by which a client announces that it will send other input messages, or longer
-ones. Without them a desktop reads messages exactly as they are read here."""
+"""Pseudo-encodings by which a client announces other or longer input messages. Without them a
+desktop parses messages exactly as this module does."""
 
 _FIXED: Final[Mapping[int, tuple[int, bool]]] = {
     ClientMessage.SET_PIXEL_FORMAT: (20, True),
@@ -53,44 +50,44 @@ _FIXED: Final[Mapping[int, tuple[int, bool]]] = {
     ClientMessage.POINTER: (6, False),
     ClientMessage.XVP: (4, False),
 }
-"""Size of a message, and whether one who looks on may send it."""
+"""The size of a message, and whether a viewer may send it."""
 _MEASURED_INPUT: Final = frozenset({-308, -258})
-"""Of those, what one who controls may announce: such messages are read here."""
+"""Of those, the ones that a controlling client may announce: this module parses their messages."""
 MAX_ENCODINGS: Final = 1024
-"""In one message: browsers announce some twenty, and each is looked at."""
+"""In one message: browsers announce about twenty, and each is examined."""
 
 _HUMAN: Final = frozenset(map(int, (ClientMessage.KEY, ClientMessage.POINTER, ClientMessage.QEMU)))
 _BY_ITSELF: Final = {int(kind): size for kind, (size, passes) in _FIXED.items() if passes}
-"""Sizes of what browsers send by themselves: formats, and requests for updates."""
+"""The sizes of messages that browsers send without user input: formats and update requests."""
 _LOOKED_AT: Final = 16
-# Not members of the enumeration, which are looked up in its class each time.
+# Plain integers: each lookup of an enumeration member takes time.
 _SET_ENCODINGS, _CUT_TEXT, _FENCE = map(
     int, (ClientMessage.SET_ENCODINGS, ClientMessage.CUT_TEXT, ClientMessage.FENCE)
 )
 
 
 class BrowserFilter(MessageFilter):
-    """Lets pass what a client must send to look on, and of all other input what it may send.
+    """Forwards what a client must send to view, and of other input what it is allowed to send.
 
     Args:
-        controls: Whether it may type and point.
-        pastes: Whether it may put text on the desktop's clipboard.
-        copies: Whether it may ask for the text on the desktop's clipboard.
-        use_format: Is told the pixel format that the client asks for, where the desktop's messages
-            are measured (:mod:`.desktop_filter`). Then the client may announce only encodings that
-            can be, and ask for another format only before it asks for pixels.
+        may_control: Whether it may type and point.
+        may_paste: Whether it may put text on the desktop's clipboard.
+        may_copy: Whether it may request the text on the desktop's clipboard.
+        use_format: Called with the pixel format that the client sets, if the desktop's messages are
+            measured (:mod:`.desktop_filter`). The client may then announce only measurable
+            encodings, and change the format only before it requests pixels.
     """
 
     def __init__(
         self,
         *,
-        controls: bool = False,
-        pastes: bool = False,
-        copies: bool = False,
+        may_control: bool = False,
+        may_paste: bool = False,
+        may_copy: bool = False,
         use_format: Callable[[bytes], None] | None = None,
     ) -> None:
-        super().__init__(CutTextPolicy(gives=pastes, takes=copies))
-        self._controls = controls
+        super().__init__(CutTextPolicy(may_send=may_paste, may_request=may_copy))
+        self._may_control = may_control
         self._use_format = use_format
         self._has_asked = False
 
@@ -100,7 +97,7 @@ class BrowserFilter(MessageFilter):
         size, passes = self._measure()
         if size == 0:
             return False
-        if not (passes or self._controls):
+        if not (passes or self._may_control):
             self._drop = size
         elif len(self._unread) < size:
             return False
@@ -109,7 +106,7 @@ class BrowserFilter(MessageFilter):
         return True
 
     def _measure(self) -> tuple[int, bool]:
-        """Return the size of the next message, 0 while it is not known, and whether it passes."""
+        """Return the next message's size, 0 while unknown, and whether a viewer may send it."""
         kind = self._unread[0]
         if kind in _FIXED:
             return _FIXED[kind]
@@ -159,7 +156,7 @@ class BrowserFilter(MessageFilter):
                 return self._announced(message)
             case ClientMessage.SET_PIXEL_FORMAT if self._use_format is not None:
                 if self._has_asked:
-                    return b""  # pixels of the old format may be on their way
+                    return b""  # pixels in the old format may be in transit
                 self._use_format(message[4:20])
             case ClientMessage.UPDATE_REQUEST | ClientMessage.CONTINUOUS_UPDATES:
                 self._has_asked = True
@@ -175,18 +172,18 @@ class BrowserFilter(MessageFilter):
 
     def _may_announce(self, encoding: int) -> bool:
         if encoding == EXTENDED_CLIPBOARD:
-            return self._clipboard.gives or self._clipboard.takes
+            return self._clipboard.may_send or self._clipboard.may_request
         if encoding in INPUT_ENCODINGS:
-            return self._controls and encoding in _MEASURED_INPUT
+            return self._may_control and encoding in _MEASURED_INPUT
         return self._use_format is None or encoding in MEASURED
 
 
 def has_human_input(data: bytes) -> bool:
-    """Say whether a key, pointer or clipboard event is among the first messages of *data*.
+    """Return whether a key, pointer or clipboard event is among the first messages of *data*.
 
-    For display only, so it is cheap and may err: *data* is taken to begin with a message, as
-    every WebSocket message of the known clients does. Of the clipboard's messages only a text, or
-    the news of one, is a person's: a browser answers the others by itself.
+    The result is for display only, so the check is cheap and may err. It assumes that *data* starts
+    with a message, as every WebSocket message of known clients does. Of the clipboard messages only
+    a text or its announcement counts: a browser sends the others by itself.
     """
     at, size, left = 0, len(data), _LOOKED_AT
     while at < size and left:

@@ -1,9 +1,9 @@
-"""Texts of the clipboard, in either direction: which of them may pass.
+"""Clipboard messages in either direction, and which of them may pass.
 
-Plain ones (RFC 6143, sections 7.5.6 and 7.6.4) are in Latin-1. The extended ones (rfbproto,
-"Extended Clipboard Pseudo-Encoding") are in UTF-8, and marked by a negative length. There one side
-announces that it has a text, and the other one asks for it. Both forms look the same in both
-directions, but for the first byte.
+Plain messages (RFC 6143, sections 7.5.6 and 7.6.4) hold Latin-1. Extended ones (rfbproto, "Extended
+Clipboard Pseudo-Encoding") hold UTF-8 and are marked by a negative length. In the extended form one
+side announces a text and the other side requests it. Apart from the first byte both forms are the
+same in both directions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from enum import IntFlag
 from typing import Final, NamedTuple
 
 EXTENDED_CLIPBOARD: Final = -1063131698
-"""The pseudo-encoding (0xC0A1E5CE) by which a client announces that it knows the extended form."""
+"""The pseudo-encoding (0xC0A1E5CE) by which a client announces the extended form."""
 _TEXT: Final = 1
-"""The one format that may pass; others are files, pictures and markup."""
+"""The one format that may pass; the others are files, images and markup."""
 
 
 class Action(IntFlag):
-    """What an extended message does, by its flags; exactly one, but for the capabilities."""
+    """The action of an extended message, by its flags; exactly one except for capabilities."""
 
     CAPABILITIES = 1 << 24
     REQUEST = 1 << 25
@@ -33,63 +33,63 @@ _ASKING: Final = Action.REQUEST | Action.PEEK
 _GIVING: Final = Action.NOTIFY | Action.PROVIDE
 
 
-class Judged(NamedTuple):
-    """What becomes of a message: *instead* is sent for it, so many bytes of it pass, or go."""
+class CutTextVerdict(NamedTuple):
+    """What to do with a message: send *replacement* for it, and forward or drop its bytes."""
 
-    instead: bytes = b""
-    passes: int = 0
-    drops: int = 0
+    replacement: bytes = b""
+    forwarded: int = 0
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CutTextPolicy:
-    """What the side whose messages are read may do.
+    """What the side whose messages are filtered may do.
 
     Attributes:
-        gives: Whether a text of its own may reach the other side.
-        takes: Whether it may ask for a text of the other side.
+        may_send: Whether its clipboard text may reach the other side.
+        may_request: Whether it may request the other side's text.
     """
 
-    gives: bool = False
-    takes: bool = False
+    may_send: bool = False
+    may_request: bool = False
 
-    def judge(self, unread: bytes | bytearray) -> Judged | None:
-        """Decide on the message that *unread* begins with; None where more bytes are needed."""
+    def judge(self, unread: bytes | bytearray) -> CutTextVerdict | None:
+        """Return the verdict on the first message of *unread*; None if more bytes are needed."""
         if len(unread) < 8:
             return None
         length = int.from_bytes(unread[4:8], "big", signed=True)
         size = 8 + abs(length)
         if length >= 0:
-            return Judged(passes=size) if self.gives else Judged(drops=size)
-        if length > -4 or not (self.gives or self.takes):
-            return Judged(drops=size)
+            return CutTextVerdict(forwarded=size) if self.may_send else CutTextVerdict(dropped=size)
+        if length > -4 or not (self.may_send or self.may_request):
+            return CutTextVerdict(dropped=size)
         if len(unread) < 12:
             return None
         flags = int.from_bytes(unread[8:12], "big")
         if flags & Action.CAPABILITIES:
             said = bytes(unread[:4]) + self._capabilities(flags)
-            return Judged(instead=said, drops=size)
-        may = (_ASKING if self.takes else 0) | (_GIVING if self.gives else 0)
+            return CutTextVerdict(replacement=said, dropped=size)
+        may = (_ASKING if self.may_request else 0) | (_GIVING if self.may_send else 0)
         action = flags & _ACTIONS
         passes = action.bit_count() == 1 and action & may
-        # Readers take no more than they need: the rest would be a message that nobody judged.
+        # Receivers read no more than they need: the rest would be a message that was not filtered.
         passes = passes and (flags & _TEXT if action == Action.PROVIDE else size == 12)
-        return Judged(passes=size) if passes else Judged(drops=size)
+        return CutTextVerdict(forwarded=size) if passes else CutTextVerdict(dropped=size)
 
     def _capabilities(self, flags: int) -> bytes:
-        """Return what is said instead of *flags*: less, and never a text in the place of sizes.
+        """Return what is said replacement of *flags*: less, and never a text in the place of sizes.
 
         Capabilities name what their sender understands, so one that may give is asked. A size of 0
         has nothing sent that was not asked for.
         """
-        known = (_ASKING if self.gives else 0) | (_GIVING if self.takes else 0)
+        known = (_ASKING if self.may_send else 0) | (_GIVING if self.may_request else 0)
         said = flags & (Action.CAPABILITIES | known | _TEXT)
         body = said.to_bytes(4, "big") + bytes(4 * (said & _TEXT))
         return (-len(body)).to_bytes(4, "big", signed=True) + body
 
 
 def announces_text(head: bytes) -> bool:
-    """Say whether a message that begins with the twelve bytes *head* is a text, or news of one."""
+    """Return whether a message that starts with the twelve bytes *head* is or announces a text."""
     if int.from_bytes(head[4:8], "big", signed=True) >= 0:
         return True
     return int.from_bytes(head[8:12], "big") & _ACTIONS == Action.NOTIFY

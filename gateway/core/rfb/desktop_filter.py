@@ -1,8 +1,8 @@
 """The messages of a desktop whose clipboard must not reach the browser (RFC 6143, section 7.6).
 
-To leave one message out, the end of every other one must be known. That is so for the encodings
-in :data:`MEASURED`: a browser whose clipboard is restricted is not allowed to announce others.
-Pixels are never looked at, only lengths.
+To drop one message, the end of every other one must be known. This holds for the encodings in
+:data:`MEASURED`, so a browser with a restricted clipboard may not announce others. Only lengths are
+read, never pixels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEASURED: Final = (
 
 
 class ServerMessage(IntEnum):
-    """What a desktop may send, by its first byte."""
+    """The messages of a desktop, by their first byte."""
 
     UPDATE = 0
     COLOUR_MAP = 1
@@ -52,18 +52,19 @@ class ServerMessage(IntEnum):
 
 
 class DesktopFilter(MessageFilter):
-    """Lets pass what a desktop sends, but for what it has on its clipboard.
+    """Forwards a desktop's messages except for its clipboard.
 
-    Begin with the first byte after the handshake (ServerInit). Tell it of each SetPixelFormat that
-    reaches the desktop, before the desktop can answer by it. One that a browser sends before it has
-    seen ServerInit counts as well: the desktop reads it after that.
+    Start with the first byte after the handshake (ServerInit). Call :meth:`use_format` for each
+    SetPixelFormat that is forwarded to the desktop, before the desktop can respond to it. A format
+    that a browser sends before it has received ServerInit counts too: the desktop reads it after
+    that.
 
     Args:
-        takes: Whether the desktop may ask for the text on the browser's clipboard.
+        may_request: Whether the desktop may request the text on the browser's clipboard.
     """
 
-    def __init__(self, *, takes: bool = False) -> None:
-        super().__init__(CutTextPolicy(takes=takes))
+    def __init__(self, *, may_request: bool = False) -> None:
+        super().__init__(CutTextPolicy(may_request=may_request))
         self._next: Callable[[], int] = self._server_init
         self._rects = 0
         self._endless = False
@@ -72,10 +73,10 @@ class DesktopFilter(MessageFilter):
         self._tight_pixel_bytes = 4
 
     def use_format(self, pixel_format: bytes) -> None:
-        """Take the 16 bytes of a PIXEL_FORMAT (section 7.4) for all pixels from now on.
+        """Use the 16 bytes of a PIXEL_FORMAT (section 7.4) for all pixels from now on.
 
         Raises:
-            RfbError: If pixels have no whole number of bytes.
+            RfbError: If a pixel has no whole number of bytes.
         """
         self._has_format = True
         bits, depth, _, true_colour = pixel_format[:4]
@@ -89,13 +90,13 @@ class DesktopFilter(MessageFilter):
     def _judge(self, passed: bytearray) -> bool:
         if self._unread[0] == ServerMessage.CUT_TEXT and self._next == self._message:
             return self._judge_cut_text(passed)
-        self._pass = self._next()
-        return self._pass != 0
+        self._forward = self._next()
+        return self._forward != 0
 
     def _number(self, at: int, width: int) -> int:
         return int.from_bytes(self._unread[at : at + width], "big")
 
-    # Each returns how many bytes pass, and 0 where more are needed.
+    # Each returns how many bytes to forward, or 0 if more are needed.
 
     def _server_init(self) -> int:
         if len(self._unread) < 24:
@@ -122,7 +123,7 @@ class DesktopFilter(MessageFilter):
         if len(self._unread) < 4:
             return 0
         self._rects = self._number(2, 2)
-        # As many as come, up to the rectangle that says that it is the last.
+        # The number is unknown: the rectangles end with LastRect.
         self._endless = self._rects == 0xFFFF
         if self._rects:
             self._next = self._rectangle
@@ -197,11 +198,11 @@ class DesktopFilter(MessageFilter):
             elif kind not in (0, 2):
                 raise RfbError("the desktop sent a filter that there is not")
         size = row_bytes * height
-        # What is shorter is not compressed, and has no length before it.
+        # Shorter data is uncompressed, without a length before it.
         return at + size if size < 12 else self._compact(at)
 
     def _compact(self, at: int) -> int:
-        """Return where what begins with a compact length at *at* ends; 0 while unknown."""
+        """Return the end of the data after the compact length at *at*; 0 while unknown."""
         length = 0
         for index in range(3):
             if len(self._unread) <= at + index:

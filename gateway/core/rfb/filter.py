@@ -1,4 +1,4 @@
-"""What both directions' filters share: messages are measured, and pass or are left out."""
+"""The common part of both directions' filters: messages are measured, then forwarded or dropped."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from gateway.core.rfb.cut_text import CutTextPolicy
 
 
 class RfbError(Exception):
-    """What came is not what may come; the message is for people and holds nothing of it."""
+    """The peer violates the protocol; the message is for users and contains no received bytes."""
 
 
 MESSAGES_AT_ONCE: Final = 96
-"""Messages judged in one call: 0.14 ms. The shortest has one byte."""
+"""The maximum number of messages filtered in one call; they take 0.14 ms. The shortest has one
+byte."""
 
 
 class MessageFilter(ABC):
-    """Lets pass some of the messages that it is fed.
+    """Forwards the allowed messages among those that it is fed.
 
     Attributes:
-        has_more: Whether there is more to judge than one call may. Feed it again, without bytes if
-            need be.
+        has_more: Whether the last call stopped early. Then feed again, without bytes if need be.
     """
 
     def __init__(self, clipboard: CutTextPolicy) -> None:
         self._clipboard = clipboard
         self._unread = bytearray()
-        self._pass = 0
-        """What is left of a message that passes as it comes: a text may have 2 GiB."""
+        self._forward = 0
+        """Remaining bytes of a message that is forwarded as it arrives: a text can have 2 GiB."""
         self._drop = 0
-        """What is left of a message that is left out."""
+        """Remaining bytes of a message that is dropped."""
         self.has_more = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of *data*, and of what was incomplete before, may pass.
+        """Return the bytes to forward, from *data* and from earlier incomplete messages.
 
         Raises:
-            RfbError: For a message whose end cannot be known.
+            RfbError: For a message whose end cannot be determined.
         """
         self._unread += data
         passed = bytearray()
@@ -48,9 +48,9 @@ class MessageFilter(ABC):
                 self.has_more = True
                 break
             left -= 1
-            if self._pass:
-                piece = self._take(self._pass)
-                self._pass -= len(piece)
+            if self._forward:
+                piece = self._take(self._forward)
+                self._forward -= len(piece)
                 passed += piece
             elif self._drop:
                 self._drop -= len(self._take(self._drop))
@@ -60,17 +60,18 @@ class MessageFilter(ABC):
 
     @abstractmethod
     def _judge(self, passed: bytearray) -> bool:
-        """Decide on what begins here; False where more bytes are needed for that.
+        """Decide on the next message; return False if more bytes are needed.
 
-        The message is taken and added to *passed*, or its length goes to ``_pass`` or ``_drop``.
+        The message is removed and added to *passed*, or its length is stored in ``_forward`` or
+        ``_drop``.
         """
 
     def _judge_cut_text(self, passed: bytearray) -> bool:
         judged = self._clipboard.judge(self._unread)
         if judged is None:
             return False
-        passed += judged.instead
-        self._pass, self._drop = judged.passes, judged.drops
+        passed += judged.replacement
+        self._forward, self._drop = judged.forwarded, judged.dropped
         return True
 
     def _take(self, most: int) -> bytes:

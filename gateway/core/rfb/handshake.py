@@ -1,4 +1,4 @@
-"""The handshake of RFB (RFC 6143, section 7.1), led by the gateway with both sides."""
+"""The RFB handshake (RFC 6143, section 7.1), which the gateway leads with both sides."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _VERSION = re.compile(rb"RFB ([0-9]{3})\.([0-9]{3})\n")
 
 
 def answer_challenge(password: str, challenge: bytes) -> bytes:
-    """Return the answer to a VNC authentication *challenge* (RFC 6143, section 7.2.2).
+    """Return the response to a VNC authentication *challenge* (RFC 6143, section 7.2.2).
 
-    DES with the password as its key, each byte's bits in reverse: what the protocol asks for, and
-    no protection by today's measure; it stays between gateway and job.
+    The protocol requires DES keyed with the password, with the bits of each byte reversed. This is
+    no protection by today's standards; it stays between gateway and job.
     """
     key = password.encode("latin-1", "replace")[:PASSWORD_BYTES].ljust(PASSWORD_BYTES, b"\0")
     mirrored = bytes(int(f"{byte:08b}"[::-1], 2) for byte in key)
-    # Three times the same key makes of triple DES the single one.
+    # Triple DES with three equal keys is single DES.
     cipher = Cipher(TripleDES(mirrored * 3), ECB()).encryptor()  # noqa: S305  # RFC 6143 has no other
     return cipher.update(challenge) + cipher.finalize()
 
 
 class Side(Enum):
-    """Whose bytes are meant."""
+    """The sender of bytes."""
 
     BROWSER = "browser"
     DESKTOP = "desktop"
@@ -52,14 +52,14 @@ _StepWithSecurity = Generator[tuple[Side, int], bytes, int]
 
 
 class Handshake:
-    """Leads the handshake with both sides, up to and with ClientInit.
+    """Leads the handshake with both sides, up to and including ClientInit.
 
-    After every ``feed`` send what stands in :attr:`to_browser` and :attr:`to_desktop`, and empty
-    both. Once :attr:`done`, :meth:`rest` returns what came beyond the handshake.
+    After each ``feed`` send the contents of :attr:`to_browser` and :attr:`to_desktop`, and clear
+    both. Once :attr:`done`, :meth:`rest` returns the bytes after the handshake.
 
     Args:
         password: The desktop's, if the gateway knows it. Otherwise the browser is asked.
-        shared: Whether ClientInit is made to leave others connected, whatever the browser says.
+        shared: Whether ClientInit always keeps other clients connected.
     """
 
     def __init__(self, *, password: str | None, shared: bool) -> None:
@@ -76,11 +76,11 @@ class Handshake:
         return f"Handshake(needs={self._needs}, done={self.done})"
 
     def feed(self, side: Side, data: bytes) -> None:
-        """Go on as far as *data* from *side* leads.
+        """Continue with *data* from *side*.
 
         Raises:
-            RfbError: If a side does not speak RFB, they have no security in common, or the
-                desktop refuses; :attr:`to_browser` may hold the reason in RFB's own words.
+            RfbError: If a side does not speak RFB, the sides have no security type in common, or
+                the desktop refuses. :attr:`to_browser` may then hold the reason as RFB.
         """
         unread = self._unread[side]
         unread += data
@@ -96,7 +96,7 @@ class Handshake:
                 self.done = True
 
     def rest(self, side: Side) -> bytes:
-        """Return what *side* sent beyond the handshake, once."""
+        """Return the bytes that *side* sent after the handshake, once."""
         data = bytes(self._unread[side])
         self._unread[side].clear()
         return data
@@ -107,7 +107,7 @@ class Handshake:
         security = yield from self._agree_with_desktop(desktop)
         self.to_browser += OUR_VERSION
         browser = _minor((yield Side.BROWSER, 12))
-        # With a known password the browser has nothing to prove: it has its grant.
+        # The browser proves nothing if the password is known: it has its grant.
         known = self._password is not None or security == NO_SECURITY
         yield from self._agree_with_browser(browser, NO_SECURITY if known else security)
         if security == VNC_SECURITY:
@@ -155,22 +155,22 @@ class Handshake:
         self.to_desktop += yield Side.BROWSER, CHALLENGE_BYTES
 
     def _judge(self, desktop: int, browser: int, security: int, *, known: bool) -> _Step:
-        """Read the desktop's result where its version has one, tell it where the browser's has."""
+        """Read the desktop's SecurityResult if its version has one; send the browser's likewise."""
         if security == VNC_SECURITY or desktop == 8:
             result = int.from_bytes((yield Side.DESKTOP, 4), "big")
             if result != 0:
                 reason = _REFUSED_OURS if self._password else _REFUSED
                 self.to_browser += _failure(reason) if browser == 8 else _FAILED
                 raise RfbError("the desktop did not accept the password")
-        # Before 3.8 there is a result only where something had to be proven.
+        # Before 3.8 a SecurityResult follows authentication only.
         if browser == 8 or not known:
             self.to_browser += bytes(4)
 
     def _refused(self) -> _Step:
-        """Pass on why the desktop takes nobody, too many failed attempts say, and end.
+        """Relay the desktop's reason for refusing every client, such as failed attempts, and end.
 
-        The browser's version is not waited for: the desktop closes its side now. All that can run
-        the desktop's page speaks 3.8.
+        The browser's version is not awaited, since the desktop closes its side now. Every browser
+        that can run the desktop page speaks 3.8.
         """
         length = int.from_bytes((yield Side.DESKTOP, 4), "big")
         if length > MAX_REASON_BYTES:
@@ -181,7 +181,7 @@ class Handshake:
 
 
 def _minor(version: bytes) -> int:
-    """Return the version to speak: 3, 7 or 8."""
+    """Return the minor version to speak: 3, 7 or 8."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise RfbError("this is not RFB")
@@ -190,7 +190,7 @@ def _minor(version: bytes) -> int:
         return 8
     if major < 3:
         raise RfbError("this version of RFB is too old")
-    # RFC 6143, section 7.1.1: other versions are to be taken for 3.3.
+    # RFC 6143, section 7.1.1: any other version counts as 3.3.
     return 7 if minor == 7 else 3
 
 

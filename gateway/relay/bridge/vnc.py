@@ -40,7 +40,7 @@ class VncBridge(WebSocketBridge):
     def __init__(self, request: UpgradeRequest, seal: Seal) -> None:
         super().__init__(request)
         self._seal = seal
-        self._controls = False
+        self._may_control = False
         self._stream: TcpUpstream | None = None
         """The same, where it speaks RFB over TCP."""
         self._handshake: Handshake | None = None
@@ -60,7 +60,7 @@ class VncBridge(WebSocketBridge):
             raise DialFailed("session_starting")
         grant = self.access_right.grant
         views = grant is None or grant.mode != "control"
-        self._controls = not views
+        self._may_control = not views
         password = self._password(route)
         if views or password is not None or route.clipboard != "both":
             self._handshake = Handshake(password=password, shared=views)
@@ -86,16 +86,16 @@ class VncBridge(WebSocketBridge):
     def _restrict(self, clipboard: Clipboard, *, views: bool) -> None:
         """Read what each side sends where it may not send everything."""
         reaches_browser = clipboard in ("both", "out")
-        pastes = not views and clipboard in ("both", "in")
-        desktop = None if reaches_browser else DesktopFilter(takes=pastes)
+        may_paste = not views and clipboard in ("both", "in")
+        desktop = None if reaches_browser else DesktopFilter(may_request=may_paste)
         if desktop is not None:
             reader = _DesktopReader(self, desktop)
             self._measured = Intake(reader, self.context.turns)
         if views or clipboard != "both":
             self._filter = BrowserFilter(
-                controls=not views,
-                pastes=pastes,
-                copies=not views and reaches_browser,
+                may_control=not views,
+                may_paste=may_paste,
+                may_copy=not views and reaches_browser,
                 use_format=None if desktop is None else desktop.use_format,
             )
 
@@ -154,7 +154,7 @@ class VncBridge(WebSocketBridge):
         upstream = self.upstream
         if upstream is None:
             return
-        if self._controls and has_human_input(data):
+        if self._may_control and has_human_input(data):
             self.note_input()
         if self._handshake is not None:
             self._shake(self._handshake, Side.BROWSER, data)

@@ -24,7 +24,7 @@ from typing import ClassVar, Final, cast
 
 from websockets.frames import Frame
 
-from gateway.core.access.access_right import AccessRight, Ending
+from gateway.core.access.access_right import AccessRight, EndReason
 from gateway.core.access.refusals import CLOSE_SERVICE_RESTART, REFUSALS, write_response
 from gateway.core.frames import take_messages
 from gateway.relay.background_tasks import Cancellable
@@ -376,7 +376,7 @@ class WebSocketBridge(asyncio.Protocol):
 
     # Ending
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         """End the connection with a Close of *ending*'s code and reason; called at most once.
 
         From this call on no byte passes between browser and job in either direction: what still

@@ -18,15 +18,15 @@ from gateway.core.access.decision import (
     OPEN_PATH,
     OWN_PREFIX,
     SIGN_OUT_PATH,
-    Connect,
     Decision,
     Forward,
+    OpenBridge,
     Proof,
-    Prove,
     Refuse,
-    Repair,
+    RepairTable,
     Request,
     ServePage,
+    VerifyToken,
 )
 from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.refusals import REFUSALS, Refusal
@@ -114,7 +114,7 @@ class Admission:
             connection.refuse("bus_lost")
 
     def _serve_asset(self, connection: DownstreamConnection, request: Request) -> bool:
-        page = self._access.asset(request)
+        page = self._access.find_asset(request)
         if page is None:
             return False
         self._serve_page(connection, request, page, self._address(connection, request.fields))
@@ -157,7 +157,7 @@ class Admission:
             connection.refuse("gateway_overloaded")
             return
         match decision:
-            case Forward() | Connect() | ServePage():
+            case Forward() | OpenBridge() | ServePage():
                 if decision.claims is not None and not marked:
                     self._run(connection, self._mark(connection, request, decision.claims))
                 else:
@@ -165,13 +165,13 @@ class Admission:
             case Refuse(refusal=refusal):
                 self._record(connection, request, refusal, proof=proof)
                 connection.refuse(refusal)
-            case Prove(token=token):
+            case VerifyToken(token=token):
                 remembered = self._parts.bearer.remembered(token)
                 if remembered is not None:
                     self._decide(connection, request, proof=remembered, marked=True)
                 else:
                     self._run(connection, self._prove(connection, request, token))
-            case Repair():
+            case RepairTable():
                 self._run(connection, self._repair(connection, request))
             case _:
                 assert_never(decision)
@@ -225,7 +225,7 @@ class Admission:
         self,
         connection: DownstreamConnection,
         request: Request,
-        decision: Forward | Connect | ServePage,
+        decision: Forward | OpenBridge | ServePage,
         table: RouteTable,
     ) -> None:
         client = self._address(connection, request.fields)
@@ -251,7 +251,7 @@ class Admission:
                 self._relay(
                     connection, request.start, request.fields, cached, upgrade=request.upgrade
                 )
-            case Connect(access_right=access_right):
+            case OpenBridge(access_right=access_right):
                 self._connect(connection, request, access_right)
             case ServePage():
                 self._serve_page(connection, request, decision, client)
@@ -290,7 +290,7 @@ class Admission:
             address=self._address(connection, request.fields),
             sid=sid,
             route=table.route(sid) if sid is not None else None,
-            who=self._access.proved(request, proof, self._parts.wall()),
+            who=self._access.proven_sender(request, proof, self._parts.wall()),
         )
 
     def _cached(
@@ -307,7 +307,7 @@ class Admission:
             return None
         user = access_right.grant.sub if access_right.grant is not None else None
         assertions, now = self._parts.assertions, self._parts.wall()
-        assertion = None if assertions is None else assertions.of(access_right, now)
+        assertion = None if assertions is None else assertions.for_request(access_right, now)
         from_then = notice_starts_at(access_right, self._parts.end_notice_seconds)
         info = ForwardedInfo(
             client_address=client,
@@ -425,16 +425,16 @@ def _note_input(access_right: AccessRight, start: StartLine) -> None:
 def _has_credential(decision: Decision) -> bool:
     """Say whether *decision* is about a credential that is good, or has still to be proven."""
     match decision:
-        case Prove() | Repair():
+        case VerifyToken() | RepairTable():
             return True
-        case Forward() | Connect() | ServePage():
+        case Forward() | OpenBridge() | ServePage():
             access_right = access_right_of(decision)
             return access_right is not None and access_right.grant is not None
         case _:
             return False
 
 
-def access_right_of(decision: Forward | Connect | ServePage) -> AccessRight | None:
+def access_right_of(decision: Forward | OpenBridge | ServePage) -> AccessRight | None:
     """Return the right by which *decision* lets a request in; None where it asks for none."""
     if not isinstance(decision, ServePage):
         return decision.access_right

@@ -22,7 +22,7 @@ from gateway.relay.turns import SMALL_READ
 from gateway.relay.wheel import TICK_SECONDS
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.access_right import AccessRight, EndReason
     from gateway.core.access.refusals import Refusal
     from gateway.core.downstream.cached_decision import CachedDecision
     from gateway.core.http.fields import Fields
@@ -135,7 +135,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             if self.transport is not None:
                 self.context.connection_quota.add(self)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         """End what is under way by a right that holds no more."""
         if ending.close_code == CLOSE_DRAINING:
             return

@@ -19,7 +19,7 @@ from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 
 if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, Ending
+    from gateway.core.access.access_right import AccessRight, EndReason
     from gateway.core.access.decision import ServePage
     from gateway.relay.context import Context
 
@@ -97,7 +97,7 @@ class PageConnection(asyncio.Protocol):
         assert self.right is not None  # noqa: S101  # entered into the registry only then
         return self.right
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         """Reset the connection: an answer that was under way must not look complete.
 
         What becomes of the app is nothing to a page: where the session starts, or moves, it goes

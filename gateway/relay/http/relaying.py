@@ -164,4 +164,4 @@ class RelayingConnection(SplicingConnection):
 
 def _about(code: str, decision: CachedDecision) -> Refusal:
     right = decision.access_right
-    return REFUSALS[code].about(subject_of(right.route, public=right.grant is None))
+    return REFUSALS[code].with_subject(subject_of(right.route, public=right.grant is None))

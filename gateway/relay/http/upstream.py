@@ -14,7 +14,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.access.access_right import judge
+from gateway.core.access.access_right import check_access
 from gateway.relay.ending.kernel import is_secured
 from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
@@ -377,7 +377,7 @@ class Pool:
 
 def _is_over(upstream: UpstreamConnection, table: RouteTable, now: float) -> bool:
     access_right = upstream.access_right
-    return access_right is None or judge(access_right, table, now) is not None
+    return access_right is None or check_access(access_right, table, now) is not None
 
 
 def read_left(descriptor: int, most: int) -> Iterator[bytes]:

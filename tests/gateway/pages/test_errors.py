@@ -79,7 +79,7 @@ def test_an_app_that_does_not_answer_yet_is_tried_again_from_its_page(errors: Pa
 
 
 def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: PageErrors) -> None:
-    refusal = REFUSALS["session_starting"].saying("Pulling <image>")
+    refusal = REFUSALS["session_starting"].with_message("Pulling <image>")
     text = errors.render(refusal, HTML).body.decode()
     assert holds(text, "starting.js")
     assert "Pulling &lt;image&gt;" in text
@@ -91,7 +91,7 @@ def test_what_ends_soon_says_when_and_how_to_go_on_and_leaves_windows_together(
 ) -> None:
     status = Status(phase="ready", app="Lab <b>")
     for code in ("session_ends_soon", "access_ends_soon"):
-        notice = REFUSALS[code].about(Subject("s", "j1", 1, status)).ending_at(7 * 3600 + 62)
+        notice = REFUSALS[code].with_subject(Subject("s", "j1", 1, status)).with_end(7 * 3600 + 62)
         page = errors.render(notice, HTML, texts.language.encode())
         text, fields = page.body.decode(), dict(page.fields)
         assert escape(texts(f"ends.{code}.title", app="Lab <b>")) in text
@@ -113,5 +113,5 @@ def test_a_new_link_is_had_where_the_issuer_is_a_site(errors: PageErrors) -> Non
 
 def test_messages_without_end_are_not_remembered_without_end(errors: PageErrors) -> None:
     for number in range(1000):
-        errors.render(REFUSALS["session_starting"].saying(f"step {number}"), HTML)
+        errors.render(REFUSALS["session_starting"].with_message(f"step {number}"), HTML)
     assert len(errors._pages) <= 256

@@ -89,7 +89,7 @@ IN_ENGLISH = LANGUAGES.of(b"en")
 
 
 def about(code: str, status: Status | None, job: str = "j1") -> Refusal:
-    return REFUSALS[code].about(Subject(SID, job, 8888, status))
+    return REFUSALS[code].with_subject(Subject(SID, job, 8888, status))
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_under_a_public_link_nothing_is_told_of_the_job(errors: PageErrors) -> N
     status = {"phase": "queued", "detail": "secret words", "app": "Lab"}
     raw = encode(make_route(status=status, state="starting", target=None))
     route = RouteReader().read(SID, raw, epoch="")
-    refusal = REFUSALS["session_starting"].about(subject_of(route, public=True))
+    refusal = REFUSALS["session_starting"].with_subject(subject_of(route, public=True))
     page = errors.render(refusal, HTML).body.decode()
     assert "secret words" not in page
     assert "cloud.example.org" not in page

@@ -18,8 +18,8 @@ from gateway.core.access.access_right import (
     UNCOUNTED,
     UNREADABLE,
     AccessRight,
-    Ending,
-    judge,
+    EndReason,
+    check_access,
 )
 from gateway.core.access.refusals import REFUSALS
 from shared.routes.table import RouteTable
@@ -51,9 +51,9 @@ def passage_of(table: RouteTable, *, public: bool = False) -> AccessRight:
     ],
 )
 def test_each_ending_has_its_close_and_its_refusal(
-    ending: Ending, close_code: int, close_reason: str, refusal: str
+    ending: EndReason, close_code: int, close_reason: str, refusal: str
 ) -> None:
-    assert ending == Ending(close_code, close_reason, refusal)
+    assert ending == EndReason(close_code, close_reason, refusal)
     assert refusal in REFUSALS
 
 
@@ -85,14 +85,14 @@ def test_a_right_is_of_nobody_and_counted_nowhere_before_it_is_used() -> None:
         ({"kind": "later"}, UNREADABLE),
     ],
 )
-def test_a_route_that_changed(change: dict[str, Any], ending: Ending | None) -> None:
+def test_a_route_that_changed(change: dict[str, Any], ending: EndReason | None) -> None:
     access_right = passage_of(table_of(route(1)))
-    assert judge(access_right, table_of(route(1) | change), NOW) == ending
+    assert check_access(access_right, table_of(route(1) | change), NOW) == ending
 
 
 def test_the_newer_revision_is_taken_over() -> None:
     access_right = passage_of(table_of(route(1)))
-    judge(access_right, table_of(route(1, rev=7)), NOW)
+    check_access(access_right, table_of(route(1, rev=7)), NOW)
     assert access_right.route.rev == 7
 
 
@@ -100,7 +100,7 @@ def test_the_newer_revision_is_taken_over() -> None:
 def test_another_target_ends_a_passage_even_at_the_same_address(state: str) -> None:
     access_right = passage_of(table_of(route(1)))
     moved = table_of(route(1, target={"id": "pod2"}, state=state))
-    assert judge(access_right, moved, NOW) == NEW_TARGET
+    assert check_access(access_right, moved, NOW) == NEW_TARGET
     assert access_right.route.target is not None
     assert access_right.route.target.id == "pod1"
 
@@ -110,22 +110,22 @@ def test_another_target_ends_a_passage_even_at_the_same_address(state: str) -> N
     [("both", "none", NEW_TARGET), ("in", "both", NEW_TARGET), ("out", "out", None)],
 )
 def test_another_clipboard_ends_what_filters_by_the_last_one(
-    before: str, after: str, ending: Ending | None
+    before: str, after: str, ending: EndReason | None
 ) -> None:
     desktop: dict[str, Any] = {"kind": "vnc", "target": {"scheme": "tcp"}}
     access_right = passage_of(table_of(route(1, clipboard=before, **desktop)))
-    assert judge(access_right, table_of(route(1, clipboard=after, **desktop)), NOW) == ending
+    assert check_access(access_right, table_of(route(1, clipboard=after, **desktop)), NOW) == ending
 
 
 def test_a_session_that_is_gone_ends_it() -> None:
-    assert judge(passage_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
+    assert check_access(passage_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
 
 
 def test_a_grant_ends_at_its_end() -> None:
     table = table_of(route(1))
     access_right = passage_of(table)
-    assert judge(access_right, table, GRANT.ends_at - 1) is None
-    assert judge(access_right, table, GRANT.ends_at) == GRANT_ENDED
+    assert check_access(access_right, table, GRANT.ends_at - 1) is None
+    assert check_access(access_right, table, GRANT.ends_at) == GRANT_ENDED
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_a_grant_ends_at_its_end() -> None:
         (f"sub:{'b' * 26}:ada", None),
     ],
 )
-def test_revocations_end_the_grants_that_they_name(member: str, ending: Ending | None) -> None:
+def test_revocations_end_the_grants_that_they_name(member: str, ending: EndReason | None) -> None:
     table = table_of(route(1))
     table.load_revocation(member, NOW + 86400)
-    assert judge(passage_of(table), table, NOW) == ending
+    assert check_access(passage_of(table), table, NOW) == ending
 
 
 def test_a_later_token_of_a_revoked_user_is_good() -> None:
@@ -151,17 +151,18 @@ def test_a_later_token_of_a_revoked_user_is_good() -> None:
     table.load_revocation(f"sub:{SID}:ada", NOW + 86400)
     access_right = passage_of(table)
     access_right.grant = msgspec.structs.replace(GRANT, issued_at=NOW + 5)
-    assert judge(access_right, table, NOW) is None
+    assert check_access(access_right, table, NOW) is None
 
 
 def test_a_public_passage_ends_when_its_host_is_public_no_more() -> None:
     public = route(1, hosts=[f"{SID}.{BASE}", PUBLIC], public=True)
     access_right = passage_of(table_of(public), public=True)
-    assert judge(access_right, table_of(public), NOW) is None
+    assert check_access(access_right, table_of(public), NOW) is None
     assert access_right.ends_at == float("inf")
-    assert judge(access_right, table_of(public | {"public": False}), NOW) == SESSION_ENDED
+    assert check_access(access_right, table_of(public | {"public": False}), NOW) == SESSION_ENDED
     assert (
-        judge(access_right, table_of(public | {"hosts": [f"{SID}.{BASE}"]}), NOW) == SESSION_ENDED
+        check_access(access_right, table_of(public | {"hosts": [f"{SID}.{BASE}"]}), NOW)
+        == SESSION_ENDED
     )
 
 

@@ -51,7 +51,7 @@ def right(grant: Grant | None = GRANT, **changes: Any) -> AccessRight:
 def made(assertions: Assertions, **changes: Any) -> dict[str, Any]:
     """Return the claims of an assertion, verified as an app does."""
     grant = msgspec.structs.replace(GRANT, **changes)
-    assertion = assertions.of(right(grant), NOW)
+    assertion = assertions.for_request(right(grant), NOW)
     assert assertion is not None
     return verified(assertion.value, assertions.jwks)
 
@@ -92,32 +92,32 @@ def test_it_outlives_neither_grant_nor_session(assertions: Assertions) -> None:
     # One that is over at once would be "expired" already when the app reads it.
     last = made(assertions, ends_at=NOW + 0.1)
     assert last["exp"] == last["iat"] + 1
-    assertion = assertions.of(right(expires_at=NOW + 10), NOW)
+    assertion = assertions.for_request(right(expires_at=NOW + 10), NOW)
     assert assertion is not None
     assert verified(assertion.value, assertions.jwks)["exp"] == math.ceil(NOW + 10)
     assert assertion.renew_at == NOW + 10
 
 
 def test_nobody_is_asserted_where_nobody_was_asked_for(assertions: Assertions) -> None:
-    assert assertions.of(right(None, public=True), NOW) is None
+    assert assertions.for_request(right(None, public=True), NOW) is None
     assert assertions.signed == 0
 
 
 def test_one_is_signed_a_minute_for_each_grant(assertions: Assertions) -> None:
-    first = assertions.of(right(), NOW)
+    first = assertions.for_request(right(), NOW)
     assert first is not None
     for later in (0.0, 1.0, RENEWED_SECONDS - 0.01):
-        assert assertions.of(right(), NOW + later) is first
+        assert assertions.for_request(right(), NOW + later) is first
     assert assertions.signed == 1
-    assert assertions.of(right(), NOW + RENEWED_SECONDS) is not first
+    assert assertions.for_request(right(), NOW + RENEWED_SECONDS) is not first
     assert assertions.signed == 2
     # An app that gets the last one has a minute to look at it.
     assert LIFE_SECONDS - RENEWED_SECONDS >= 60
 
 
 def test_a_clock_that_is_set_back_has_another_one_made(assertions: Assertions) -> None:
-    assertions.of(right(), NOW)
-    again = assertions.of(right(), NOW - 3)
+    assertions.for_request(right(), NOW)
+    again = assertions.for_request(right(), NOW - 3)
     assert again is not None
     assert again.made_at == NOW - 3
 
@@ -142,23 +142,23 @@ def test_no_more_are_remembered_than_a_bound(
 
 
 def test_of_several_keys_the_first_signs_and_all_are_published(assertions: Assertions) -> None:
-    old = assertions.of(right(), NOW)
+    old = assertions.for_request(right(), NOW)
     assert old is not None
     new = ec.generate_private_key(ec.SECP256R1())
     both = read_assertion_keys(pem() + b"# the next one\n" + pem(new))
-    assertions.take(both)
+    assertions.replace_keys(both)
     assert jwt.get_unverified_header(made_value(assertions))["kid"] == both.kid
     assert verified(old.value, assertions.jwks)["sub"] == "ada"
-    assertions.take(read_assertion_keys(pem(new) + pem()))
+    assertions.replace_keys(read_assertion_keys(pem(new) + pem()))
     assert jwt.get_unverified_header(made_value(assertions))["kid"] != both.kid
     assert verified(old.value, assertions.jwks)["sub"] == "ada"
-    assertions.take(read_assertion_keys(pem(new)))
+    assertions.replace_keys(read_assertion_keys(pem(new)))
     with pytest.raises(KeyError):
         verified(old.value, assertions.jwks)
 
 
 def made_value(assertions: Assertions) -> str:
-    assertion = assertions.of(right(), NOW)
+    assertion = assertions.for_request(right(), NOW)
     assert assertion is not None
     return assertion.value
 
@@ -167,7 +167,7 @@ def test_nothing_private_is_published(assertions: Assertions) -> None:
     (member,) = json.loads(assertions.jwks)["keys"]
     assert set(member) == {"kty", "crv", "x", "y", "kid", "use", "alg"}
     assert list(read_key_set(assertions.jwks)) == [member["kid"]]
-    assertion = assertions.of(right(), NOW)
+    assertion = assertions.for_request(right(), NOW)
     assert assertion is not None
     shown = f"{assertion!r} {AssertionKeys([KEY])!r}"
     assert not any(part in shown for part in assertion.value.split("."))

@@ -11,14 +11,14 @@ import pytest
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import (
     Access,
-    Connect,
     Decision,
     Forward,
-    Prove,
+    OpenBridge,
     Refuse,
-    Repair,
+    RepairTable,
     Request,
     ServePage,
+    VerifyToken,
     is_own,
     is_root,
     own_bearer,
@@ -88,9 +88,9 @@ def test_the_first_credential_that_is_present_decides_alone() -> None:
         "Fumarole-Token: bad",
         "Authorization: Bearer e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30",
     )
-    assert decide(ask("GET / HTTP/1.1", token, f"Cookie: {COOKIE}", ours)) == Prove("bad")
+    assert decide(ask("GET / HTTP/1.1", token, f"Cookie: {COOKIE}", ours)) == VerifyToken("bad")
     assert code(decide(ask("GET / HTTP/1.1", "Cookie: fumarole=bad", ours))) == "bad_credential"
-    assert isinstance(decide(ask("GET / HTTP/1.1", ours)), Prove)
+    assert isinstance(decide(ask("GET / HTTP/1.1", ours)), VerifyToken)
     refused = REFUSALS["bad_credential"]
     assert code(decide(ask("GET / HTTP/1.1", token, f"Cookie: {COOKIE}"), proof=refused)) == (
         "bad_credential"
@@ -125,7 +125,7 @@ def test_401_comes_before_403_and_403_before_the_routes_state() -> None:
 
 def test_an_unknown_host_is_repaired_for_those_with_a_grant_and_once() -> None:
     asked = ask("GET / HTTP/1.1", f"Cookie: {COOKIE}")
-    assert decide(asked, table_of()) == Repair()
+    assert decide(asked, table_of()) == RepairTable()
     assert code(decide(asked, table_of(), repaired=True)) == "session_ended"
     assert code(decide(ask(), table_of())) == "not_found"
     old = ask("GET / HTTP/1.1", f"Cookie: {cookie(ends_at=1.0)}")
@@ -134,19 +134,19 @@ def test_an_unknown_host_is_repaired_for_those_with_a_grant_and_once() -> None:
 
 def test_who_is_sent_to_open_a_session_may_be_ahead_of_the_news_of_it() -> None:
     asked = ask("GET /.fumarole/open HTTP/1.1")
-    assert decide(asked, table_of()) == Repair()
+    assert decide(asked, table_of()) == RepairTable()
     assert code(decide(asked, table_of(), repaired=True)) == "not_found"
     with_grant = ask("GET /.fumarole/open HTTP/1.1", f"Cookie: {COOKIE}")
-    assert decide(with_grant, table_of()) == Repair()
+    assert decide(with_grant, table_of()) == RepairTable()
     assert code(decide(with_grant, table_of(), repaired=True)) == "session_ended"
 
 
 @pytest.mark.parametrize(
     ("line", "upgrade", "kind", "expected"),
     [
-        ("GET /.fumarole/connect HTTP/1.1", True, "vnc", Connect),
-        ("GET /.fumarole/connect HTTP/1.1", True, "terminal", Connect),
-        ("GET /.fumarole/connect?a HTTP/1.1", True, "terminal", Connect),
+        ("GET /.fumarole/connect HTTP/1.1", True, "vnc", OpenBridge),
+        ("GET /.fumarole/connect HTTP/1.1", True, "terminal", OpenBridge),
+        ("GET /.fumarole/connect?a HTTP/1.1", True, "terminal", OpenBridge),
         ("GET /.fumarole/connect HTTP/1.1", True, "web", ServePage),
         ("GET /.fumarole/connect HTTP/1.1", False, "vnc", ServePage),
         ("GET /.fumarole/connect/ HTTP/1.1", True, "vnc", ServePage),
@@ -169,7 +169,7 @@ def test_a_view_may_look_at_a_desktop() -> None:
     own = (f"Cookie: {cookie(mode='view')}", f"Origin: {ORIGIN}")
     asked = ask("GET /.fumarole/connect HTTP/1.1", *own, upgrade=True)
     decision = decide(asked, table)
-    assert isinstance(decision, Connect)
+    assert isinstance(decision, OpenBridge)
     assert decision.access_right.grant is not None
     assert decision.access_right.grant.mode == "view"
 
@@ -259,20 +259,20 @@ def test_a_route_with_root_service_workers_is_reached_by_bearer_only() -> None:
 )  # fmt: skip
 def test_assets_are_for_everybody(path: str, asserting: bool, served: bool) -> None:
     access = Access(SITE, KEYS, asserting=asserting)
-    hand = access.asset(ask(f"GET {path} HTTP/1.1"))
+    hand = access.find_asset(ask(f"GET {path} HTTP/1.1"))
     assert hand == (ServePage(host=f"{SID}.{BASE}", sid=SID, route=None) if served else None)
-    assert access.asset(ask(f"GET {path} HTTP/1.1", host="a")) is None
-    assert access.asset(ask(f"GET {path} HTTP/1.1", host=f"x.{BASE}:{PORT}")) is None
+    assert access.find_asset(ask(f"GET {path} HTTP/1.1", host="a")) is None
+    assert access.find_asset(ask(f"GET {path} HTTP/1.1", host=f"x.{BASE}:{PORT}")) is None
 
 
 def test_the_keys_of_assertions_are_served_where_there_are_some() -> None:
-    assert Access(SITE, KEYS).asset(ask("GET /.fumarole/jwks.json HTTP/1.1")) is None
+    assert Access(SITE, KEYS).find_asset(ask("GET /.fumarole/jwks.json HTTP/1.1")) is None
 
 
 def test_a_signature_proves_whom_a_refused_request_is_from() -> None:
     asked = ask("GET / HTTP/1.1", f"Cookie: {COOKIE}")
-    assert ACCESS.proved(asked, CLAIMS, NOW) is CLAIMS
-    grant = ACCESS.proved(asked, None, NOW)
+    assert ACCESS.proven_sender(asked, CLAIMS, NOW) is CLAIMS
+    grant = ACCESS.proven_sender(asked, None, NOW)
     assert isinstance(grant, Grant)
     assert grant.sub == "ada"
 
@@ -289,13 +289,13 @@ def test_a_signature_proves_whom_a_refused_request_is_from() -> None:
 )
 def test_nobody_is_proved_by_what_does_not_decide(lines: tuple[str, ...], refused: bool) -> None:
     proof = REFUSALS["bad_credential"] if refused else None
-    assert ACCESS.proved(ask("GET / HTTP/1.1", *lines), proof, NOW) is None
+    assert ACCESS.proven_sender(ask("GET / HTTP/1.1", *lines), proof, NOW) is None
 
 
 def test_a_session_that_is_not_known_may_be_opened_but_by_post_alone() -> None:
     opened = decide(ask("POST /.fumarole/open HTTP/1.1"), table_of())
     assert opened == ServePage(host=f"{SID}.{BASE}", sid=SID, route=None)
-    assert decide(ask("GET /.fumarole/open HTTP/1.1"), table_of()) == Repair()
+    assert decide(ask("GET /.fumarole/open HTTP/1.1"), table_of()) == RepairTable()
     assert code(decide(ask("POST / HTTP/1.1"), table_of())) == "not_found"
 
 

@@ -17,11 +17,11 @@ from gateway.core.access.opening import (
     check_route,
     check_since,
     expired_cookies,
-    judge_next,
     make_cookie,
     make_grant,
     may_post,
     read_opening,
+    safe_next,
 )
 from shared.events import Head
 from shared.routes.route import RouteReader
@@ -156,8 +156,12 @@ def test_the_token_does_not_show() -> None:
 
 
 def test_a_refusal_may_say_when_to_come_again() -> None:
-    refused = OpeningRefused("rate_limited", again_in=3)
-    assert (str(refused), refused.code, refused.again_in) == ("rate_limited", "rate_limited", 3)
+    refused = OpeningRefused("rate_limited", retry_after_seconds=3)
+    assert (str(refused), refused.code, refused.retry_after_seconds) == (
+        "rate_limited",
+        "rate_limited",
+        3,
+    )
 
 
 # Where it goes on
@@ -165,27 +169,27 @@ def test_a_refusal_may_say_when_to_come_again() -> None:
 
 def test_next_leads_where_the_corpus_says() -> None:
     for said, answered in read_corpus("next", 2, "\t"):
-        assert judge_next(unescape(said)) == answered, said
+        assert safe_next(unescape(said)) == answered, said
 
 
 def test_a_next_that_is_too_long_leads_home() -> None:
-    assert judge_next("/" + "a" * 4095) == "/" + "a" * 4095
-    assert judge_next("/" + "a" * 4096) == "/"
+    assert safe_next("/" + "a" * 4095) == "/" + "a" * 4095
+    assert safe_next("/" + "a" * 4096) == "/"
 
 
 def test_a_next_is_decoded_four_times_and_no_further() -> None:
-    assert judge_next("/%25252541") == "/%25252541"
-    assert judge_next("/%2525252541") == "/"
+    assert safe_next("/%25252541") == "/%25252541"
+    assert safe_next("/%2525252541") == "/"
 
 
 def test_a_next_that_decodes_to_no_text_stays_as_it_is() -> None:
-    assert judge_next("/%ff") == "/%ff"
+    assert safe_next("/%ff") == "/%ff"
 
 
 @given(st.text(alphabet=st.sampled_from("/\\.%2fF5cCeE0aAdD9:@?#x\t\r\n \u00e4"), max_size=24))
 @example("/%5c/example.com")
 def test_next_never_leaves_this_origin_however_it_is_decoded(path: str) -> None:
-    answered = judge_next(path)
+    answered = safe_next(path)
     assert answered.isascii()
     assert not set(answered) & set("\r\n\t \\")
     assert urlsplit(urljoin("https://here.example/x", answered)).netloc == "here.example"

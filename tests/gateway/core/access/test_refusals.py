@@ -7,7 +7,7 @@ import pytest
 from gateway.core.access.refusals import (
     REASONS,
     REFUSALS,
-    JsonErrors,
+    JsonRefusals,
     Page,
     Refusal,
     write_response,
@@ -33,13 +33,13 @@ def test_statuses_are_the_contracts(code: str, status: int) -> None:
 
 
 def test_programs_get_json() -> None:
-    page = JsonErrors().render(REFUSALS["not_found"], b"text/html")
+    page = JsonRefusals().render(REFUSALS["not_found"], b"text/html")
     assert page.content_type == "application/json"
     assert set(json.loads(page.body)) == {"code", "message"}
 
 
 def test_an_answer_is_complete_and_never_stored() -> None:
-    refusal = REFUSALS["session_starting"].saying("pulling")
+    refusal = REFUSALS["session_starting"].with_message("pulling")
     raw = write_response(refusal, Page("text/plain", b"hi", (("X-A", "b"),)), close=True)
     assert raw == (
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n"
@@ -65,7 +65,7 @@ def test_401_and_405_have_the_fields_that_rfc_9110_asks_for() -> None:
 
 def test_a_message_is_kept_where_there_is_no_better_one() -> None:
     refusal = Refusal(503, "x", "Said.")
-    assert refusal.saying(None) is refusal
+    assert refusal.with_message(None) is refusal
 
 
 def test_a_date_stands_in_the_head() -> None:

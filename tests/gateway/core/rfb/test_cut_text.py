@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.rfb.cut_text import Action, CutTextPolicy, Judged
+from gateway.core.rfb.cut_text import Action, CutTextPolicy, CutTextVerdict
 from tests.gateway.core.rfb.test_desktop_filter import SECRET
 
 TEXT = 1
-SAYS = CutTextPolicy(gives=True)
-ASKS = CutTextPolicy(takes=True)
-BOTH = CutTextPolicy(gives=True, takes=True)
+SAYS = CutTextPolicy(may_send=True)
+ASKS = CutTextPolicy(may_request=True)
+BOTH = CutTextPolicy(may_send=True, may_request=True)
 NEITHER = CutTextPolicy()
 PLAIN = struct.pack(">BxxxI", 6, 5) + b"hello"
 
@@ -38,8 +38,8 @@ ALL = {
 def passes(policy: CutTextPolicy, message: bytes) -> bool:
     """Say whether *message* passes whole; else it is dropped whole."""
     judged = policy.judge(message)
-    assert judged in (Judged(passes=len(message)), Judged(drops=len(message)))
-    return bool(judged.passes)
+    assert judged in (CutTextVerdict(forwarded=len(message)), CutTextVerdict(dropped=len(message)))
+    return bool(judged.forwarded)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def passes(policy: CutTextPolicy, message: bytes) -> bool:
 )
 def test_a_text_goes_only_the_way_that_it_may(policy: CutTextPolicy, may: set[str]) -> None:
     assert {name for name, message in ALL.items() if passes(policy, message)} == may
-    assert passes(policy, PLAIN) is policy.gives
+    assert passes(policy, PLAIN) is policy.may_send
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_capabilities_are_said_anew_with_what_is_left_of_them(
 ) -> None:
     judged = policy.judge(CAPABILITIES)
     assert judged is not None
-    assert judged.instead == extended(Action.CAPABILITIES | actions | TEXT, bytes(4))
-    assert judged.drops == len(CAPABILITIES)
+    assert judged.replacement == extended(Action.CAPABILITIES | actions | TEXT, bytes(4))
+    assert judged.dropped == len(CAPABILITIES)
 
 
 def test_no_text_hides_among_capabilities() -> None:
@@ -79,9 +79,9 @@ def test_no_text_hides_among_capabilities() -> None:
     for policy in (SAYS, ASKS, BOTH):
         judged = policy.judge(hidden)
         assert judged is not None
-        assert judged.passes == 0
-        assert judged.instead.endswith(bytes(4))
-        assert len(judged.instead) == 16
+        assert judged.forwarded == 0
+        assert judged.replacement.endswith(bytes(4))
+        assert len(judged.replacement) == 16
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_no_message_hides_behind_flags_that_are_read_alone(flags: int) -> None:
 @given(st.binary(min_size=1, max_size=40).map(lambda data: b"\6" + data))
 def test_whoever_may_neither_give_nor_take_says_nothing(data: bytes) -> None:
     judged = NEITHER.judge(data)
-    assert judged is None or (judged.passes, judged.instead) == (0, b"")
+    assert judged is None or (judged.forwarded, judged.replacement) == (0, b"")
 
 
 def test_no_more_is_waited_for_than_the_flags() -> None:
     huge = struct.pack(">BxxxiI", 6, -(1 << 31), Action.PROVIDE | TEXT)
     assert SAYS.judge(huge[:11]) is None
-    assert SAYS.judge(huge) == Judged(passes=8 + (1 << 31))
-    assert ASKS.judge(huge) == Judged(drops=8 + (1 << 31))
+    assert SAYS.judge(huge) == CutTextVerdict(forwarded=8 + (1 << 31))
+    assert ASKS.judge(huge) == CutTextVerdict(dropped=8 + (1 << 31))

@@ -240,21 +240,23 @@ def test_nobody_announces_longer_input_messages_while_looking_on() -> None:
 INPUT = [KEY, POINTER, XVP, RESIZE, QEMU_KEY]
 
 
-@pytest.mark.parametrize("copies", [True, False])
-@pytest.mark.parametrize("pastes", [True, False])
-def test_a_restricted_clipboard_leaves_all_other_input_alone(pastes: bool, copies: bool) -> None:
-    browser = BrowserFilter(controls=True, pastes=pastes, copies=copies)
+@pytest.mark.parametrize("may_copy", [True, False])
+@pytest.mark.parametrize("may_paste", [True, False])
+def test_a_restricted_clipboard_leaves_all_other_input_alone(
+    may_paste: bool, may_copy: bool
+) -> None:
+    browser = BrowserFilter(may_control=True, may_paste=may_paste, may_copy=may_copy)
     passed = browser.feed(b"".join([CUT_TEXT, *INPUT, EXTENDED_CUT, UPDATE]))
-    cut = (CUT_TEXT, EXTENDED_CUT) if pastes else (b"", b"")
+    cut = (CUT_TEXT, EXTENDED_CUT) if may_paste else (b"", b"")
     assert passed == b"".join([cut[0], *INPUT, cut[1], UPDATE])
     announced = browser.feed(encodings(0, -316, 16, -258, -308, -305, -1063131698, 5, 21))
-    extended = (-1063131698,) if pastes or copies else ()
+    extended = (-1063131698,) if may_paste or may_copy else ()
     assert announced == encodings(0, 16, -258, -308, *extended, 5, 21)
 
 
 def test_where_a_desktop_is_measured_only_what_can_be_is_announced() -> None:
     formats: list[bytes] = []
-    browser = BrowserFilter(controls=True, pastes=True, use_format=formats.append)
+    browser = BrowserFilter(may_control=True, may_paste=True, use_format=formats.append)
     offered = encodings(7, 16, 1, 0, 5, 21, -314, -239, -224, -223, -308, -26, -250, -1063131698)
     kept = (7, 16, 1, 0, -239, -224, -223, -308, -26, -250, -1063131698)
     assert browser.feed(offered) == encodings(*kept)
@@ -340,7 +342,7 @@ def test_a_handshake_minds_no_split(desktop: int, browser: int) -> None:
 
 def test_a_long_text_that_may_pass_does_so_as_it_comes() -> None:
     """Its length says up to 2 GiB: it is not collected."""
-    filter_ = BrowserFilter(controls=True, pastes=True)
+    filter_ = BrowserFilter(may_control=True, may_paste=True)
     head = b"\x06\0\0\0" + (1 << 30).to_bytes(4, "big")
     assert filter_.feed(head + b"a") == head + b"a"
     for _ in range(100):

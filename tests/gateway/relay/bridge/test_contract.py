@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from websockets.server import ServerProtocol
 
-from gateway.core.access.access_right import AccessRight, Ending
+from gateway.core.access.access_right import AccessRight, EndReason
 from gateway.core.frames import close_frame
 from gateway.relay.context import UpgradeRequest
 from gateway.relay.http.downstream import DownstreamConnection
@@ -56,7 +56,7 @@ class Echo(asyncio.Protocol):
             self.protocol.send_binary(event.data)  # type: ignore[union-attr]  # a frame
         self._flush()
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndReason) -> None:
         assert self.transport is not None
         self.transport.write(close_frame(ending.close_code, ending.close_reason))
         self.transport.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.audit import AuditLog
-from gateway.core.access.access_right import UNCOUNTED
+from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.limits.overload import Step
 from gateway.core.limits.values import Limits
@@ -303,17 +303,9 @@ def decision_of(r: Rig) -> CachedDecision:
 # What people do
 
 
-class Counted:
-    """Where a session's bytes are counted."""
-
-    def __init__(self) -> None:
-        self.up = self.down = 0
-        self.input = False
-
-
 async def is_input(r: Rig, browser: Peer, app: Peer, raw: bytes) -> bool:
     """Send *raw* on a connection whose decision is kept; say whether a person has caused it."""
-    counted = decision_of(r).access_right.activity = Counted()
+    counted = decision_of(r).access_right.activity = ActivityCounter()
     browser.send(raw)
     await app.head()
     if b"Content-Length: 1" in raw:
@@ -359,7 +351,7 @@ async def test_a_head_request_is_no_input() -> None:
         browser, app, _ = await r.joined(request())
         app.send(answer())
         await browser.answer()
-        counted = decision_of(r).access_right.activity = Counted()
+        counted = decision_of(r).access_right.activity = ActivityCounter()
         browser.send(request("/api", method="HEAD"))
         assert (await app.head()).startswith(b"HEAD /api ")
         app.send(answer(b""))
@@ -369,7 +361,7 @@ async def test_a_head_request_is_no_input() -> None:
 
 async def test_an_upgrade_is_no_input_by_itself() -> None:
     async with rig() as r:
-        counted = Counted()
+        counted = ActivityCounter()
         browser, app, _ = await r.joined(request())
         app.send(answer())
         await browser.answer()
