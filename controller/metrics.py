@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from controller.jobs.history.job_record import Happening, State
 from controller.jobs.pipeline.border import Call, Result
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import Note, Step, Submit
+from controller.jobs.reconcile.lifecycle.steps import Step, Submit, UpdateStatus
 from controller.jobs.reconcile.workqueue import Reason
 from controller.jobs.submission.dry_run import Answer
 
@@ -26,11 +26,23 @@ _HOOK_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30)
 
 
 _PUBLISHED_STEPS: Final = {
-    "RecordPods": "WriteDown",
+    "AbortVolcanoJob": "Stop",
     "AdoptNewerAttempt": "CatchUp",
+    "ApplyCompanions": "Expose",
+    "ConfirmGone": "Confirm",
+    "DeletePods": "RemovePods",
+    "DeleteVolcanoJob": "Remove",
+    "ExpireJob": "EndOverdue",
+    "IssueCommand": "Order",
+    "RecordPods": "WriteDown",
+    "ResetForNextAttempt": "Replace",
+    "RestoreCompanions": "Restore",
+    "SaveRecoveryData": "KeepForRecovery",
+    "SetOutcome": "Conclude",
     "StartNextAttempt": "Renew",
+    "UpdateStatus": "Note",
 }
-"""Steps that were named otherwise when their label was first read by somebody's dashboards."""
+"""The published label of each step that the code calls by another name: dashboards read labels."""
 
 
 class ControllerMetrics:
@@ -105,7 +117,7 @@ class ControllerMetrics:
         if isinstance(step, Submit):
             self._submitting.observe(age)
         begins = seen.record.state != State.RUNNING
-        if isinstance(step, Note) and step.happening is Happening.STARTED and begins:
+        if isinstance(step, UpdateStatus) and step.happening is Happening.STARTED and begins:
             self._starting.observe(age)
 
     def step_failed(self, error: Exception) -> None:

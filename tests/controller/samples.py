@@ -87,7 +87,7 @@ def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: Observed
               **fields: Any) -> ObservedState:  # fmt: skip
     """Return what is seen of a job for which everything is done that was due."""
     fields.setdefault("runs", written_down(record, *pods))
-    done = {"exposed": True, "started": True, "completed": False, "cleaned": False}
+    done = {"companions_applied": True, "started": True, "completed": False, "cleaned": False}
     return ObservedState(record=record, job=job, pods=pods, **done | fields)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
 from controller.jobs.history.job_record import Happening
-from controller.jobs.reconcile.lifecycle.steps import Note
+from controller.jobs.reconcile.lifecycle.steps import Step, UpdateStatus
 from controller.metrics import ControllerMetrics
 from tests.controller.samples import make_record, make_seen
 
@@ -17,9 +18,40 @@ def test_a_start_is_counted_once_however_often_a_job_that_runs_says_something() 
     metrics = ControllerMetrics(registry)
     waits = make_seen(make_record(created_at=1.0))
     runs = replace(waits, record=replace(waits.record, state="RUNNING"))
-    metrics.step_done(Note(Happening.STARTED, None, None), waits, now=4.0)
-    metrics.step_done(Note(Happening.STARTED, "node_not_ready", "n1"), runs, now=9.0)
-    metrics.step_done(Note(Happening.STARTED, None, None), runs, now=9.0)
+    metrics.step_done(UpdateStatus(Happening.STARTED, None, None), waits, now=4.0)
+    metrics.step_done(UpdateStatus(Happening.STARTED, "node_not_ready", "n1"), runs, now=9.0)
+    metrics.step_done(UpdateStatus(Happening.STARTED, None, None), runs, now=9.0)
     name = "fumarole_controller_start_seconds"
     assert registry.get_sample_value(f"{name}_count") == 1
     assert registry.get_sample_value(f"{name}_sum") == 3.0
+
+
+def test_a_step_that_was_renamed_keeps_its_published_label() -> None:
+    published = {
+        "AdoptNewerAttempt": "CatchUp",
+        "ApplyCompanions": "Expose",
+        "AbortVolcanoJob": "Stop",
+        "ConfirmGone": "Confirm",
+        "DeletePods": "RemovePods",
+        "DeleteVolcanoJob": "Remove",
+        "ExpireJob": "EndOverdue",
+        "IssueCommand": "Order",
+        "RecordPods": "WriteDown",
+        "ResetForNextAttempt": "Replace",
+        "RestoreCompanions": "Restore",
+        "SaveRecoveryData": "KeepForRecovery",
+        "SetOutcome": "Conclude",
+        "StartNextAttempt": "Renew",
+        "UpdateStatus": "Note",
+    }
+    same = {"ConfirmPods", "EndTool", "Finish", "Park", "RunHooks", "SetTimers", "StartTool",
+            "Submit", "Wait"}  # fmt: skip
+    steps = {step.__name__: step for step in get_args(Step)}
+    assert steps.keys() == published.keys() | same
+    registry = CollectorRegistry()
+    metrics, seen = ControllerMetrics(registry), make_seen(make_record())
+    for name, step in steps.items():
+        some = UpdateStatus(Happening.WAITS, "asked", None)
+        metrics.step_done(some if step is UpdateStatus else step.__new__(step), seen, now=9.0)
+        labels = {"step": published.get(name, name)}
+        assert registry.get_sample_value("fumarole_controller_steps_total", labels) == 1, name

@@ -250,7 +250,7 @@ class ObjectsOfJob:
     pods: tuple[ObservedPod, ...]
     departed: tuple[ObservedPod, ...]
     left: tuple[ObservedJob, ...]
-    blind: bool
+    pods_stale: bool
 
 
 class _Followed:
@@ -352,7 +352,7 @@ class InformerCache:
             pods=self.pods.of_job(job_id),
             departed=self.pods.departed_of(job_id),
             left=self.jobs.departed_of(job_id),
-            blind=not self.follows_pods,
+            pods_stale=not self.follows_pods,
         )
 
     def may_have_job(self, job_id: str) -> bool:

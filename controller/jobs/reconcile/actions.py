@@ -42,12 +42,12 @@ from controller.volcano.observed import as_of
 
 _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
     {
-        steps.Stop: "it cannot be suspended",
-        steps.Order: "its policy cannot be carried out",
-        steps.Expose: NOT_EXPOSED,
-        steps.Restore: NOT_EXPOSED,
-        steps.Remove: "its VolcanoJob cannot be removed",
-        steps.Replace: "its next attempt cannot begin",
+        steps.AbortVolcanoJob: "it cannot be suspended",
+        steps.IssueCommand: "its policy cannot be carried out",
+        steps.ApplyCompanions: NOT_EXPOSED,
+        steps.RestoreCompanions: NOT_EXPOSED,
+        steps.DeleteVolcanoJob: "its VolcanoJob cannot be removed",
+        steps.ResetForNextAttempt: "its next attempt cannot begin",
         steps.Finish: "what was made for it cannot be removed",
     }
 )
@@ -110,32 +110,32 @@ class Actions:
                 return await self._record_pods(seen)
             case steps.Submit():
                 await self._submitting.submit(seen.record)
-            case steps.Expose():
+            case steps.ApplyCompanions():
                 await self._submitting.expose(seen)
-            case steps.Restore():
+            case steps.RestoreCompanions():
                 await self._submitting.expose(seen)
                 # The watch will show it; looking again is for when it does not.
                 raise RequeueAfter(LOOK_AGAIN_SECONDS)
-            case steps.Note():
+            case steps.UpdateStatus():
                 return seen.after(await self._note(step, seen))
             case steps.RunHooks():
                 await self._run_hooks(step, seen)
-            case steps.KeepForRecovery(what):
+            case steps.SaveRecoveryData(what):
                 return seen.after(await self._submitting.keep_for_recovery(seen, what))
-            case steps.Stop():
+            case steps.AbortVolcanoJob():
                 await self._ending.stop(seen)
             case steps.StartNextAttempt():
                 await self._ending.renew(step, seen)
-            case steps.Replace():
+            case steps.ResetForNextAttempt():
                 await self._ending.replace(seen.record)
             case steps.AdoptNewerAttempt():
                 await self._ending.catch_up(seen)
-            case steps.Conclude():
+            case steps.SetOutcome():
                 return seen.after(await self._ending.conclude(step, seen))
-            case steps.Confirm(then):
+            case steps.ConfirmGone(then):
                 await self._ending.confirm_gone(seen.record)
                 return await self.do(then, seen)
-            case steps.Order():
+            case steps.IssueCommand():
                 await self._order(step, seen)
             case steps.SetTimers(timers):
                 await self._set_timers(seen.record, timers)
@@ -143,22 +143,22 @@ class Actions:
                 if not await self._are_as_seen(seen):
                     raise RequeueAfter(1.0)  # their cache is behind
                 return await self.do(then, seen)
-            case steps.Remove(uid):
+            case steps.DeleteVolcanoJob(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
                 await self._ending.remove(seen.record, shown, uid)
-            case steps.RemovePods(pods):
+            case steps.DeletePods(pods):
                 await self._ending.remove_pods(seen.record, pods)
             case steps.Finish():
                 await self._ending.finish(seen.record)
             case steps.Park(why):
                 await self._park(seen, why)
-            case steps.EndOverdue():
+            case steps.ExpireJob():
                 await self._ending.ask(seen.record, EXPIRED)
             case steps.StartTool(due):
                 await self._start_tool(seen.record, due)
             case steps.EndTool(how):
                 await self._ending.ask(seen.record, how)
-            case steps.Rest():
+            case steps.Wait():
                 pass
             case _:
                 assert_never(step)
@@ -181,7 +181,7 @@ class Actions:
         told: dict[str, Any] = {"reason": row.reason or "refused", "details": None}
         if record.state == State.CANCELING:
             told = {"details": record.details}  # who asked for its end, and why
-        elif isinstance(step, steps.Stop):
+        elif isinstance(step, steps.AbortVolcanoJob):
             told["reason"] = SUSPENDING["reason"]
         return await self._records.tell(record, message=text, **told)
 
@@ -219,7 +219,7 @@ class Actions:
             if await self._records.held(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
 
-    async def _order(self, step: steps.Order, seen: ObservedState) -> None:
+    async def _order(self, step: steps.IssueCommand, seen: ObservedState) -> None:
         """Have Volcano abort, terminate or complete the VolcanoJob, and remember that it was us."""
         record, job = seen.record, seen.job
         if job is None:
@@ -259,7 +259,7 @@ class Actions:
             await set_run(transaction, tool, run.id)
         log.info("a tool begins", extra={"job": record.id, "tool": tool.name, "run": run.id})
 
-    async def _note(self, note: steps.Note, seen: ObservedState) -> JobRecord | None:
+    async def _note(self, note: steps.UpdateStatus, seen: ObservedState) -> JobRecord | None:
         record = seen.record
         values: dict[str, Any] = {
             "state": next_state(record.state, note.happening),
@@ -309,14 +309,14 @@ class Actions:
         """
         if not await self._are_as_seen(seen):
             return False
-        if not seen.blind and have_told_all(seen.runs.values()):
+        if not seen.pods_stale and have_told_all(seen.runs.values()):
             return True
         async with self._records.read() as transaction:
             attempts = await attempts_of(transaction, seen.record.id)
         last = attempts[-1] if attempts else None
         if last is None or last.attempt != seen.record.attempt or last.ended_at is None:
             return True
-        waits = seen.blind or last.started_at is not None
+        waits = seen.pods_stale or last.started_at is not None
         return not waits or seen.now - last.ended_at > NEWS_SECONDS
 
     def view_of(self, seen: ObservedState) -> JobFromServer:

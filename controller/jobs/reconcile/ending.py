@@ -20,7 +20,7 @@ from controller.jobs.history.job_record import (
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, triggered, used_retries
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import Conclude, Details, StartNextAttempt
+from controller.jobs.reconcile.lifecycle.steps import Details, SetOutcome, StartNextAttempt
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
@@ -234,7 +234,7 @@ class EndActions:
         # The watch will show it; looking again is for when it does not.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def conclude(self, step: Conclude, seen: ObservedState) -> JobRecord | None:
+    async def conclude(self, step: SetOutcome, seen: ObservedState) -> JobRecord | None:
         """Decide how the job ends; return its record then, None if it was not decided."""
         decided = decided_as(step.outcome, step.reason, step.message, step.details)
         first = _first_start(seen.runs.values())

@@ -115,23 +115,23 @@ class Observer:
             )
             knows_hooks = not is_final and _hooks_may_matter(record, shown.job)
             hooks = await hooks_of(transaction, job_id, record.attempt) if knows_hooks else {}
-            held = (await read_maintenance(transaction)).hold_reason if waits else None
-            gone = await self._gone(transaction, record, shown.pods)
+            hold = (await read_maintenance(transaction)).hold_reason if waits else None
+            deleted_uids = await self._deleted_uids(transaction, record, shown.pods)
             follows = waits and "after" in (record.spec or ())
             predecessors = await predecessors_of(transaction, job_id) if follows else ()
             due_tools, ending_runs = await self._tools(transaction, record, shown.pods)
             may_be_unwanted = not is_final and record.tool is not None
             unwanted = await self._unwanted(transaction, record) if may_be_unwanted else None
         done = self._pipeline.done_hooks(hooks)
-        paused, again_in = self._paused(hooks, now, busy=busy)
+        paused, requeue_after = self._paused(hooks, now, busy=busy)
         parked, left = self._parked(record, is_final=is_final), None
         if parked is not None and record.expires_at is not None:
             left = record.expires_at - now
-            again_in = again_in if left <= 0 else min(left, again_in or left)
+            requeue_after = requeue_after if left <= 0 else min(left, requeue_after or left)
         lost_at = min((pod.lost_at for pod in shown.pods if not pod.lost), default=inf)
         if lost_at < inf:
-            again_in = min(lost_at - now, inf if again_in is None else again_in)
-        exposed = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
+            requeue_after = min(lost_at - now, inf if requeue_after is None else requeue_after)
+        applied = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
         return ObservedState(
             record=record,
             job=shown.job,
@@ -141,20 +141,20 @@ class Observer:
             ),
             last=self._last(record, shown.left, matters=undecided),
             runs=runs,
-            exposed=exposed and (not acts or self._has_its_services(record, companions)),
-            lost=self._has_lost(record, companions),
+            companions_applied=applied and (not acts or self._has_its_services(record, companions)),
+            service_missing=self._lacks_service(record, companions),
             hooks=hooks,
             knows_hooks=knows_hooks,
             started="start" in done,
             completed="complete" in done,
             cleaned="cleanup" in done,
-            held=held,
+            submission_hold=hold,
             evictions_allowed=self._evictions_allowed,
             sidecar_seconds=self._sidecar_seconds,
-            blind=shown.blind,
-            gone=gone,
-            paused=paused,
-            again_in=again_in,
+            pods_stale=shown.pods_stale,
+            deleted_uids=deleted_uids,
+            paused_hooks=paused,
+            requeue_after=requeue_after,
             timers=timers,
             now=now,
             parked=parked,
@@ -212,7 +212,7 @@ class Observer:
             return True  # nothing can be planned for it any more
         return made == {one.name for one in rank_services_of(read_spec(record.spec, {}))}
 
-    def _has_lost(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
+    def _lacks_service(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         if not self._rank_services:
             return False
         shown = {one.uid for one in self._informer.services.of_job(record.id) if not one.deleting}
@@ -272,7 +272,7 @@ class Observer:
         job = await find_job(transaction, job_id)
         return why_unwanted(record, tool, record=job, pods=self._informer.pods.of_job(job_id))
 
-    async def _gone(
+    async def _deleted_uids(
         self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
     ) -> frozenset[str]:
         """Return the uids of the job's VolcanoJobs that are gone, and have pods still.

@@ -27,7 +27,7 @@ from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Rest, Step, Submit
+from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Step, Submit, Wait
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.sources import JobSources
 from controller.jobs.reconcile.workqueue import Requeue, RequeueAfter, WorkQueue
@@ -291,8 +291,8 @@ class Reconciler:
         for _ in range(MOST_STEPS):
             self._note_progress()
             step = self._decide(seen)
-            if isinstance(step, Rest):
-                return _soonest(seen.again_in, step.until, seen.now)
+            if isinstance(step, Wait):
+                return _soonest(seen.requeue_after, step.until, seen.now)
             try:
                 after = await self._do(step, seen)
             except RequeueAfter as later:
@@ -354,9 +354,9 @@ def _owner_of(record: JobRecord) -> Owner:
     )
 
 
-def _soonest(again_in: float | None, until: float | None, now: float) -> Requeue | None:
+def _soonest(requeue_after: float | None, until: float | None, now: float) -> Requeue | None:
     """Return when the job is reconciled though nothing changes; None: never."""
-    times = [again_in, None if until is None else max(LEAST_SECONDS, until - now)]
+    times = [requeue_after, None if until is None else max(LEAST_SECONDS, until - now)]
     known = [seconds for seconds in times if seconds is not None]
     return Requeue(min(known), "due") if known else None
 

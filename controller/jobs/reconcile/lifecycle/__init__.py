@@ -1,10 +1,8 @@
-"""Decides the next step for a job. No I/O, and nothing remembered: the same gives the same.
+"""Decides the next step for a job, without I/O and without state.
 
-- ``next_step``: ``decide``, a job that is not submitted yet, its VolcanoJob, phase by phase, and
-  the way out of the cluster.
-- ``failure``: an end or another attempt, where it failed or was stopped; policies with a timeout;
-  sidecars that keep pods running.
-- ``observed_state``: a job in store and cluster at one moment. ``steps``: what may be done for it.
+- ``next_step``: ``decide``, by the job's record and the phase of its VolcanoJob; the removal.
+- ``failure``: the end or another attempt after a failure; timed policies; sidecars.
+- ``observed_state``: what is decided by. ``steps``: what may be decided.
 
 Each imports only those below it, from ``next_step`` down to ``steps``.
 """

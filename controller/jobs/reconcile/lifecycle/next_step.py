@@ -1,8 +1,9 @@
-"""What is to be done next for a job, as a function of what is.
+"""Decides the next step for a job, as a pure function of its observed state.
 
-``decide`` looks at the store and the cluster and names one step; the reconciler does it, and asks
-again. Nothing here acts, and nothing remembers: asked twice about the same, it says the same.
-The way out of the cluster is here too: the order in which a job's parts go, and what comes late.
+``decide`` names one step. The reconciler does it and calls ``decide`` again. Nothing here acts or
+keeps state: the same observed state gives the same step. The removal from the cluster is decided
+here, too: the order in which a job's objects are deleted, and what to do about objects that appear
+late.
 """
 
 from __future__ import annotations
@@ -27,41 +28,41 @@ from controller.jobs.history.job_record import (
 from controller.jobs.history.pod_records import own_are_recorded
 from controller.jobs.history.retries import policies_of, triggered
 from controller.jobs.reconcile.lifecycle.failure import (
+    aborted_or_terminated,
     after_failure,
-    after_the_programs,
-    as_ordered,
     due_policies,
     failed,
-    stopped_by_others,
+    only_sidecars_run,
+    outcome_of_command,
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     SUSPENDED,
+    AbortVolcanoJob,
     AdoptNewerAttempt,
-    Conclude,
-    Confirm,
+    ApplyCompanions,
+    ConfirmGone,
     ConfirmPods,
-    EndOverdue,
+    DeletePods,
+    DeleteVolcanoJob,
     EndTool,
-    Expose,
+    ExpireJob,
     Finish,
-    KeepForRecovery,
-    Note,
-    Order,
+    IssueCommand,
     Park,
     RecordPods,
-    Remove,
-    RemovePods,
-    Replace,
-    Rest,
-    Restore,
+    ResetForNextAttempt,
+    RestoreCompanions,
     RunHooks,
+    SaveRecoveryData,
+    SetOutcome,
     StartNextAttempt,
     StartTool,
     Step,
-    Stop,
     Submit,
+    UpdateStatus,
+    Wait,
 )
 from controller.jobs.spec.accepted import has_delayed
 from controller.store.jobs.between_jobs import Predecessor
@@ -72,33 +73,33 @@ from controller.volcano.policies import Progress, progress_of
 from controller.volcano.reasons.waiting import Explanation
 
 
-def ending(seen: ObservedState) -> Step:
-    """Return the next step for a job of which it is decided how it ends."""
-    # Hooks begin before the removal, which does not wait for those that take long or fail.
-    if not seen.completed and "complete" not in seen.paused:
+def with_outcome(seen: ObservedState) -> Step:
+    """Return the next step for a job whose outcome is decided."""
+    # Hooks begin before the removal, but the removal waits neither for slow nor for failing hooks.
+    if not seen.completed and "complete" not in seen.paused_hooks:
         return RunHooks("complete")
-    if (must_be_removed(seen.record) or _must_be_ended(seen)) and (step := removal(seen)):
+    if (must_be_removed(seen.record) or _only_sidecars_ran(seen)) and (step := removal(seen)):
         return step
     if not seen.completed or seen.still_runs():
-        return Rest()  # what it uses is counted to the end
+        return Wait()  # usage counts until the last pod has ended
     if seen.record.outcome not in HOW_IT_ENDED:
-        return Rest()  # a newer version has decided something else: it is that one's to tell
+        return Wait()  # a newer version decided this outcome, and has to report it
     return Finish() if seen.cleaned else seen.run_hook("cleanup")
 
 
 def must_be_removed(record: JobRecord) -> bool:
-    """Say whether the VolcanoJob goes at once, and not some time after its end by itself.
+    """Say whether the VolcanoJob is deleted at once, and not by Volcano some time after its end.
 
-    Volcano never removes one that was aborted.
+    Volcano never deletes an aborted VolcanoJob.
     """
     why = record.reason if record.is_final else record.end_reason
     return record.desired == "ended" or record.stopping or why in REMOVED_REASONS
 
 
-def _must_be_ended(seen: ObservedState) -> bool:
-    """Say whether only containers that are not the job's own run on, or did until it was removed.
+def _only_sidecars_ran(seen: ObservedState) -> bool:
+    """Say whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.
 
-    Volcano never ends one of which a pod runs.
+    Volcano never ends a VolcanoJob while a container of its pods runs.
     """
     record, job = seen.record, seen.job
     if record.removed_uid is not None and record.removed_uid == record.uid:
@@ -107,9 +108,10 @@ def _must_be_ended(seen: ObservedState) -> bool:
 
 
 def removal(seen: ObservedState) -> Step | None:
-    """Return what is left to do until the VolcanoJob and its pods are gone; None when they are.
+    """Return the next step of the removal; None once the VolcanoJob and its pods are gone.
 
-    No pod is deleted before its VolcanoJob: Volcano would make it again, or take it for evicted.
+    No pod is deleted before its VolcanoJob: Volcano would create the pod again, or treat it as
+    evicted.
     """
     record, job = seen.record, seen.job
     uid = record.uid or (job.uid if job is not None else None)
@@ -117,83 +119,85 @@ def removal(seen: ObservedState) -> Step | None:
         return None
     shown = job is not None and job.uid == uid
     if seen.logs_until is not None and seen.now < seen.logs_until:
-        return Rest(seen.logs_until)
+        return Wait(seen.logs_until)
     if record.removed_uid != uid:
-        # Whoever else deletes it has said what is to become of its pods.
+        # Another client deletes it, and has chosen what happens to its pods.
         others = shown and job is not None and job.deleting and record.desired != "ended"
-        return Rest() if others else Remove(uid)
+        return Wait() if others else DeleteVolcanoJob(uid)
     own = seen.own(seen.pods)
-    if left := tuple(pod for pod in own if not pod.deleting and _may_go(seen, pod)):
-        return RemovePods(left)
-    # A node that is dead confirms nothing; only the next attempt needs the names of its pods.
+    if left := tuple(pod for pod in own if not pod.deleting and _may_be_deleted(seen, pod)):
+        return DeletePods(left)
+    # A dead node never confirms a deletion. Only the next attempt needs the names of its pods.
     awaited = [pod for pod in own if record.renewal is not None or not pod.lost]
     held_by_them = job is not None and job.deleting and own and not awaited
-    return Rest() if awaited or (shown and not held_by_them) else None
+    return Wait() if awaited or (shown and not held_by_them) else None
 
 
-def _may_go(seen: ObservedState, pod: ObservedPod) -> bool:
-    """Say whether a pod of the VolcanoJob that is gone may be deleted.
+def _may_be_deleted(seen: ObservedState, pod: ObservedPod) -> bool:
+    """Say whether a pod of the deleted VolcanoJob may be deleted.
 
-    One that nobody owns any more was left there on purpose (``--cascade=orphan``): it goes only
-    when somebody asks for the job's end.
+    A pod without an owner was kept on purpose (``--cascade=orphan``). It is deleted only once the
+    end of the job is requested.
     """
     return bool(pod.owner_uid) or seen.record.desired == "ended"
 
 
 def late_pods(seen: ObservedState) -> tuple[ObservedPod, ...]:
-    """Return the pods that Volcano has made, late, for a VolcanoJob that was gone already.
+    """Return the pods that Volcano created late, for a VolcanoJob that was deleted already.
 
-    Those of the job's own VolcanoJob are dealt with where that is removed.
+    Pods of the job's current VolcanoJob are deleted together with that (see :func:`removal`).
     """
-    if not seen.gone:
+    if not seen.deleted_uids:
         return ()
-    gone = seen.gone if seen.record.is_final else seen.gone - {seen.record.uid}
+    gone = seen.deleted_uids if seen.record.is_final else seen.deleted_uids - {seen.record.uid}
     return tuple(pod for pod in seen.pods if pod.owner_uid in gone and not pod.deleting)
 
 
-def after_the_end(seen: ObservedState) -> Step:
-    """Return what is left to do for a job that is over."""
+def in_final_state(seen: ObservedState) -> Step:
+    """Return the next step for a job in a final state."""
     job, record = seen.job, seen.record
     if job is None or job.deleting or job.uid == record.removed_uid:
-        return Rest()
-    # Another one of the same job: its making was not answered, and came later than the end.
+        return Wait()
+    # A second VolcanoJob of the job: the response to its creation was lost, and it was created
+    # after the end of the job.
     late = job.uid != record.uid and _was_made_for(job, record)
     its_own = job.uid == record.uid and must_be_removed(record)
-    return Remove(job.uid) if late or its_own else Rest()
+    return DeleteVolcanoJob(job.uid) if late or its_own else Wait()
 
 
 def _was_made_for(job: ObservedJob, record: JobRecord) -> bool:
     return job.annotations.get(CREATED_ANNOTATION) == repr(record.created_at)
 
 
-def _late(record: JobRecord, job: ObservedJob) -> Remove | Rest | None:
-    """Return what follows where *job* is of an earlier attempt, which is over.
+def _of_earlier_attempt(record: JobRecord, job: ObservedJob) -> DeleteVolcanoJob | Wait | None:
+    """Return what to do about *job* if it belongs to an earlier attempt, which is over; else None.
 
-    A leader that was stopped while it asked for it has it made when it goes on, whoever leads then.
+    A former leader can be suspended in the middle of a create request. The VolcanoJob is then
+    created when that process continues, whoever leads by then.
     """
     if job.attempt >= record.attempt or not _was_made_for(job, record):
         return None
-    return Rest() if job.deleting or job.uid == record.removed_uid else Remove(job.uid)
+    return Wait() if job.deleting or job.uid == record.removed_uid else DeleteVolcanoJob(job.uid)
 
 
 def decide(seen: ObservedState) -> Step:
-    """Return the next step."""
+    """Return the next step for a job."""
     record = seen.record
     if not own_are_recorded(seen.runs, seen.pods, seen.departed, record.uid):
         return RecordPods()
     if late := late_pods(seen):
-        return RemovePods(late)
+        return DeletePods(late)
     if record.is_final:
-        return after_the_end(seen)
+        return in_final_state(seen)
     if seen.parked != record.parked:
         return Park(seen.parked)
-    step = _undecided(seen) if record.outcome is None else ending(seen)
-    # Tools come last: they keep the job from nothing.
-    return StartTool(seen.due_tools[0]) if seen.due_tools and isinstance(step, Rest) else step
+    step = _without_outcome(seen) if record.outcome is None else with_outcome(seen)
+    # Tools come last: they never delay the job.
+    return StartTool(seen.due_tools[0]) if seen.due_tools and isinstance(step, Wait) else step
 
 
-def _undecided(seen: ObservedState) -> Step:
-    """Return the next step for a job of which it is not decided yet how it ends."""
+def _without_outcome(seen: ObservedState) -> Step:
+    """Return the next step for a job whose outcome is not decided."""
     record = seen.record
     if seen.job is not None and _is_newer(seen.job, record):
         return AdoptNewerAttempt()
@@ -202,51 +206,54 @@ def _undecided(seen: ObservedState) -> Step:
     if seen.unwanted is not None:
         return EndTool(seen.unwanted)
     if seen.parked is not None and seen.overdue:
-        return EndOverdue()  # its plugins may never have seen it
+        return ExpireJob()  # its plugins may never have run for it
     if record.renewal is not None:
-        return removal(seen) or Replace()
+        return removal(seen) or ResetForNextAttempt()
     if record.uid is None:
-        return _before_submission(seen)
+        return _not_submitted(seen)
     return after_submission(seen)
 
 
 def _is_newer(job: ObservedJob, record: JobRecord) -> bool:
-    # What somebody writes into the annotations of an attempt that is known makes it no other one.
+    # An annotation that somebody edits does not make a known VolcanoJob another attempt.
     return job.uid != record.uid and job.attempt > record.attempt
 
 
 _ON_PURPOSE: Final[Mapping[str | None, Outcome]] = MappingProxyType(
     {"FAILURE": State.FAILURE, "EXPIRED": State.EXPIRED}
 )
-"""Any other end that somebody asked for is a success."""
+"""Any other requested end is a success."""
 
 
-def _ended_on_purpose(record: JobRecord) -> Conclude:
+def _ended_on_purpose(record: JobRecord) -> SetOutcome:
     outcome = _ON_PURPOSE.get(record.end_state, State.SUCCESS)
     reason, message = record.end_reason or "asked", record.end_message or "ended as asked"
-    return Conclude(outcome, reason, message, record.end_details)
+    return SetOutcome(outcome, reason, message, record.end_details)
 
 
-def _before_submission(seen: ObservedState) -> Step:
+def _not_submitted(seen: ObservedState) -> Step:
     if seen.parked is not None:
-        return seen.note_if_new(Note(Happening.WAITS, "parked", seen.parked))
+        return seen.update_if_new(UpdateStatus(Happening.WAITS, "parked", seen.parked))
     if seen.job is not None:
-        # Its making was not answered: it is found, whatever is wanted by now.
-        return _late(seen.record, seen.job) or Submit()
+        # The response to its creation was lost. It is found, even if the job is to be suspended by
+        # now.
+        return _of_earlier_attempt(seen.record, seen.job) or Submit()
     if bad := [one for one in seen.predecessors if not (one.goes_on or one.ended_well)]:
-        return _never_begins(bad[0])
+        return _predecessor_failed(bad[0])
     if seen.record.desired == "suspended":
-        return seen.note_if_new(SUSPENDED)
+        return seen.update_if_new(SUSPENDED)
     if ahead := [one.job_id for one in seen.predecessors if one.goes_on]:
-        return seen.note_if_new(Note(Happening.WAITS, "predecessor", _waits_for(ahead)))
-    if seen.held is not None:
-        return seen.note_if_new(Note(Happening.WAITS, "paused", seen.held))
+        return seen.update_if_new(UpdateStatus(Happening.WAITS, "predecessor", _waits_for(ahead)))
+    if seen.submission_hold is not None:
+        return seen.update_if_new(UpdateStatus(Happening.WAITS, "paused", seen.submission_hold))
     return Submit()
 
 
-def _never_begins(one: Predecessor) -> Conclude:
+def _predecessor_failed(one: Predecessor) -> SetOutcome:
     how = f"ended as {one.state} ({one.reason})" if one.state else "is not known any more"
-    return Conclude(State.FAILURE, "predecessor", f"the job {one.job_id}, which it follows, {how}")
+    return SetOutcome(
+        State.FAILURE, "predecessor", f"the job {one.job_id}, which it follows, {how}"
+    )
 
 
 def _waits_for(job_ids: Sequence[str]) -> str:
@@ -256,46 +263,46 @@ def _waits_for(job_ids: Sequence[str]) -> str:
 
 
 QUIET_SECONDS: Final = 300.0
-"""How long a message is not told again of which only numbers have changed."""
-_SUCCEEDED: Final = Conclude(State.SUCCESS, "completed")
+"""How long a message is not sent again that differs from the last one only in numbers."""
+_SUCCEEDED: Final = SetOutcome(State.SUCCESS, "completed")
 _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
-"""One that is over is removed by Volcano itself, perhaps before we have seen its end."""
+"""In these phases Volcano itself deletes the VolcanoJob, perhaps before its end was observed."""
 
 
 def after_submission(seen: ObservedState) -> Step:
-    """Return the next step for a job with a VolcanoJob of which it is not decided how it ends."""
-    step = _next_step(seen)
-    follows = isinstance(step, Conclude | Confirm | StartNextAttempt)
-    # One whose policy waits for its time has been told to wait.
+    """Return the next step for a job with a VolcanoJob whose outcome is not decided."""
+    step = _by_volcano_job(seen)
+    follows = isinstance(step, SetOutcome | ConfirmGone | StartNextAttempt)
+    # While a timer of a policy runs, the orchestrator has been sent that the job waits.
     if follows or (isinstance(step, ConfirmPods) and not seen.timers):
-        return _told_to_run(seen) or step
+        return _missed_start(seen) or step
     return step
 
 
-def _next_step(seen: ObservedState) -> Step:
+def _by_volcano_job(seen: ObservedState) -> Step:
     record = seen.record
     if seen.job is None or seen.job.uid != record.uid:
-        return Confirm(_as_it_was(seen))
+        return ConfirmGone(_if_gone(seen))
     if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
-        return Conclude(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
-    step = _living(seen, seen.job)
-    return _keeping(seen, seen.job, step) if isinstance(step, Rest) else step
+        return SetOutcome(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
+    step = _by_phase(seen, seen.job)
+    return _save_recovery_data(seen, seen.job, step) if isinstance(step, Wait) else step
 
 
-def _told_to_run(seen: ObservedState) -> Note | None:
-    """Return the news that the job ran, if it was over before anybody looked.
+def _missed_start(seen: ObservedState) -> UpdateStatus | None:
+    """Return the status update that the job ran, if it ended before that was observed.
 
-    Where hundreds of jobs begin at once, a short one ends before its turn comes.
+    When hundreds of jobs start at once, a short one can end before a worker reconciles it.
     """
     job = seen.job if seen.job is not None else seen.last
     waits = seen.record.state == State.IN_QUEUE
     if not waits or job is None or job.uid != seen.record.uid or not job.ran:
         return None
-    return Note(Happening.STARTED, None, None)
+    return UpdateStatus(Happening.STARTED, None, None)
 
 
-def _as_it_was(seen: ObservedState) -> Conclude | StartNextAttempt:
-    """Return what follows if the VolcanoJob is gone: its own end, if it had come to that."""
+def _if_gone(seen: ObservedState) -> SetOutcome | StartNextAttempt:
+    """Return what follows if the VolcanoJob is gone: its own end, if it had ended before."""
     if seen.last is None:
         return LOST
     match progress_of(seen.last.phase):
@@ -309,69 +316,69 @@ def _as_it_was(seen: ObservedState) -> Conclude | StartNextAttempt:
             return LOST
 
 
-def _living(seen: ObservedState, job: ObservedJob) -> Step:
+def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
     progress = progress_of(job.phase)
     match progress:
-        # Also one that was resumed meanwhile: the command may be on its way, or lost.
+        # Also if the job was resumed meanwhile: the abort command may be on its way, or lost.
         case Progress.WAITING | Progress.RUNNING if (
             seen.record.desired == "suspended" or seen.record.stopping
         ):
-            return Stop(job.uid)
+            return AbortVolcanoJob(job.uid)
         case Progress.WAITING:
-            return _timed(seen, job) or _expose_first(seen, _waiting(seen, job))
+            return _timed_policies(seen, job) or _companions_first(seen, _waiting(seen, job))
         case Progress.RUNNING:
-            return _timed(seen, job) or _expose_first(seen, _running(seen, job))
+            return _timed_policies(seen, job) or _companions_first(seen, _running(seen, job))
         case Progress.ENDING:
-            return Rest()
+            return Wait()
         case Progress.SUCCEEDED:
             completes = seen.record.ordered == "CompleteJob"
-            return as_ordered(seen.record) if completes else _SUCCEEDED
+            return outcome_of_command(seen.record) if completes else _SUCCEEDED
         case Progress.FAILED:
             step = failed(seen, job)
-            # Pods are followed apart from VolcanoJobs: how they ended may still be to come.
-            waits = isinstance(step, ConfirmPods) and (seen.blind or seen.still_runs())
-            return Rest() if waits else step
+            # Pods and VolcanoJobs have separate watches: how the pods ended may still arrive.
+            waits = isinstance(step, ConfirmPods) and (seen.pods_stale or seen.still_runs())
+            return Wait() if waits else step
         case Progress.STOPPED:
-            return _stopped(seen, job)
+            return _aborted_or_terminated(seen, job)
         case _:
             assert_never(progress)
 
 
-def _timed(seen: ObservedState, job: ObservedJob) -> Step | None:
-    """Return what is to be done about policies that we time; None if nothing is now."""
+def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
+    """Return the step that a policy timed by this controller demands now; None if none does."""
     record = seen.record
     if record.ordered is not None:
-        return Order(record.ordered, record.ordered_why or "")
+        return IssueCommand(record.ordered, record.ordered_why or "")
     may_be_due = seen.timers or has_delayed(record.spec)
-    return due_policies(seen, job) if may_be_due and not seen.blind else None
+    return due_policies(seen, job) if may_be_due and not seen.pods_stale else None
 
 
-def _expose_first(seen: ObservedState, step: Step) -> Step:
+def _companions_first(seen: ObservedState, step: Step) -> Step:
     if seen.parked is not None:
-        return step if isinstance(step, Note) else Rest()
-    if not seen.exposed:
-        return Expose()
-    if not isinstance(step, Rest):
+        return step if isinstance(step, UpdateStatus) else Wait()
+    if not seen.companions_applied:
+        return ApplyCompanions()
+    if not isinstance(step, Wait):
         return step
-    # The cache may only be behind: so whatever else there is to do comes first.
-    return Restore() if seen.lost else step
+    # The cache may only lag, so every other step comes first.
+    return RestoreCompanions() if seen.service_missing else step
 
 
 def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     record = seen.record
     told = Explanation(record.reason or "", record.message or "", record.details or {})
     found = explain_waiting(job, seen.pods, record.explained, told)
-    note = Note(Happening.WAITS, found.reason, found.message, found.details)
-    step = seen.note_if_new(note)
-    if isinstance(step, Rest) or not _is_told_but_for_numbers(record, note):
+    note = UpdateStatus(Happening.WAITS, found.reason, found.message, found.details)
+    step = seen.update_if_new(note)
+    if isinstance(step, Wait) or not _only_numbers_changed(record, note):
         return step
-    # Counts of nodes and quotas change with every job that comes and goes.
+    # Counts of nodes and quotas change with every job that starts or ends.
     since = (record.details or {}).get("at")
     again_at = since + QUIET_SECONDS if isinstance(since, int | float) else seen.now
-    return step if seen.now >= again_at else Rest()
+    return step if seen.now >= again_at else Wait()
 
 
-def _is_told_but_for_numbers(record: JobRecord, note: Note) -> bool:
+def _only_numbers_changed(record: JobRecord, note: UpdateStatus) -> bool:
     same_state = record.state == next_state(record.state, note.happening)
     same = same_state and record.reason == note.reason
     return same and same_but_for_numbers(record.message, note.message)
@@ -379,34 +386,34 @@ def _is_told_but_for_numbers(record: JobRecord, note: Note) -> bool:
 
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
     found = explain_running(job, seen.pods)
-    noted = seen.note_if_new(
-        Note(Happening.STARTED, None, None)
+    noted = seen.update_if_new(
+        UpdateStatus(Happening.STARTED, None, None)
         if found is None
-        else Note(Happening.STARTED, found.reason, found.message, found.details)
+        else UpdateStatus(Happening.STARTED, found.reason, found.message, found.details)
     )
-    if isinstance(noted, Note):
+    if isinstance(noted, UpdateStatus):
         return noted
-    step = Rest() if seen.started else seen.run_hook("start")
-    if not isinstance(step, Rest) or seen.blind or not (left := seen.left_running()):
+    step = Wait() if seen.started else seen.run_hook("start")
+    if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):
         return step
-    return after_the_programs(seen, job, left) or step
+    return only_sidecars_run(seen, job, left) or step
 
 
-def _stopped(seen: ObservedState, job: ObservedJob) -> Step:
+def _aborted_or_terminated(seen: ObservedState, job: ObservedJob) -> Step:
     if seen.record.ordered is not None and not seen.record.stopping:
-        return as_ordered(seen.record)
+        return outcome_of_command(seen.record)
     if not seen.record.stopping or job.phase != "Aborted":
-        return stopped_by_others(seen, job)
+        return aborted_or_terminated(seen, job)
     if seen.still_runs():
-        return Rest()
+        return Wait()
     if seen.record.desired == "suspended":
-        return seen.note_if_new(SUSPENDED)
+        return seen.update_if_new(SUSPENDED)
     return StartNextAttempt("resumed", "resumed, and submitted again")
 
 
-def _keeping(seen: ObservedState, job: ObservedJob, step: Rest) -> Step:
-    """Keep what a lost store would lack, when there is nothing else to do."""
-    what = to_keep(seen.record, job, seen.pods) if seen.exposed else None
+def _save_recovery_data(seen: ObservedState, job: ObservedJob, step: Wait) -> Step:
+    """Return the step that saves recovery data, if nothing else is to be done."""
+    what = to_keep(seen.record, job, seen.pods) if seen.companions_applied else None
     if seen.timers and step.until is None:
-        step = Rest(min(timer.due_at for timer in seen.timers.values()))
-    return step if what is None or what == seen.record.kept else KeepForRecovery(what)
+        step = Wait(min(timer.due_at for timer in seen.timers.values()))
+    return step if what is None or what == seen.record.kept else SaveRecoveryData(what)

@@ -1,4 +1,4 @@
-"""A job as it is observed, at one moment."""
+"""The observed state of a job: what ``next_step`` decides by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.jobs.history.job_record import State, next_state
 from controller.jobs.history.pod_records import own_pods
-from controller.jobs.reconcile.lifecycle.steps import Note, Rest, RunHooks
+from controller.jobs.reconcile.lifecycle.steps import RunHooks, UpdateStatus, Wait
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd
@@ -18,65 +18,79 @@ from controller.volcano.policies import Progress, progress_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedState:
-    """A job in the store and in the cluster, at one moment.
-
-    ``pods`` are there, ``departed`` were seen to leave, ``last`` is the VolcanoJob as it was last
-    if it was seen to leave; ``runs`` are what is written down of them,
-    by their uids. ``exposed`` says that all companions were made and are owned by the VolcanoJob,
-    ``lost`` that the cluster does not show one of those by which people reach it;
-    ``hooks`` are how plugins' hooks stand, where that matters;
-    ``started``, ``completed`` and ``cleaned``, which have run to their end. ``held`` says
-    why nothing is submitted now, and ``evictions_allowed`` how often a job that was evicted is
-    submitted again, ``sidecar_seconds`` how long containers of others may go on after its programs.
-    ``blind`` says that pods cannot be followed now: what is seen of them is old.
-    ``paused`` are the hooks of which none is to be called now: they run, or have failed and are
-    tried again later. ``again_in`` is after how many seconds something is to be done though nothing
-    changes. ``gone`` are the uids of VolcanoJobs that are known to be gone, or on their way;
-    ``timers`` are those of its policies with a timeout, by their triggers, and ``now`` is the time.
-    ``parked`` says why this version cannot go on with the job, ``overdue`` that its time is over,
-    where it is parked.
-    ``logs_until`` is until when pods that have ended are to stay, since their logs are being read.
-    ``predecessors`` are the jobs that it waits for, while it is not submitted.
-    ``due_tools`` are tools of the job that are to be run now, ``ending_runs`` the identifiers of
-    runs of them that are to end; of such a run itself, ``unwanted`` says why.
-    ``knows_hooks`` says that ``hooks`` were read, whether or not they mattered yet.
-    """
+    """A job in the store and in the informer's cache, at one moment."""
 
     record: JobRecord
-    job: ObservedJob | None
-    pods: tuple[ObservedPod, ...]
-    departed: tuple[ObservedPod, ...] = ()
-    last: ObservedJob | None = None
-    runs: Mapping[str, PodRecord] = field(default_factory=dict)
-    exposed: bool
-    started: bool
-    completed: bool
-    cleaned: bool
-    hooks: Mapping[str, HookState] = field(default_factory=dict)
-    held: str | None = None
-    evictions_allowed: int = 0
-    sidecar_seconds: float = 60.0
-    lost: bool = False
-    blind: bool = False
-    gone: frozenset[str] = frozenset()
-    paused: frozenset[Hook] = frozenset()
-    again_in: float | None = None
-    timers: Mapping[str, Timer] = field(default_factory=dict)
     now: float = 0.0
-    parked: str | None = None
-    overdue: bool = False
+    """Unix seconds."""
+
+    job: ObservedJob | None
+    """The VolcanoJob, if the cache shows one."""
+    last: ObservedJob | None = None
+    """The VolcanoJob as it was last, if it was observed to be deleted."""
+    deleted_uids: frozenset[str] = frozenset()
+    """Uids of VolcanoJobs of the job whose deletion was accepted, or that are gone."""
+
+    pods: tuple[ObservedPod, ...]
+    """The pods that the cache shows."""
+    departed: tuple[ObservedPod, ...] = ()
+    """Pods that were observed to be deleted, as they were last."""
+    pods_stale: bool = False
+    """Whether the watch of pods is interrupted, so that ``pods`` may be outdated."""
+    runs: Mapping[str, PodRecord] = field(default_factory=dict)
+    """The records of the current attempt's pods, by uid."""
+    sidecar_seconds: float = 60.0
+    """How long sidecars may run after the job's own containers have ended."""
     logs_until: float | None = None
-    predecessors: tuple[Predecessor, ...] = ()
-    due_tools: tuple[DueRun, ...] = ()
-    ending_runs: tuple[str, ...] = ()
-    unwanted: RequestedEnd | None = None
+    """Until when ended pods must stay, since their logs are being read."""
+
+    companions_applied: bool
+    """Whether all companions were applied and are owned by the VolcanoJob."""
+    service_missing: bool = False
+    """Whether the cache lacks a Service of a rank that was applied."""
+
+    hooks: Mapping[str, HookState] = field(default_factory=dict)
+    """How the plugins' hooks stand; empty where they do not matter yet."""
     knows_hooks: bool = True
+    """Whether ``hooks`` were read."""
+    paused_hooks: frozenset[Hook] = frozenset()
+    """Hooks that are not to be called now: they run, or failed and are retried later."""
+    started: bool
+    """Whether every plugin has completed its start hook."""
+    completed: bool
+    """Whether every plugin has completed its complete hook."""
+    cleaned: bool
+    """Whether every plugin has completed its cleanup hook."""
+
+    submission_hold: str | None = None
+    """Why nothing is submitted now (maintenance)."""
+    predecessors: tuple[Predecessor, ...] = ()
+    """The jobs that the job waits for, while it is not submitted."""
+    evictions_allowed: int = 0
+    """How often an evicted job is submitted again."""
+    timers: Mapping[str, Timer] = field(default_factory=dict)
+    """The timers of policies with a timeout, by trigger."""
+    requeue_after: float | None = None
+    """Seconds after which the job is due though nothing changes."""
+
+    parked: str | None = None
+    """Why this version cannot process the job."""
+    overdue: bool = False
+    """Whether the time of a parked job is over."""
+
+    due_tools: tuple[DueRun, ...] = ()
+    """Tools of the job that are due to run."""
+    ending_runs: tuple[str, ...] = ()
+    """Ids of runs of the job's tools that must end."""
+    unwanted: RequestedEnd | None = None
+    """Of a tool's run: why it must end."""
 
     def after(self, record: JobRecord | None) -> ObservedState | None:
-        """Return how the job is observed after a step that changed its record, and nothing else.
+        """Return the observed state after a step that changed only the record.
 
-        None where that takes another look: somebody has changed the record meanwhile, another
-        attempt has begun, or what matters from now on was not read.
+        None if the job must be observed anew. That is so if another process has changed the record
+        meanwhile, if another attempt has begun, or if the next step depends on hooks that were not
+        read.
         """
         if record is None or record.is_final:
             return None
@@ -88,19 +102,19 @@ class ObservedState:
         return replace(self, record=record, last=last)
 
     def own(self, pods: Sequence[ObservedPod]) -> list[ObservedPod]:
-        """Return those of *pods* that belong to the present attempt."""
+        """Return those of *pods* that belong to the current attempt."""
         return own_pods(pods, self.record.uid, self.runs)
 
     def still_runs(self) -> bool:
-        """Say whether a pod of the present attempt is not over."""
+        """Say whether a pod of the current attempt has not ended."""
         return any(not pod.is_over for pod in self.own(self.pods))
 
     def staying(self) -> list[ObservedPod]:
-        """Return the pods of the present attempt that nobody has deleted."""
+        """Return the pods of the current attempt that are not being deleted."""
         return [pod for pod in self.own(self.pods) if not pod.deleting]
 
     def left_running(self) -> list[ObservedPod]:
-        """Return the pods that run for containers alone which are not the job's own."""
+        """Return the pods in which only sidecars still run."""
         if self.job is None or progress_of(self.job.phase) is not Progress.RUNNING:
             return []
         return [
@@ -109,17 +123,16 @@ class ObservedState:
             if pod.ended is not None and pod.phase == "Running" and pod.others_running
         ]
 
-    def note_if_new(self, note: Note) -> Note | Rest:
-        """Return *note*, unless that is what was told last."""
+    def update_if_new(self, update: UpdateStatus) -> UpdateStatus | Wait:
+        """Return *update*, or Wait if the record says the same already."""
         record = self.record
-        told = (record.state, record.reason, record.message)
-        if told == (next_state(record.state, note.happening), note.reason, note.message):
-            return Rest()
-        return note
+        current = (record.state, record.reason, record.message)
+        state = next_state(record.state, update.happening)
+        return Wait() if current == (state, update.reason, update.message) else update
 
-    def run_hook(self, hook: Hook) -> RunHooks | Rest:
-        """Return the step that runs *hook*, unless it is not to be called now."""
-        return Rest() if hook in self.paused else RunHooks(hook)
+    def run_hook(self, hook: Hook) -> RunHooks | Wait:
+        """Return the step that runs *hook*, or Wait if it must not be called now."""
+        return Wait() if hook in self.paused_hooks else RunHooks(hook)
 
 
 def hooks_matter(record: JobRecord) -> bool:

@@ -1,4 +1,4 @@
-"""What may be the next step for a job: decided by ``next_step``, carried out by ``actions``."""
+"""The steps that may follow for a job: ``next_step`` decides one, ``actions`` does it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,45 @@ from controller.store.jobs.progress import Hook, Timer
 from controller.volcano.observed import ObservedPod
 
 Details: TypeAlias = Mapping[str, Any] | None
-"""What is known of a reason, for programs."""
+"""The machine-readable part of a reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """Nothing to do until something changes, or until then."""
+class Wait:
+    """Do nothing until something changes, or until the unix time ``until``."""
 
     until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPods:
-    """Write down what is seen of the job's pods, before they are gone."""
+# Submission
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Make the VolcanoJob, or find that it was made."""
+    """Create the VolcanoJob, or find that it was created."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expose:
-    """Make the companions that come after the VolcanoJob, and have it own all of them."""
+class ApplyCompanions:
+    """Apply the companions that follow the VolcanoJob, and make it the owner of all companions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
-    """Make what people reach the job by once more: somebody has removed it, it seems."""
+class RestoreCompanions:
+    """Apply the companions again: the cache does not show a Service of a rank."""
+
+
+# What is recorded
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Remember what happened, and tell the orchestrator."""
+class RecordPods:
+    """Record what is observed of the job's pods, before the pods are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStatus:
+    """Record a new state or reason, and send it to the orchestrator."""
 
     happening: Literal[Happening.WAITS, Happening.STARTED, Happening.SUSPENDED]
     reason: str | None
@@ -54,29 +60,57 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class RunHooks:
-    """Run one hook of every plugin that has not done it."""
+class SaveRecoveryData:
+    """Save in a ConfigMap beside the VolcanoJob what a lost store could not be recovered without.
 
-    hook: Hook
-
-
-@dataclass(frozen=True, slots=True)
-class KeepForRecovery:
-    """Keep beside the VolcanoJob what a store that knows nothing would need to go on with it."""
+    ``what`` is JSON.
+    """
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Have Volcano abort the VolcanoJob, and keep it."""
+class SetTimers:
+    """Make these the job's timers, and no others."""
+
+    timers: tuple[Timer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Record why this version cannot process the job; None: it can again."""
+
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """Run one hook of every plugin that has not completed it."""
+
+    hook: Hook
+
+
+# Attempts
+
+
+@dataclass(frozen=True, slots=True)
+class AbortVolcanoJob:
+    """Have Volcano abort the VolcanoJob ``uid`` and keep it: the job is suspended."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
+class IssueCommand:
+    """Issue a Volcano command, as a policy demands whose timeout this controller times."""
+
+    action: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartNextAttempt:
-    """Decide that another attempt follows this one."""
+    """End this attempt: another one follows, once the VolcanoJob is removed."""
 
     why: Literal["evicted", "forbidden", "resumed", "retried"]
     message: str
@@ -84,17 +118,20 @@ class StartNextAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
-    """Begin the next attempt: what was made for the last one is gone."""
+class ResetForNextAttempt:
+    """Remove the companions of the ended attempt, and begin the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptNewerAttempt:
-    """Go on with an attempt that the store has never heard of: it was restored from before it."""
+    """Continue with the attempt that the cluster shows: the store was restored from before it."""
+
+
+# The end
 
 
 @dataclass(frozen=True, slots=True)
-class Conclude:
+class SetOutcome:
     """Decide how the job ends."""
 
     outcome: Outcome
@@ -103,107 +140,88 @@ class Conclude:
     details: Details = field(default=None, compare=False)
 
 
-SUSPENDED: Final = Note(Happening.SUSPENDED, "asked", "suspended as asked")
-LOST: Final = Conclude(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
+SUSPENDED: Final = UpdateStatus(Happening.SUSPENDED, "asked", "suspended as asked")
+LOST: Final = SetOutcome(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
-    """Ask the cluster itself whether the VolcanoJob is gone: the cache may be behind."""
+class ConfirmGone:
+    """Do ``then`` if the API server confirms that the VolcanoJob is gone: the cache may lag."""
 
-    then: Conclude | StartNextAttempt = LOST
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Have Volcano do what a policy says that we time."""
-
-    action: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetTimers:
-    """Have exactly these timers run."""
-
-    timers: tuple[Timer, ...]
+    then: SetOutcome | StartNextAttempt = LOST
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPods:
-    """Do what follows from the job's pods, if the cluster itself shows them as they were seen."""
+    """Do ``then`` if the API server shows the pods as they are recorded: the cache may lag."""
 
-    then: Conclude | StartNextAttempt | Order
+    then: SetOutcome | StartNextAttempt | IssueCommand
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
-    """Delete the VolcanoJob, and remember that its deletion was accepted."""
+class DeleteVolcanoJob:
+    """Delete the VolcanoJob ``uid``, and record that the API server accepted the deletion."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemovePods:
-    """Delete pods of VolcanoJobs that are gone: the cluster's collector may take minutes."""
+class DeletePods:
+    """Delete pods of deleted VolcanoJobs: the cluster's garbage collector may take minutes."""
 
     pods: tuple[ObservedPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Park:
-    """Remember why this version cannot go on with the job; None: it can again."""
-
-    why: str | None
+class ExpireJob:
+    """Request the end of a parked job whose time is over: no plugin does."""
 
 
 @dataclass(frozen=True, slots=True)
-class EndOverdue:
-    """Ask for the job's end: its time is over, and no plugin does."""
+class Finish:
+    """Make the outcome the job's final state, and drop what was kept for the job."""
+
+
+# Tools
 
 
 @dataclass(frozen=True, slots=True)
 class StartTool:
-    """Have a tool of the job run: its run is reconciled as a job is."""
+    """Start a tool of the job: its run is then reconciled as a job is."""
 
     due: DueRun
 
 
 @dataclass(frozen=True, slots=True)
 class EndTool:
-    """Ask for the end of a tool's run."""
+    """Request the end of a tool's run."""
 
     how: RequestedEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Take the outcome as the state, and drop what was kept for the job."""
-
-
 Step: TypeAlias = (
-    Rest
-    | RecordPods
+    Wait
     | Submit
-    | Expose
-    | Restore
-    | Note
-    | RunHooks
-    | KeepForRecovery
-    | Stop
-    | StartNextAttempt
-    | Replace
-    | AdoptNewerAttempt
-    | Conclude
-    | Confirm
-    | Order
+    | ApplyCompanions
+    | RestoreCompanions
+    | RecordPods
+    | UpdateStatus
+    | SaveRecoveryData
     | SetTimers
-    | ConfirmPods
-    | Remove
-    | RemovePods
-    | Finish
     | Park
-    | EndOverdue
+    | RunHooks
+    | AbortVolcanoJob
+    | IssueCommand
+    | StartNextAttempt
+    | ResetForNextAttempt
+    | AdoptNewerAttempt
+    | SetOutcome
+    | ConfirmGone
+    | ConfirmPods
+    | DeleteVolcanoJob
+    | DeletePods
+    | ExpireJob
+    | Finish
     | StartTool
     | EndTool
 )

@@ -10,14 +10,14 @@ from controller.jobs.history.job_record import State
 from controller.jobs.history.retries import policies_of, triggered, used_retries
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
-    Confirm,
+    ConfirmGone,
     ConfirmPods,
-    Order,
-    Rest,
+    IssueCommand,
+    SetOutcome,
     SetTimers,
     StartNextAttempt,
     Step,
+    Wait,
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord, Timer
@@ -132,9 +132,9 @@ def test_a_restart_that_volcano_lost_is_another_attempt(action: str) -> None:
 
 def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> None:
     record = job(on("RestartJob"))
-    assert isinstance(step_of(record, ran(), blind=True), Rest)
+    assert isinstance(step_of(record, ran(), pods_stale=True), Wait)
     # Without any policy a failure is one, as soon as it is seen.
-    assert step_of(job(), ran()) == Conclude(
+    assert step_of(job(), ran()) == SetOutcome(
         State.FAILURE, "exit_code", "job 0 ended with exit code 7"
     )
 
@@ -152,13 +152,13 @@ def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> Non
 )
 def test_where_no_retry_is_left_it_has_failed(fields: dict[str, Any], seen: dict[str, Any]) -> None:
     step = after_pods(step_of(job(on("RestartJob"), **fields), ran(), **seen))
-    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
+    assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
 
 
 @pytest.mark.parametrize("fields", [{"stopping": True}, {"stopping": True, "reason": "suspending"}])
 def test_one_that_we_aborted_is_never_started_again(fields: dict[str, Any]) -> None:
     step = after_pods(step_of(job(on("RestartJob"), **fields), ran()))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert step.outcome is State.FAILURE
 
 
@@ -174,25 +174,25 @@ def test_an_end_that_volcano_lost_is_the_end(action: str, outcome: State, reason
     evicted = ran(reason="Evicted")
     for run in (ran(), evicted):
         step = after_pods(step_of(job(on(action)), run, evictions_allowed=1))
-        assert isinstance(step, Conclude)
+        assert isinstance(step, SetOutcome)
         assert (step.outcome, step.reason) == (outcome, reason)
 
 
 def test_where_no_record_says_what_happened_nothing_restarts_and_the_job_says_so() -> None:
     step = after_pods(step_of(job(on("RestartJob"))))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert step.reason == "failed"
     assert "no record says which of its policies applied" in (step.message or "")
     # One whose failure is known, and is none of its policies', has simply failed.
     step = after_pods(step_of(job(on("RestartJob", exit_code=3)), ran()))
-    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
+    assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
 
 
 def test_a_volcano_job_that_has_gone_is_followed_up_as_well() -> None:
     record = job(on("RestartJob"))
     last = make_observed("Failed", deleting=True)
     step = decide(make_seen(record, None, runs={"job-0": ran()}, last=last))
-    assert isinstance(step, Confirm)
+    assert isinstance(step, ConfirmGone)
     assert isinstance(step.then, StartNextAttempt)
     assert step.then.why == "retried"
 
@@ -242,9 +242,9 @@ def test_a_delayed_restart_of_a_failed_job_waits_for_its_time() -> None:
     record = job(DELAYED)
     failed = ran(retry=1)  # gone, so that its timer alone keeps it
     step = step_of(record, failed, now=10.0, timers=timer(record, 39.0))
-    assert not isinstance(step, ConfirmPods | Conclude)
+    assert not isinstance(step, ConfirmPods | SetOutcome)
     told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # a note
-    assert step_of(told, failed, now=10.0, timers=timer(told, 39.0)) == Rest(39.0)
+    assert step_of(told, failed, now=10.0, timers=timer(told, 39.0)) == Wait(39.0)
     step = after_pods(step_of(told, failed, now=39.0, timers=timer(told, 39.0)))
     text = "job 0 ended with exit code 7; started again by its policy RestartJob"
     assert step == StartNextAttempt("retried", text)
@@ -257,30 +257,30 @@ def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
     assert isinstance(due, StartNextAttempt)
     spent = job(DELAYED, max_retry=1, retries_used=1)
     due = after_pods(step_of(spent, failed, phase="Running", now=39.0, timers=timer(spent, 39.0)))
-    assert due == Order("TerminateJob", "job 0 ended with exit code 7, and no retry is left")
+    assert due == IssueCommand("TerminateJob", "job 0 ended with exit code 7, and no retry is left")
     aborts = job({**DELAYED, "action": "AbortJob"})
     timers = timer(aborts, 39.0, "AbortJob")
     due = after_pods(step_of(aborts, failed, phase="Running", now=39.0, timers=timers))
-    assert due == Order("AbortJob", "job 0 ended with exit code 7")
+    assert due == IssueCommand("AbortJob", "job 0 ended with exit code 7")
     # Nothing is done by what is seen of pods that cannot be followed.
-    blind = step_of(aborts, failed, phase="Running", now=39.0, timers=timers, blind=True)
-    assert not isinstance(blind, ConfirmPods)
+    pods_stale = step_of(aborts, failed, phase="Running", now=39.0, timers=timers, pods_stale=True)
+    assert not isinstance(pods_stale, ConfirmPods)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting"])
 def test_an_order_is_given_until_volcano_has_begun_to_carry_it_out(phase: str) -> None:
     ordered = job(DELAYED, ordered="AbortJob", ordered_why="so")
-    assert step_of(ordered, ran(), phase=phase) == Order("AbortJob", "so")
-    assert isinstance(step_of(ordered, ran(), phase="Aborting"), Rest)
+    assert step_of(ordered, ran(), phase=phase) == IssueCommand("AbortJob", "so")
+    assert isinstance(step_of(ordered, ran(), phase="Aborting"), Wait)
     end = step_of(ordered, ran(), phase="Aborted")
-    assert end == Conclude(State.FAILURE, "stopped", "so: AbortJob, as its policy says")
+    assert end == SetOutcome(State.FAILURE, "stopped", "so: AbortJob, as its policy says")
     # Also where Volcano lost that, too.
     assert after_pods(step_of(ordered, ran())) == end
     completes = job(DELAYED, ordered="CompleteJob", ordered_why="so")
     for last in ("Failed", "Completed"):
         step = step_of(completes, ran(), phase=last)
         step = after_pods(step) if last == "Failed" else step
-        assert isinstance(step, Conclude)
+        assert isinstance(step, SetOutcome)
         assert step.outcome is State.SUCCESS
 
 

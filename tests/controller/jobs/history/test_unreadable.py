@@ -9,17 +9,17 @@ import pytest
 from controller.jobs.history.job_record import Happening, read_known, why_parked
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
-    EndOverdue,
-    Expose,
+    ApplyCompanions,
+    DeleteVolcanoJob,
+    ExpireJob,
     Finish,
-    KeepForRecovery,
-    Note,
     Park,
-    Remove,
-    Rest,
     RunHooks,
+    SaveRecoveryData,
+    SetOutcome,
     Submit,
+    UpdateStatus,
+    Wait,
 )
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 
@@ -75,33 +75,35 @@ def test_a_parked_job_is_followed_and_never_made() -> None:
     assert decide(make_seen(make_record(), parked=WHY)) == Park(WHY)
     assert decide(make_seen(PARKED)) == Park(None)
     assert decide(make_seen(make_record())) == Submit()
-    waits = Note(Happening.WAITS, "parked", WHY)
+    waits = UpdateStatus(Happening.WAITS, "parked", WHY)
     assert decide(make_seen(PARKED, parked=WHY)) == waits
     waiting = make_record(parked=WHY, reason="parked", message=WHY)
-    assert decide(make_seen(waiting, parked=WHY)) == Rest()
+    assert decide(make_seen(waiting, parked=WHY)) == Wait()
     queued = make_record(parked=WHY, uid=UID)
-    seen = make_seen(queued, make_observed(), parked=WHY, exposed=False)
-    assert decide(seen) == Note(Happening.STARTED, None, None)
-    for undone in ("started", "exposed"):
+    seen = make_seen(queued, make_observed(), parked=WHY, companions_applied=False)
+    assert decide(seen) == UpdateStatus(Happening.STARTED, None, None)
+    for undone in ("started", "companions_applied"):
         seen = make_seen(RUNS, make_observed(), parked=WHY, **{undone: False})
-        assert isinstance(decide(seen), Rest | KeepForRecovery)
+        assert isinstance(decide(seen), Wait | SaveRecoveryData)
     readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
-    assert decide(make_seen(readable, make_observed(), exposed=False)) == Expose()
+    assert (
+        decide(make_seen(readable, make_observed(), companions_applied=False)) == ApplyCompanions()
+    )
 
 
 def test_a_parked_job_ends_as_any_other() -> None:
     over = make_seen(RUNS, make_observed(), parked=WHY, overdue=True)
-    assert decide(over) == EndOverdue()
+    assert decide(over) == ExpireJob()
     # Whose plugins see to it is not ended here.
     readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
-    assert decide(make_seen(readable, make_observed(), overdue=True)) != EndOverdue()
+    assert decide(make_seen(readable, make_observed(), overdue=True)) != ExpireJob()
     asked = make_record(parked=WHY, uid=UID, desired="ended", end_state="EXPIRED")
-    assert isinstance(decide(make_seen(asked, make_observed(), parked=WHY)), Conclude)
+    assert isinstance(decide(make_seen(asked, make_observed(), parked=WHY)), SetOutcome)
     ends = make_record(parked=WHY, uid=UID, desired="ended", outcome="EXPIRED")
     assert decide(make_seen(ends, make_observed(), parked=WHY)) == RunHooks("complete")
     going = make_seen(ends, make_observed(), parked=WHY, completed=True)
-    assert decide(going) == Remove(UID)
+    assert decide(going) == DeleteVolcanoJob(UID)
     gone = make_record(parked=WHY, uid=UID, removed_uid=UID, desired="ended", outcome="EXPIRED")
     assert decide(make_seen(gone, parked=WHY, completed=True, cleaned=True)) == Finish()
     strange = make_record(parked=WHY, uid=UID, removed_uid=UID, desired="ended", outcome="ARCHIVED")
-    assert decide(make_seen(strange, parked=WHY, completed=True, cleaned=True)) == Rest()
+    assert decide(make_seen(strange, parked=WHY, completed=True, cleaned=True)) == Wait()

@@ -13,7 +13,7 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle.next_step import decide
-from controller.jobs.reconcile.lifecycle.steps import Conclude
+from controller.jobs.reconcile.lifecycle.steps import SetOutcome
 from controller.jobs.tools.runs import why_unwanted
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
@@ -182,7 +182,7 @@ async def test_a_tools_volcano_job_that_was_aborted_has_ended_and_waits_for_nobo
     run, _ = await kept(tmp_path)
     assert run is not None
     step = decide(make_seen(run, aborted))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == ("FAILURE", "stopped")
 
 

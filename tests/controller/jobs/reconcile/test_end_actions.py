@@ -9,8 +9,8 @@ import pytest
 
 from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
-    Order,
+    IssueCommand,
+    SetOutcome,
     StartNextAttempt,
 )
 from controller.store.database import Store
@@ -63,7 +63,7 @@ async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock:
 async def test_what_a_policy_orders_is_noted_as_ours(store: Store, clock: Clock) -> None:
     async with world(store, clock, RUNS) as w:
         seen = make_seen(RUNS, make_observed())
-        order = Order("TerminateJob", "it took too long")
+        order = IssueCommand("TerminateJob", "it took too long")
         assert await seconds_of(w.actions.do(order, seen)) == 2.0
         assert w.cluster.told == [("TerminateJob", "j1", UID)]
         after = await w.record()
@@ -77,7 +77,7 @@ async def test_a_policy_orders_nothing_once_something_else_is_asked_for(
         async with store.write() as transaction:
             await update_and_notify(transaction, RUNS, now=clock.now, desired="suspended")
         seen = make_seen(RUNS, make_observed())
-        await w.actions.do(Order("TerminateJob", "it took too long"), seen)
+        await w.actions.do(IssueCommand("TerminateJob", "it took too long"), seen)
         assert (w.cluster.told, (await w.record()).ordered) == ([], None)
 
 
@@ -113,7 +113,7 @@ async def test_what_was_decided_before_somebody_asked_for_the_end_is_not_done(
         seen = make_seen(RUNS, make_observed("Failed"))
         await w.somebody_ends_it()
         await w.ends.renew(StartNextAttempt("evicted", "once more"), seen)
-        assert await w.ends.conclude(Conclude(State.FAILURE, "failed"), seen) is None
+        assert await w.ends.conclude(SetOutcome(State.FAILURE, "failed"), seen) is None
         after = await w.record()
         assert (after.renewal, after.outcome, after.state) == (None, None, "CANCELING")
         assert [one.ended_at for one in await w.attempts()] == [None]

@@ -11,7 +11,7 @@ from controller.jobs.history.job_record import JobRecords, State
 from controller.jobs.history.retries import used_retries
 from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.lifecycle.next_step import decide
-from controller.jobs.reconcile.lifecycle.steps import LOST, Conclude
+from controller.jobs.reconcile.lifecycle.steps import LOST, SetOutcome
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.accepted import Vault
 from controller.store.database import Store
@@ -123,13 +123,13 @@ def test_only_one_that_we_had_aborted_is_suspended_and_not_stopped(
         desired="suspended", stopping=stopping,
     )  # fmt: skip
     step = decide(make_seen(record, make_observed(phase)))
-    assert isinstance(step, Conclude) == ends
-    if isinstance(step, Conclude):
+    assert isinstance(step, SetOutcome) == ends
+    if isinstance(step, SetOutcome):
         assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("Running", "deleted"), ("Completed", "completed")])
 def test_one_that_is_deleted_ends_as_it_had_if_it_was_over(phase: str, reason: str) -> None:
     step = decide(make_seen(RUNS, make_observed(phase, deleting=True)))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert step.reason == reason

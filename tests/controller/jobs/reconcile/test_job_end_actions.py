@@ -12,7 +12,7 @@ import pytest
 from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
-    Conclude,
+    SetOutcome,
     StartNextAttempt,
 )
 from controller.store.database import Store
@@ -52,7 +52,7 @@ async def test_how_a_job_will_end_is_decided_and_not_told_yet(store: Store, cloc
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"), run("c", started_at=None))}
     async with world(store, clock, RUNS) as w:
         seen = make_seen(RUNS, job, runs=runs)
-        after = await w.ends.conclude(Conclude(State.FAILURE, "exit_code", "it broke", WHY), seen)
+        after = await w.ends.conclude(SetOutcome(State.FAILURE, "exit_code", "it broke", WHY), seen)
         assert after == await w.record()
         assert (after.outcome, after.end_state) == ("FAILURE", "FAILURE")
         assert (after.end_reason, after.end_message) == ("exit_code", "it broke")
@@ -70,14 +70,14 @@ async def test_one_that_ran_between_two_looks_began_when_its_first_pod_did(
     record = make_record(uid=UID)
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"))}
     async with world(store, clock, record) as w:
-        await w.ends.conclude(Conclude(State.SUCCESS, "completed"), make_seen(record, runs=runs))
+        await w.ends.conclude(SetOutcome(State.SUCCESS, "completed"), make_seen(record, runs=runs))
         assert (await w.record()).started_at == 4.0
 
 
 async def test_one_of_which_no_pod_began_has_not_begun(store: Store, clock: Clock) -> None:
     record = make_record(uid=UID)
     async with world(store, clock, record) as w:
-        await w.ends.conclude(Conclude(State.FAILURE, "failed"), make_seen(record))
+        await w.ends.conclude(SetOutcome(State.FAILURE, "failed"), make_seen(record))
         assert (await w.record()).started_at is None
         assert [one.started_at for one in await w.attempts()] == [None]
 
@@ -289,4 +289,4 @@ async def test_the_last_hook_waits_for_news_of_pods_that_may_have_run(
         seen = make_seen(ENDS, runs={one.pod_uid: one for one in runs}, now=clock.now)
         assert await w.actions._knows_pods(seen) is not waits
         assert await w.actions._knows_pods(replace(seen, now=clock.now + 31))
-        assert not await w.actions._knows_pods(replace(seen, blind=True))
+        assert not await w.actions._knows_pods(replace(seen, pods_stale=True))

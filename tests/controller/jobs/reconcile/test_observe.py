@@ -55,21 +55,21 @@ async def seen(
 
 async def test_a_job_whose_ranks_have_services_is_as_it_should_be(store: Store) -> None:
     one = await seen(store, *SERVICES)
-    assert (one.exposed, one.lost) == (True, False)
+    assert (one.companions_applied, one.service_missing) == (True, False)
 
 
 @pytest.mark.parametrize("made", [0, 1])
 async def test_ranks_that_lack_services_get_them(store: Store, made: int) -> None:
-    assert not (await seen(store, *SERVICES[:made])).exposed
+    assert not (await seen(store, *SERVICES[:made])).companions_applied
 
 
 async def test_services_go_where_the_setting_is_taken_back(store: Store) -> None:
-    assert not (await seen(store, *SERVICES, on=False)).exposed
+    assert not (await seen(store, *SERVICES, on=False)).companions_applied
 
 
 async def test_without_the_setting_nothing_is_missing(store: Store) -> None:
     one = await seen(store, on=False, shown=())
-    assert (one.exposed, one.lost) == (True, False)
+    assert (one.companions_applied, one.service_missing) == (True, False)
 
 
 @pytest.mark.parametrize("uid", ["service-1", "another"])
@@ -77,7 +77,7 @@ async def test_a_service_that_is_not_shown_is_lost(store: Store, uid: str) -> No
     changed = replace(SERVICES[1], uid=uid)
     shown = (0,) if uid == "service-1" else (0, 1)
     one = await seen(store, SERVICES[0], changed, shown=shown)
-    assert (one.exposed, one.lost) == (True, True)
+    assert (one.companions_applied, one.service_missing) == (True, True)
 
 
 async def test_a_pod_that_left_before_its_volcano_job_was_recorded_is_seen_once_that_is(
@@ -115,6 +115,6 @@ async def test_a_pod_whose_end_is_overdue_is_looked_at_in_time_and_then_lost(sto
     assert before is not None
     assert then is not None
     assert [pod.lost for pod in before.pods] == [False, False]
-    assert before.again_in == OVERDUE_SECONDS
+    assert before.requeue_after == OVERDUE_SECONDS
     assert [pod.lost for pod in then.pods] == [True, False]
-    assert then.again_in == 10.0
+    assert then.requeue_after == 10.0

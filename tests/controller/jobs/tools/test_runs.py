@@ -9,7 +9,7 @@ import pytest
 
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.reconcile.lifecycle.next_step import decide
-from controller.jobs.reconcile.lifecycle.steps import Conclude, EndTool, Rest, StartTool
+from controller.jobs.reconcile.lifecycle.steps import EndTool, SetOutcome, StartTool, Wait
 from controller.jobs.tools.plans import make_tool_job, shape_tool, tool_spec
 from controller.jobs.tools.runs import RunOf, describe_run, due_run, run_id, show_tool, why_unwanted
 from controller.site.tool_list import Tool
@@ -113,11 +113,11 @@ def test_tools_keep_a_job_from_nothing() -> None:
     seen = make_seen(record, make_observed(), pod, due_tools=(due,))
     assert decide(seen) == StartTool(due)
     ends = make_seen(record, make_observed("Completed"), pod, due_tools=(due,))
-    assert isinstance(decide(ends), Conclude)
+    assert isinstance(decide(ends), SetOutcome)
     run = make_run(make_tool(), uid=UID, state="RUNNING", reason=None, message=None)
     ends = make_seen(run, make_observed(), pod, unwanted=ASKED)
     assert decide(ends) == EndTool(ASKED)
-    assert decide(make_seen(run, make_observed(), pod)) == Rest()
+    assert decide(make_seen(run, make_observed(), pod)) == Wait()
 
 
 def test_how_it_is_shown_is_its_own() -> None:

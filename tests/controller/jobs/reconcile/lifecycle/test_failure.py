@@ -9,11 +9,11 @@ from controller.jobs.history.job_record import State
 from controller.jobs.history.retries import used_retries
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
     ConfirmPods,
-    Rest,
+    SetOutcome,
     StartNextAttempt,
     Step,
+    Wait,
 )
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
@@ -35,7 +35,7 @@ from tests.controller.samples import UID, make_observed, make_pod, make_seen
 def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str, text: str) -> None:
     healthy = make_pod(1)
     step = decide(make_seen(RUNS, make_observed("Failed"), healthy, pod))  # type: ignore[arg-type]  # parametrized
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert step.reason == reason
     assert text in (step.message or "")
 
@@ -59,34 +59,34 @@ def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
     runs: dict[str, PodRecord], reason: str, message: str | None
 ) -> None:
     step = confirmed(decide(make_seen(RUNS, make_observed("Failed"), runs=runs)))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert step.reason == reason
     assert message in (None, step.message)
 
 
 def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     seen = make_seen(RUNS, make_observed("Failed"), make_pod())
-    assert decide(seen) == Rest()
+    assert decide(seen) == Wait()
     aged = replace(RUNS, kept='{"first-start": "2.0"}')
-    assert decide(make_seen(aged, make_observed("Failed"), blind=True)) == Rest()
+    assert decide(make_seen(aged, make_observed("Failed"), pods_stale=True)) == Wait()
     # None is there either, unless the cluster itself says so: the cache may be behind.
-    unexplained = ConfirmPods(Conclude(State.FAILURE, "failed"))
+    unexplained = ConfirmPods(SetOutcome(State.FAILURE, "failed"))
     assert decide(make_seen(RUNS, make_observed("Failed"))) == unexplained
     said = make_observed("Failed", message="PodFailed")
-    of_volcano = ConfirmPods(Conclude(State.FAILURE, "failed", "PodFailed"))
+    of_volcano = ConfirmPods(SetOutcome(State.FAILURE, "failed", "PodFailed"))
     assert decide(make_seen(RUNS, said)) == of_volcano
-    assert decide(make_seen(RUNS, said, make_pod())) == Rest()
+    assert decide(make_seen(RUNS, said, make_pod())) == Wait()
     over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
                                                 finished_at=5.0))  # fmt: skip
     step = decide(make_seen(RUNS, make_observed("Failed"), over))
-    assert step == Conclude(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
+    assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
 
 
 def test_a_failure_without_a_word_of_its_own_that_a_pod_explains_is_an_end() -> None:
     text = "job 0 failed on its node: OutOfcpu: no room"
     full = make_pod(phase="Failed", running=False, reason="OutOfcpu", message="no room")
     step = decide(make_seen(RUNS, make_observed("Failed"), full))
-    assert step == Conclude(State.FAILURE, "failed", text)
+    assert step == SetOutcome(State.FAILURE, "failed", text)
 
 
 QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}
@@ -106,7 +106,7 @@ def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attem
     ran = decide(make_seen(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True)))
     of_another = replace(SUBMITTED, explained=QUOTA | {"uid": "of another"})
     for step in (ran, decide(make_seen(of_another, make_observed("Terminated")))):
-        assert isinstance(step, Conclude)
+        assert isinstance(step, SetOutcome)
         assert step.reason == "stopped"
 
 
@@ -114,7 +114,7 @@ def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
     for_good = map(refused, ("pod_security", "limit_range", "admission"))
     assert isinstance(refused("quota", attempt=499), StartNextAttempt)
     for step in (*for_good, refused("quota", attempt=500)):
-        assert step == Conclude(State.FAILURE, "refused", "exceeded quota")
+        assert step == SetOutcome(State.FAILURE, "refused", "exceeded quota")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
     assert step.why == "evicted"
     spent = make_seen(replace(RUNS, evictions=1), make_observed("Failed"), pod, evictions_allowed=1)
     step = decide(spent)
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "evicted")
 
 
@@ -166,7 +166,7 @@ def test_a_pod_that_a_kubelet_does_not_take_is_made_good_for() -> None:
         assert step.message.startswith("job 0 failed on its node: OutOfcpu")
         spent = replace(seen, record=replace(RUNS, evictions=1), evictions_allowed=1)
         step = confirmed(decide(spent))
-        assert isinstance(step, Conclude)
+        assert isinstance(step, SetOutcome)
         assert step.reason == "failed"
 
 
@@ -188,11 +188,11 @@ def test_retries_that_went_to_evictions_are_given_back() -> None:
     assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
     # Not more often than evictions are made good for,
-    assert isinstance(decide(replace(seen, evictions_allowed=0)), Conclude)
+    assert isinstance(decide(replace(seen, evictions_allowed=0)), SetOutcome)
     # nor where the job itself has used all of them, or no policy asked for a restart.
-    assert isinstance(decide(replace(seen, runs=failed)), Conclude)
+    assert isinstance(decide(replace(seen, runs=failed)), SetOutcome)
     left = make_observed("Failed", retries=1, max_retry=2)
-    assert isinstance(decide(replace(seen, job=left)), Conclude)
+    assert isinstance(decide(replace(seen, job=left)), SetOutcome)
 
 
 @pytest.mark.parametrize(
@@ -201,16 +201,16 @@ def test_retries_that_went_to_evictions_are_given_back() -> None:
 def test_one_that_volcano_stopped_by_a_policy_says_by_which(phase: str, action: str) -> None:
     why = "job 0 ended with exit code 7"
     step = step_of(job(on(action)), ran(), phase=phase)
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
     assert step.message == f"{why}: {action}, as its policy says"
     assert (step.details or {})["cause"]
     # Whoever else did it: what is known of its pods is said all the same.
     for record in (job(), job(on("CompleteJob"))):
         step = step_of(record, ran(), phase=phase)
-        assert isinstance(step, Conclude)
+        assert isinstance(step, SetOutcome)
         assert step.message == f"its VolcanoJob is {phase}: {why}"
-    assert step_of(job(), phase=phase) == Conclude(
+    assert step_of(job(), phase=phase) == SetOutcome(
         State.FAILURE, "stopped", f"its VolcanoJob is {phase}"
     )
 
@@ -220,7 +220,7 @@ def test_one_that_volcano_stopped_by_a_policy_says_by_which(phase: str, action: 
 )
 def test_no_policy_follows_what_we_had_done(fields: dict[str, Any]) -> None:
     step = after_pods(step_of(job(on("RestartJob"), **fields), ran()))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     failed = "job 0 ended with exit code 7"
     said = "so: AbortJob, as its policy says" if "ordered" in fields else failed
     assert (step.outcome, step.message) == (State.FAILURE, said)
@@ -232,7 +232,7 @@ def test_no_policy_follows_what_we_had_done(fields: dict[str, Any]) -> None:
 )
 def test_an_end_that_a_policy_wants_says_so(action: str, outcome: Any, reason: str) -> None:
     step = after_pods(step_of(job(on(action)), ran()))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     text = f"job 0 ended with exit code 7: {action}, as its policy says"
     assert (step.outcome, step.reason, step.message) == (outcome, reason, text)
     assert (step.details or {})["cause"]
@@ -264,7 +264,7 @@ def test_another_attempt_says_why() -> None:
 
 def test_where_nothing_says_what_applied_nothing_is_started_again() -> None:
     step = after_pods(step_of(job(on("RestartJob"))))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert step.message == (
         "it failed; no record says which of its policies applied, so nothing is started again"
     )

@@ -12,21 +12,21 @@ from controller.jobs.history.job_record import Happening, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     AdoptNewerAttempt,
-    Conclude,
-    EndOverdue,
+    DeletePods,
+    DeleteVolcanoJob,
     EndTool,
+    ExpireJob,
     Finish,
-    Note,
     Park,
     RecordPods,
-    Remove,
-    RemovePods,
-    Replace,
-    Rest,
+    ResetForNextAttempt,
     RunHooks,
+    SetOutcome,
     StartTool,
     Step,
     Submit,
+    UpdateStatus,
+    Wait,
 )
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.between_jobs import Predecessor
@@ -48,10 +48,10 @@ def test_a_volcano_job_whose_making_was_never_answered_is_found_by_submitting() 
 @pytest.mark.parametrize(
     ("attempt", "fields", "step"),
     [
-        ("1", {}, Remove(UID)),
+        ("1", {}, DeleteVolcanoJob(UID)),
         ("1", {"created": "7.0"}, Submit()),
-        ("1", {"deleting": True}, Rest()),
-        ("1", {"removed_uid": UID}, Rest()),
+        ("1", {"deleting": True}, Wait()),
+        ("1", {"removed_uid": UID}, Wait()),
         ("2", {}, Submit()),
     ],
 )
@@ -71,15 +71,18 @@ def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
 @pytest.mark.parametrize(
     ("predecessors", "step"),
     [
-        ([("a", "RUNNING", None)], Note(Happening.WAITS, "predecessor", "waits for the end of a")),
+        (
+            [("a", "RUNNING", None)],
+            UpdateStatus(Happening.WAITS, "predecessor", "waits for the end of a"),
+        ),
         (
             [("a", "CANCELING", "asked"), ("b", "SUCCESS", "completed"), ("c", "IN_QUEUE", None)],
-            Note(Happening.WAITS, "predecessor", "waits for the end of a and 1 more"),
+            UpdateStatus(Happening.WAITS, "predecessor", "waits for the end of a and 1 more"),
         ),
         ([("a", "SUCCESS", "completed")], Submit()),
         (
             [("a", "RUNNING", None), ("b", "FAILURE", "exit_code")],
-            Conclude(
+            SetOutcome(
                 State.FAILURE,
                 "predecessor",
                 "the job b, which it follows, ended as FAILURE (exit_code)",
@@ -87,7 +90,7 @@ def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
         ),
         (
             [("a", "SUCCESS", "asked")],
-            Conclude(
+            SetOutcome(
                 State.FAILURE,
                 "predecessor",
                 "the job a, which it follows, ended as SUCCESS (asked)",
@@ -95,7 +98,7 @@ def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
         ),
         (
             [("a", None, None)],
-            Conclude(
+            SetOutcome(
                 State.FAILURE, "predecessor", "the job a, which it follows, is not known any more"
             ),
         ),
@@ -109,7 +112,7 @@ def test_a_job_waits_for_those_that_it_follows_and_fails_with_them(
     # One whose making was not answered may be there: it is found, and then ended like any other.
     assert decide(make_seen(ACCEPTED, make_observed(), predecessors=those)) == Submit()
     ended = replace(ACCEPTED, desired="ended", state="CANCELING")
-    assert decide(make_seen(ended, predecessors=those)) == Conclude(
+    assert decide(make_seen(ended, predecessors=those)) == SetOutcome(
         State.SUCCESS, "asked", "ended as asked"
     )
 
@@ -118,21 +121,23 @@ def test_a_job_that_waits_for_others_can_be_suspended_meanwhile() -> None:
     suspended = replace(ACCEPTED, desired="suspended")
     those = (Predecessor("a", "RUNNING", None),)
     step = decide(make_seen(suspended, predecessors=those))
-    assert step == Note(Happening.SUSPENDED, "asked", "suspended as asked")
+    assert step == UpdateStatus(Happening.SUSPENDED, "asked", "suspended as asked")
 
 
 def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
     waiting = replace(ACCEPTED, desired="suspended")
-    assert decide(make_seen(waiting)) == Note(Happening.SUSPENDED, "asked", "suspended as asked")
+    assert decide(make_seen(waiting)) == UpdateStatus(
+        Happening.SUSPENDED, "asked", "suspended as asked"
+    )
     # One whose making was not answered is found first.
     assert decide(make_seen(waiting, make_observed("Pending"))) == Submit()
 
 
 def test_nothing_is_submitted_while_submission_is_held() -> None:
-    step = decide(make_seen(ACCEPTED, held="the disks are full"))
-    assert step == Note(Happening.WAITS, "paused", "the disks are full")
+    step = decide(make_seen(ACCEPTED, submission_hold="the disks are full"))
+    assert step == UpdateStatus(Happening.WAITS, "paused", "the disks are full")
     told = replace(ACCEPTED, reason="paused", message="the disks are full")
-    assert decide(make_seen(told, held="the disks are full")) == Rest()
+    assert decide(make_seen(told, submission_hold="the disks are full")) == Wait()
     assert decide(make_seen(told)) == Submit()
 
 
@@ -174,23 +179,23 @@ def test_a_job_that_this_version_cannot_read_is_parked_and_said_to_be() -> None:
     assert decide(make_seen(ACCEPTED, parked=WHY)) == Park(WHY)
     parked = replace(ACCEPTED, parked=WHY)
     assert decide(make_seen(parked)) == Park(None)
-    assert decide(make_seen(parked, parked=WHY)) == Note(Happening.WAITS, "parked", WHY)
+    assert decide(make_seen(parked, parked=WHY)) == UpdateStatus(Happening.WAITS, "parked", WHY)
     told = replace(parked, reason="parked", message=WHY)
-    assert decide(make_seen(told, parked=WHY)) == Rest()
+    assert decide(make_seen(told, parked=WHY)) == Wait()
     # Also where its making was not answered: it is made by nobody now.
-    assert decide(make_seen(told, make_observed(), parked=WHY)) == Rest()
-    assert decide(make_seen(told, parked=WHY, overdue=True)) == EndOverdue()
+    assert decide(make_seen(told, make_observed(), parked=WHY)) == Wait()
+    assert decide(make_seen(told, parked=WHY, overdue=True)) == ExpireJob()
     assert decide(make_seen(ACCEPTED, overdue=True)) == Submit()
     ended = replace(told, desired="ended", state="CANCELING")
-    assert isinstance(decide(make_seen(ended, parked=WHY)), Conclude)
+    assert isinstance(decide(make_seen(ended, parked=WHY)), SetOutcome)
 
 
 def test_a_parked_job_is_followed_and_nothing_is_made_for_it() -> None:
     starts = decide(make_seen(replace(SUBMITTED, parked=WHY), make_observed(), parked=WHY))
-    assert starts == Note(Happening.STARTED, None, None)
+    assert starts == UpdateStatus(Happening.STARTED, None, None)
     runs = replace(KEPT, parked=WHY)
-    for fields in ({"exposed": False}, {"started": False}, {"lost": True}):
-        assert decide(make_seen(runs, make_observed(), parked=WHY, **fields)) == Rest()
+    for fields in ({"companions_applied": False}, {"started": False}, {"service_missing": True}):
+        assert decide(make_seen(runs, make_observed(), parked=WHY, **fields)) == Wait()
 
 
 def test_tools_are_run_where_there_is_nothing_else_to_do() -> None:
@@ -209,7 +214,7 @@ def test_asking_to_end_a_job_concludes_it_whatever_it_does() -> None:
     asked = make_record(uid=UID, state="CANCELING", desired="ended")
     for phase in PROGRESS:
         step = decide(make_seen(asked, make_observed(phase)))
-        assert isinstance(step, Conclude)
+        assert isinstance(step, SetOutcome)
         assert step.outcome is State.SUCCESS
 
 
@@ -220,23 +225,24 @@ def test_a_job_that_is_ended_on_purpose_is_told_as_who_ended_it_said(
     state: str, reason: str
 ) -> None:
     ended = replace(RUNS, desired="ended", end_state=state, end_reason=reason, end_message="so")
-    assert decide(make_seen(ended, make_observed())) == Conclude(State(state), reason, "so")  # type: ignore[arg-type]  # one of the three
+    step = decide(make_seen(ended, make_observed()))
+    assert step == SetOutcome(State(state), reason, "so")  # type: ignore[arg-type]  # one of the three
 
 
 def test_one_that_is_ended_without_a_word_was_ended_as_asked() -> None:
     asked = replace(KEPT, desired="ended", state="CANCELING")
-    expected = Conclude(State.SUCCESS, "asked", "ended as asked")
+    expected = SetOutcome(State.SUCCESS, "asked", "ended as asked")
     assert decide(make_seen(asked)) == expected
     assert decide(make_seen(replace(asked, end_state="of a later version"))) == expected
     said = replace(asked, end_state="EXPIRED", end_reason="expired", end_message="its time is over",
                    end_details={"a": 1})  # fmt: skip
-    end = Conclude(State.EXPIRED, "expired", "its time is over", {"a": 1})
+    end = SetOutcome(State.EXPIRED, "expired", "its time is over", {"a": 1})
     assert decide(make_seen(said)) == end
 
 
 def test_a_job_that_was_never_submitted_can_end() -> None:
     asked = make_record(desired="ended", state="CANCELING")
-    assert isinstance(decide(make_seen(asked)), Conclude)
+    assert isinstance(decide(make_seen(asked)), SetOutcome)
     ending = make_record(desired="ended", state="CANCELING", outcome="SUCCESS")
     assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
 
@@ -263,7 +269,7 @@ observed = st.builds(
 
 
 flags = st.fixed_dictionaries(
-    {name: st.booleans() for name in ("exposed", "started", "completed", "cleaned")}
+    {name: st.booleans() for name in ("companions_applied", "started", "completed", "cleaned")}
 )
 
 
@@ -273,15 +279,15 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
 ) -> None:
     seen = make_seen(record, job, *pods, **done)  # type: ignore[arg-type]  # from strategies
     step = decide(seen)
-    if isinstance(step, Remove):
+    if isinstance(step, DeleteVolcanoJob):
         assert step.uid == (seen.record.uid or (seen.job and seen.job.uid))
         assert seen.record.outcome or seen.record.is_final or seen.record.renewal
-    if isinstance(step, RemovePods):
+    if isinstance(step, DeletePods):
         assert seen.record.removed_uid == UID
         assert all(pod.owner_uid == UID and not pod.deleting for pod in step.pods)
     if seen.record.is_final:
-        assert isinstance(step, Rest | Remove)
-    if isinstance(step, Replace):
+        assert isinstance(step, Wait | DeleteVolcanoJob)
+    if isinstance(step, ResetForNextAttempt):
         assert not any(pod.owner_uid == seen.record.uid for pod in seen.pods)
     if isinstance(step, Submit):
         assert seen.record.uid is None

@@ -7,14 +7,14 @@ import pytest
 
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
+    DeletePods,
+    DeleteVolcanoJob,
     Finish,
     RecordPods,
-    Remove,
-    RemovePods,
-    Replace,
-    Rest,
+    ResetForNextAttempt,
     RunHooks,
+    SetOutcome,
+    Wait,
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.names import CREATED_ANNOTATION
@@ -36,61 +36,67 @@ def test_a_job_that_is_to_end_is_completed_removed_cleaned_and_finished_in_this_
     job, pod = make_observed(), make_pod()
     going = make_observed(deleting=True)
     assert decide(make_seen(ending, job, pod)) == RunHooks("complete")
-    assert decide(make_seen(ending, job, pod, completed=True)) == Remove(UID)
+    assert decide(make_seen(ending, job, pod, completed=True)) == DeleteVolcanoJob(UID)
     # Accepted: the cluster's own collector is not waited for.
     ending = replace(ending, removed_uid=UID)
-    assert decide(make_seen(ending, going, pod, completed=True)) == RemovePods((pod,))
-    assert decide(make_seen(ending, None, pod, completed=True)) == RemovePods((pod,))
+    assert decide(make_seen(ending, going, pod, completed=True)) == DeletePods((pod,))
+    assert decide(make_seen(ending, None, pod, completed=True)) == DeletePods((pod,))
     # Its pods outlive it, and a program that runs has not ended.
     ends = make_pod(deleting=True)
-    assert decide(make_seen(ending, None, ends, completed=True)) == Rest()
-    assert decide(make_seen(ending, going, completed=True)) == Rest()
+    assert decide(make_seen(ending, None, ends, completed=True)) == Wait()
+    assert decide(make_seen(ending, going, completed=True)) == Wait()
     assert decide(make_seen(ending, completed=True)) == RunHooks("cleanup")
     assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
 
 
 def test_hooks_that_wait_hold_up_their_own_step_alone() -> None:
     complete, cleanup = frozenset({"complete"}), frozenset({"cleanup"})
-    assert decide(make_seen(KEPT, make_observed(), started=False, paused=frozenset({"start"}))) == (
-        Rest()
-    )
+    assert decide(
+        make_seen(KEPT, make_observed(), started=False, paused_hooks=frozenset({"start"}))
+    ) == (Wait())
     removes = replace(ENDS, desired="ended")
     assert decide(make_seen(removes, make_observed())) == RunHooks("complete")
-    assert decide(make_seen(removes, make_observed(), paused=complete)) == Remove(UID)
-    assert decide(make_seen(ENDS, paused=complete)) == Rest()
-    assert decide(make_seen(ENDS, paused=cleanup)) == RunHooks("complete")
-    assert decide(make_seen(ENDS, completed=True, paused=complete)) == RunHooks("cleanup")
-    assert decide(make_seen(ENDS, completed=True, paused=cleanup)) == Rest()
+    assert decide(make_seen(removes, make_observed(), paused_hooks=complete)) == DeleteVolcanoJob(
+        UID
+    )
+    assert decide(make_seen(ENDS, paused_hooks=complete)) == Wait()
+    assert decide(make_seen(ENDS, paused_hooks=cleanup)) == RunHooks("complete")
+    assert decide(make_seen(ENDS, completed=True, paused_hooks=complete)) == RunHooks("cleanup")
+    assert decide(make_seen(ENDS, completed=True, paused_hooks=cleanup)) == Wait()
     assert decide(make_seen(ENDS, completed=True, cleaned=True)) == Finish()
     later = replace(ENDS, outcome="of a later version")
-    assert decide(make_seen(later, completed=True, cleaned=True)) == Rest()
+    assert decide(make_seen(later, completed=True, cleaned=True)) == Wait()
 
 
 def test_no_pod_is_deleted_while_its_volcano_job_may_live() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
     # Not shown is not gone: the news of the VolcanoJob may come after that of its pods.
-    assert decide(make_seen(ending, None, make_pod(), completed=True)) == Remove(UID)
+    assert decide(make_seen(ending, None, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
     # The deletion of an earlier one says nothing about this one.
     earlier = replace(ending, removed_uid="the first")
-    assert decide(make_seen(earlier, make_observed(), make_pod(), completed=True)) == Remove(UID)
+    assert decide(
+        make_seen(earlier, make_observed(), make_pod(), completed=True)
+    ) == DeleteVolcanoJob(UID)
     # Whoever else deletes it decides what becomes of its pods, until the job is to end.
     renewing = replace(RUNS, renewal="evicted")
     going = make_observed("Failed", deleting=True)
-    assert decide(make_seen(renewing, going, make_pod())) == Rest()
-    assert decide(make_seen(ending, going, make_pod(), completed=True)) == Remove(UID)
+    assert decide(make_seen(renewing, going, make_pod())) == Wait()
+    assert decide(make_seen(ending, going, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
 
 
 def test_a_pod_that_volcano_makes_late_is_deleted_whatever_the_job_does() -> None:
     late, own = make_pod(owner_uid="the first", uid="late"), make_pod(1)
     known = frozenset({"the first"})
     for record in (RUNS, make_record(attempt=2), replace(RUNS, desired="ended")):
-        assert decide(make_seen(record, None, late, own, gone=known)) == RemovePods((late,))
+        assert decide(make_seen(record, None, late, own, deleted_uids=known)) == DeletePods((late,))
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", removed_uid=UID)
-    assert decide(make_seen(final, None, own, gone=frozenset({UID}))) == RemovePods((own,))
+    assert decide(make_seen(final, None, own, deleted_uids=frozenset({UID}))) == DeletePods((own,))
     # That of a VolcanoJob of which nothing is known stays.
-    assert decide(make_seen(final, None, late, gone=frozenset())) == Rest()
+    assert decide(make_seen(final, None, late, deleted_uids=frozenset())) == Wait()
     going = replace(late, deleting=True)
-    assert not isinstance(decide(make_seen(RUNS, make_observed(), going, gone=known)), RemovePods)
+    assert not isinstance(
+        decide(make_seen(RUNS, make_observed(), going, deleted_uids=known)), DeletePods
+    )
 
 
 def test_a_job_that_ended_by_itself_keeps_its_pods_for_a_while() -> None:
@@ -98,39 +104,43 @@ def test_a_job_that_ended_by_itself_keeps_its_pods_for_a_while() -> None:
     job, pod = make_observed("Completed"), make_pod(phase="Succeeded")
     assert decide(make_seen(ended, job, pod, completed=True)) == RunHooks("cleanup")
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", reason="completed")
-    assert decide(make_seen(final, job, pod, completed=True, cleaned=True)) == Rest()
+    assert decide(make_seen(final, job, pod, completed=True, cleaned=True)) == Wait()
 
 
 def test_after_its_end_a_job_that_is_deleted_goes_from_the_cluster_at_once() -> None:
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", desired="ended")
-    assert decide(make_seen(final, make_observed("Completed"))) == Remove(UID)
-    assert decide(make_seen(final, make_observed("Completed", uid="of another"))) == Rest()
+    assert decide(make_seen(final, make_observed("Completed"))) == DeleteVolcanoJob(UID)
+    assert decide(make_seen(final, make_observed("Completed", uid="of another"))) == Wait()
 
 
 def test_an_aborted_volcano_job_is_removed_since_volcano_never_does() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="FAILURE", end_reason="stopped")
-    assert decide(make_seen(ended, make_observed("Aborted"), completed=True)) == Remove(UID)
+    assert decide(make_seen(ended, make_observed("Aborted"), completed=True)) == DeleteVolcanoJob(
+        UID
+    )
     final = make_record(uid=UID, state="FAILURE", outcome="FAILURE", reason="stopped")
-    assert decide(make_seen(final, make_observed("Aborted"), completed=True)) == Remove(UID)
+    assert decide(make_seen(final, make_observed("Aborted"), completed=True)) == DeleteVolcanoJob(
+        UID
+    )
 
 
 def test_a_job_is_over_only_when_its_programs_are() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
     job = make_observed("Completed")
-    assert decide(make_seen(ended, job, make_pod(), completed=True)) == Rest()
+    assert decide(make_seen(ended, job, make_pod(), completed=True)) == Wait()
 
 
 def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
     renewing = replace(RUNS, renewal="resumed", stopping=True)
-    assert decide(make_seen(renewing, make_observed("Aborted"))) == Remove(UID)
-    assert decide(make_seen(renewing, make_observed(deleting=True))) == Rest()
+    assert decide(make_seen(renewing, make_observed("Aborted"))) == DeleteVolcanoJob(UID)
+    assert decide(make_seen(renewing, make_observed(deleting=True))) == Wait()
     renewing = replace(renewing, removed_uid=UID)
-    assert decide(make_seen(renewing, None, make_pod())) == RemovePods((make_pod(),))
-    assert decide(make_seen(renewing, None, make_pod(deleting=True))) == Rest()
-    assert decide(make_seen(renewing)) == Replace()
+    assert decide(make_seen(renewing, None, make_pod())) == DeletePods((make_pod(),))
+    assert decide(make_seen(renewing, None, make_pod(deleting=True))) == Wait()
+    assert decide(make_seen(renewing)) == ResetForNextAttempt()
     # Whoever ends it meanwhile ends it.
     ended = replace(renewing, desired="ended", end_state="SUCCESS")
-    assert isinstance(decide(make_seen(ended)), Conclude)
+    assert isinstance(decide(make_seen(ended)), SetOutcome)
 
 
 def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -> None:
@@ -138,14 +148,14 @@ def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -
     runs = written_down(RUNS, make_pod())
     ending = replace(RUNS, outcome="FAILURE", end_reason="deleted", removed_uid=UID)
     seen = make_seen(ending, None, orphan, runs=runs, completed=True)
-    assert decide(seen) == Rest()
+    assert decide(seen) == Wait()
     # Until somebody asks for the job's end.
     asked = replace(seen, record=replace(ending, desired="ended"))
-    assert decide(asked) == RemovePods((orphan,))
+    assert decide(asked) == DeletePods((orphan,))
     over = replace(orphan, phase="Failed")
     assert decide(replace(seen, pods=(over,))) == RecordPods()
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
-    assert decide(replace(seen, record=renewing)) == Rest()
+    assert decide(replace(seen, record=renewing)) == Wait()
     # One that was never the job's, by its label alone, holds up nothing.
     stray = make_seen(ending, None, replace(orphan, uid="stray"), runs={}, completed=True)
     assert decide(stray) == RunHooks("cleanup")
@@ -156,28 +166,28 @@ def test_a_pod_that_was_left_on_purpose_goes_only_with_the_job() -> None:
     left = make_pod(owner_uid="")
     runs = make_seen(KEPT, None, make_pod()).runs
     renewing = replace(KEPT, renewal="evicted", removed_uid=UID)
-    assert decide(make_seen(renewing, None, left, runs=runs)) == Rest()
+    assert decide(make_seen(renewing, None, left, runs=runs)) == Wait()
     ending = replace(ENDS, desired="ended", removed_uid=UID)
     step = decide(make_seen(ending, None, left, runs=runs, completed=True))
-    assert step == RemovePods((left,))
+    assert step == DeletePods((left,))
 
 
 def test_pods_whose_logs_are_being_read_stay_for_a_while() -> None:
     removes = replace(ENDS, desired="ended")
     seen = make_seen(removes, make_observed(), FAILED, completed=True, logs_until=50.0)
-    assert decide(replace(seen, now=49.9)) == Rest(50.0)
-    assert decide(replace(seen, now=50.0)) == Remove(UID)
+    assert decide(replace(seen, now=49.9)) == Wait(50.0)
+    assert decide(replace(seen, now=50.0)) == DeleteVolcanoJob(UID)
 
 
 @pytest.mark.parametrize("uid", [None, "an earlier one"])
 def test_a_volcano_job_that_comes_after_the_end_is_removed(uid: str | None) -> None:
     final = make_record(uid=uid, state="SUCCESS", outcome="SUCCESS", reason="asked")
     late = make_observed(annotations={CREATED_ANNOTATION: repr(final.created_at)})
-    assert decide(make_seen(final, late)) == Remove(UID)
+    assert decide(make_seen(final, late)) == DeleteVolcanoJob(UID)
     # Without that evidence it is not known to be this job's.
-    assert decide(make_seen(final, make_observed())) == Rest()
+    assert decide(make_seen(final, make_observed())) == Wait()
     assert decide(make_seen(final, make_observed(annotations={CREATED_ANNOTATION: "7.0"}))) == (
-        Rest()
+        Wait()
     )
 
 
@@ -205,21 +215,23 @@ def test_what_is_there_after_the_end_is_removed_where_it_is_the_jobs(
     said = {name: value for name, value in fields.items() if name != "created"}
     annotations = {CREATED_ANNOTATION: fields["created"]}
     observed = make_observed("Failed", annotations=annotations, **said)
-    assert decide(make_seen(record, observed)) == (Remove(observed.uid) if removed else Rest())
+    assert decide(make_seen(record, observed)) == (
+        DeleteVolcanoJob(observed.uid) if removed else Wait()
+    )
 
 
 def test_a_pod_that_its_node_has_lost_keeps_no_job_from_its_end() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
     ending = replace(ending, removed_uid=UID)
     lost, ends = make_pod(deleting=True, lost=True), make_pod(1, deleting=True)
-    assert decide(make_seen(ending, None, lost, ends, completed=True)) == Rest()
+    assert decide(make_seen(ending, None, lost, ends, completed=True)) == Wait()
     assert decide(make_seen(ending, None, lost, completed=True)) == RunHooks("cleanup")
     assert decide(make_seen(ending, None, lost, completed=True, cleaned=True)) == Finish()
     # Whoever deletes it in the foreground has it wait for its pods.
     going = make_observed(deleting=True)
     assert decide(make_seen(ending, going, lost, completed=True, cleaned=True)) == Finish()
-    assert decide(make_seen(ending, make_observed(), lost, completed=True)) == Rest()
-    assert decide(make_seen(ending, going, completed=True)) == Rest()
+    assert decide(make_seen(ending, make_observed(), lost, completed=True)) == Wait()
+    assert decide(make_seen(ending, going, completed=True)) == Wait()
     # The pods of the next attempt have the same names.
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
-    assert decide(make_seen(renewing, None, lost)) == Rest()
+    assert decide(make_seen(renewing, None, lost)) == Wait()

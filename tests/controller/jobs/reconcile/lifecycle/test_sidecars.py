@@ -9,13 +9,13 @@ import pytest
 from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
     ConfirmPods,
-    Remove,
-    RemovePods,
-    Rest,
+    DeletePods,
+    DeleteVolcanoJob,
+    SetOutcome,
     StartNextAttempt,
     Step,
+    Wait,
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import Ended, ObservedPod
@@ -47,14 +47,14 @@ def step_of(record: JobRecord, *pods: ObservedPod, now: float = DUE_AT) -> Step:
 
 
 def test_a_job_whose_program_has_ended_is_over_after_a_while() -> None:
-    assert step_of(job(), left(), now=DUE_AT - 1) == Rest(DUE_AT)
-    assert step_of(job(), left()) == ConfirmPods(Conclude(State.SUCCESS, "completed", SAID))
+    assert step_of(job(), left(), now=DUE_AT - 1) == Wait(DUE_AT)
+    assert step_of(job(), left()) == ConfirmPods(SetOutcome(State.SUCCESS, "completed", SAID))
 
 
 def test_a_job_whose_program_failed_fails_as_it_would_have() -> None:
     step = step_of(job(), left(code=7))
     text = f"job 0 ended with exit code 7; {SAID}"
-    assert step == ConfirmPods(Conclude(State.FAILURE, "exit_code", text))
+    assert step == ConfirmPods(SetOutcome(State.FAILURE, "exit_code", text))
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_a_job_whose_program_failed_fails_as_it_would_have() -> None:
     ],
 )
 def test_a_program_that_runs_or_may_begin_is_waited_for(other: tuple[ObservedPod, ...]) -> None:
-    assert step_of(job(replicas=2), left(), *other) == Rest()
+    assert step_of(job(replicas=2), left(), *other) == Wait()
 
 
 def test_a_pod_without_other_containers_is_its_kubelets_to_end() -> None:
-    assert step_of(job(), left(others_running=())) == Rest()
+    assert step_of(job(), left(others_running=())) == Wait()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_counts_is_how_volcano_counts(
     ended = left(1, code, phase="Failed" if code else "Succeeded", others_running=())
     step = step_of(job(replicas=2, **fields), left(), ended)
     assert isinstance(step, ConfirmPods)
-    assert isinstance(step.then, Conclude)
+    assert isinstance(step.then, SetOutcome)
     assert step.then.outcome is outcome
 
 
@@ -105,27 +105,27 @@ def test_a_task_that_is_done_completes_the_job_as_its_policy_says() -> None:
     worker = make_pod(0, uid="w", name="j-j1-worker-0", task="worker")
     step = step_of(record, left(), worker)
     assert isinstance(step, ConfirmPods)
-    assert isinstance(step.then, Conclude)
+    assert isinstance(step.then, SetOutcome)
     assert step.then.outcome is State.SUCCESS
 
 
 def test_a_job_that_volcano_has_not_started_or_nobody_follows_is_left_alone() -> None:
     restarting = decide(make_seen(job(), make_observed("Completing"), left(), now=DUE_AT))
-    assert restarting == Rest()
-    assert decide(make_seen(job(), make_observed(), left(), now=DUE_AT, blind=True)) == Rest()
+    assert restarting == Wait()
+    assert decide(make_seen(job(), make_observed(), left(), now=DUE_AT, pods_stale=True)) == Wait()
 
 
 def test_what_runs_on_goes_with_its_volcano_job() -> None:
     over = make_record(**{**_fields(job()), "outcome": "SUCCESS", "end_reason": "completed"})
     seen = make_seen(over, make_observed(), left(), completed=True, cleaned=True, now=DUE_AT)
-    assert decide(seen) == Remove(UID)
+    assert decide(seen) == DeleteVolcanoJob(UID)
     removed = make_record(**{**_fields(over), "removed_uid": UID})
     seen = make_seen(removed, None, left(), completed=True, cleaned=True, now=DUE_AT)
-    assert decide(seen) == RemovePods((left(),))
+    assert decide(seen) == DeletePods((left(),))
     # Pods that have ended stay for their logs, until Volcano removes the VolcanoJob.
     ended = left(phase="Succeeded", others_running=())
     seen = make_seen(over, make_observed("Completed"), ended, completed=True)
-    assert not isinstance(decide(seen), Remove)
+    assert not isinstance(decide(seen), DeleteVolcanoJob)
 
 
 def _fields(record: JobRecord) -> dict[str, Any]:
@@ -133,4 +133,4 @@ def _fields(record: JobRecord) -> dict[str, Any]:
 
 
 def test_the_sample_is_a_job_that_has_nothing_else_to_do() -> None:
-    assert decide(make_seen(KEPT, make_observed(), make_pod())) == Rest()
+    assert decide(make_seen(KEPT, make_observed(), make_pod())) == Wait()

@@ -10,17 +10,17 @@ from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.job_record import Happening, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
-    Conclude,
-    Confirm,
-    Expose,
-    KeepForRecovery,
-    Note,
-    Rest,
-    Restore,
+    AbortVolcanoJob,
+    ApplyCompanions,
+    ConfirmGone,
+    RestoreCompanions,
     RunHooks,
+    SaveRecoveryData,
+    SetOutcome,
     StartNextAttempt,
     Step,
-    Stop,
+    UpdateStatus,
+    Wait,
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.names import FIRST_START_ANNOTATION
@@ -38,11 +38,13 @@ from tests.controller.samples import (
 
 
 def test_companions_come_before_anything_is_told() -> None:
-    assert decide(make_seen(SUBMITTED, make_observed(), exposed=False)) == Expose()
+    assert (
+        decide(make_seen(SUBMITTED, make_observed(), companions_applied=False)) == ApplyCompanions()
+    )
 
 
 def test_a_job_that_waits_says_why() -> None:
-    assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == Note(
+    assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == UpdateStatus(
         Happening.WAITS, "queued", "waiting in the queue"
     )
 
@@ -61,7 +63,7 @@ def test_a_job_that_waits_says_why() -> None:
 )
 def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> None:
     step = decide(make_seen(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
-    assert isinstance(step, Note)
+    assert isinstance(step, UpdateStatus)
     assert step.reason == reason
 
 
@@ -102,7 +104,7 @@ def test_why_it_waits_is_what_the_cluster_says(
     record = replace(SUBMITTED, explained=kept)
     runs = written_down(record, *pods)
     step = decide(make_seen(record, make_observed("Pending"), *pods, runs=runs))
-    assert step == Note(Happening.WAITS, *told)
+    assert step == UpdateStatus(Happening.WAITS, *told)
 
 
 def told_with(at: object, message: str, reason: str = "queued") -> JobRecord:
@@ -111,18 +113,18 @@ def told_with(at: object, message: str, reason: str = "queued") -> JobRecord:
     return replace(SUBMITTED, reason=reason, message=message, details=details, explained=explained)
 
 
-NEWS = Note(Happening.WAITS, "queued", "waiting in the queue: 4 of 9")
+NEWS = UpdateStatus(Happening.WAITS, "queued", "waiting in the queue: 4 of 9")
 
 
 @pytest.mark.parametrize(
     ("record", "now", "step"),
     [
         # Counts change with every job that comes and goes: they are told after a while.
-        (told_with(1000, "waiting in the queue: 3 of 9"), 1299.9, Rest()),
+        (told_with(1000, "waiting in the queue: 3 of 9"), 1299.9, Wait()),
         (told_with(1000.0, "waiting in the queue: 3 of 9"), 1300.0, NEWS),
         (told_with(None, "waiting in the queue: 3 of 9"), 1000.0, NEWS),
         (told_with("soon", "waiting in the queue: 3 of 9"), 1000.0, NEWS),
-        (told_with(1000, "waiting in the queue: 4 of 9"), 2000.0, Rest()),
+        (told_with(1000, "waiting in the queue: 4 of 9"), 2000.0, Wait()),
         # Anything else is told at once.
         (told_with(1000, "waiting in the queue: it is full"), 1000.0, NEWS),
         (told_with(1000, "waiting in the queue: 3 of 9", "paused"), 1000.0, NEWS),
@@ -142,89 +144,93 @@ def test_what_was_wrong_with_an_image_is_told_on_while_a_kubelet_only_pauses() -
 
     waits = make_observed("Pending")
     told = decide(make_seen(SUBMITTED, waits, pulls("not found")))
-    assert isinstance(told, Note)
+    assert isinstance(told, UpdateStatus)
     assert told.message == "the image cannot be pulled: nope:1: not found"
     record = replace(SUBMITTED, reason=told.reason, message=told.message, details=told.details)
     pauses = pulls('Back-off pulling image "nope:1"')
-    assert decide(make_seen(record, waits, pauses)) == Rest()
+    assert decide(make_seen(record, waits, pauses)) == Wait()
 
 
 def test_a_job_that_waits_after_it_has_run_is_not_told_to_have_begun() -> None:
     waits = replace(SUBMITTED, reason="restarting", message="starting again")
-    assert decide(make_seen(waits, make_observed("Restarting", ran=True))) == Rest()
+    assert decide(make_seen(waits, make_observed("Restarting", ran=True))) == Wait()
 
 
 def test_a_job_that_runs_is_told_and_then_started() -> None:
-    assert decide(make_seen(SUBMITTED, make_observed())) == Note(Happening.STARTED, None, None)
+    assert decide(make_seen(SUBMITTED, make_observed())) == UpdateStatus(
+        Happening.STARTED, None, None
+    )
     assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
-    assert decide(make_seen(RUNS, make_observed(), make_pod())) == Rest()
+    assert decide(make_seen(RUNS, make_observed(), make_pod())) == Wait()
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
 @pytest.mark.parametrize("ran", [True, False])
 def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str, ran: bool) -> None:
-    started = Note(Happening.STARTED, None, None)
+    started = UpdateStatus(Happening.STARTED, None, None)
     over = make_observed(phase, ran=ran)
     step = decide(make_seen(SUBMITTED, over))
     assert (step == started) is ran
-    assert isinstance(confirmed(decide(make_seen(RUNS, over))), Conclude)
+    assert isinstance(confirmed(decide(make_seen(RUNS, over))), SetOutcome)
     # Where Volcano has removed it already, it is told by how it was last.
     step = decide(make_seen(SUBMITTED, None, last=over))
     assert (step == started) is ran
-    assert isinstance(decide(make_seen(RUNS, None, last=over)), Confirm)
+    assert isinstance(decide(make_seen(RUNS, None, last=over)), ConfirmGone)
     other = replace(over, uid="of another attempt")
-    assert isinstance(decide(make_seen(SUBMITTED, None, last=other)), Confirm)
+    assert isinstance(decide(make_seen(SUBMITTED, None, last=other)), ConfirmGone)
     ended = replace(SUBMITTED, desired="ended", state="CANCELING")
-    assert isinstance(decide(make_seen(ended, over)), Conclude)
+    assert isinstance(decide(make_seen(ended, over)), SetOutcome)
 
 
 def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do() -> None:
     # Its pods say when it began, so long as they are those that did.
     restarted = make_pod(started_at=900.0)
     step = decide(make_seen(RUNS, make_observed(), restarted))
-    assert step == KeepForRecovery('{"first-start": "2.0"}')
-    assert decide(make_seen(replace(RUNS, kept=step.what), make_observed(), restarted)) == Rest()
+    assert step == SaveRecoveryData('{"first-start": "2.0"}')
+    assert decide(make_seen(replace(RUNS, kept=step.what), make_observed(), restarted)) == Wait()
     assert decide(make_seen(RUNS, make_observed("Aborting"))) == step
     # A later attempt's VolcanoJob was made with it.
     annotations = {FIRST_START_ANNOTATION: "2.0"}
-    assert decide(make_seen(RUNS, make_observed(annotations=annotations), restarted)) == Rest()
+    assert decide(make_seen(RUNS, make_observed(annotations=annotations), restarted)) == Wait()
     # More time is news to the cluster in any case.
     extended = replace(RUNS, allocated_seconds=90.0)
     more = decide(make_seen(extended, make_observed(), make_pod()))
-    assert more == KeepForRecovery('{"allocated-seconds": "90.0", "first-start": "2.0"}')
+    assert more == SaveRecoveryData('{"allocated-seconds": "90.0", "first-start": "2.0"}')
     given = {**RUNS.spec, "time_allocation_seconds": 90}
-    assert decide(make_seen(replace(extended, spec=given), make_observed(), make_pod())) == Rest()
+    assert decide(make_seen(replace(extended, spec=given), make_observed(), make_pod())) == Wait()
 
 
 def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_do() -> None:
     observed = make_observed()
-    assert decide(make_seen(RUNS, observed, lost=True)) == Restore()
+    assert decide(make_seen(RUNS, observed, service_missing=True)) == RestoreCompanions()
     # Just made, and not yet seen: nothing waits for that.
-    waits = decide(make_seen(SUBMITTED, make_observed(), lost=True))
-    assert waits == Note(Happening.STARTED, None, None)
-    assert decide(make_seen(RUNS, observed, started=False, lost=True)) == RunHooks("start")
+    waits = decide(make_seen(SUBMITTED, make_observed(), service_missing=True))
+    assert waits == UpdateStatus(Happening.STARTED, None, None)
+    assert decide(make_seen(RUNS, observed, started=False, service_missing=True)) == RunHooks(
+        "start"
+    )
 
 
 def test_a_job_that_is_started_over_waits_again() -> None:
     step = decide(make_seen(RUNS, make_observed("Restarting")))
-    assert step == Note(Happening.WAITS, "restarting", "starting again")
+    assert step == UpdateStatus(Happening.WAITS, "restarting", "starting again")
 
 
 def test_a_volcano_job_that_is_no_longer_seen_is_looked_for_before_it_is_believed() -> None:
-    assert decide(make_seen(RUNS)) == Confirm()
-    assert decide(make_seen(RUNS, make_observed(uid="of another"))) == Confirm()
+    assert decide(make_seen(RUNS)) == ConfirmGone()
+    assert decide(make_seen(RUNS, make_observed(uid="of another"))) == ConfirmGone()
 
 
 def test_a_job_that_somebody_deletes_in_the_cluster_has_failed() -> None:
     step = decide(make_seen(RUNS, make_observed(deleting=True)))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "deleted")
 
 
 def test_a_volcano_job_that_somebody_deletes_is_told_of() -> None:
     step = decide(make_seen(KEPT, make_observed(deleting=True)))
     text = "its VolcanoJob was deleted by somebody else"
-    assert step == Conclude(State.FAILURE, "deleted", text)
+    assert step == SetOutcome(State.FAILURE, "deleted", text)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +248,8 @@ def test_one_that_was_over_before_it_went_ended_as_it_did(
     failed = make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
                                                   finished_at=8.0))  # fmt: skip
     gone = decide(make_seen(RUNS, None, failed, last=make_observed(phase, deleting=True)))
-    assert isinstance(gone, Confirm)
-    assert isinstance(gone.then, Conclude)
+    assert isinstance(gone, ConfirmGone)
+    assert isinstance(gone.then, SetOutcome)
     assert (gone.then.outcome, gone.then.reason) == (outcome, reason)
     if phase in ("Completed", "Failed"):
         going = decide(make_seen(RUNS, make_observed(phase, deleting=True), failed))
@@ -263,28 +269,28 @@ def test_how_a_volcano_job_ended_is_how_the_job_ends(
     phase: str, outcome: State, reason: str
 ) -> None:
     step = confirmed(decide(make_seen(RUNS, make_observed(phase))))
-    assert isinstance(step, Conclude)
+    assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (outcome, reason)
 
 
 @pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
 def test_while_a_volcano_job_is_being_ended_nothing_is_done(phase: str) -> None:
-    assert decide(make_seen(RUNS, make_observed(phase), make_pod())) == Rest()
+    assert decide(make_seen(RUNS, make_observed(phase), make_pod())) == Wait()
 
 
 @pytest.mark.parametrize("stopping", [True, False])
 def test_what_we_ordered_is_the_end_unless_it_is_suspended_meanwhile(stopping: bool) -> None:
     ordered = job(ordered="TerminateJob", ordered_why="so", stopping=stopping)
     step = step_of(ordered, phase="Aborted")
-    end = Conclude(State.FAILURE, "stopped", "so: TerminateJob, as its policy says")
+    end = SetOutcome(State.FAILURE, "stopped", "so: TerminateJob, as its policy says")
     assert (step == end) is not stopping
     assert isinstance(step, StartNextAttempt) is stopping
     completed = job(ordered="CompleteJob", ordered_why="so")
-    done = Conclude(State.SUCCESS, "completed", "so: CompleteJob, as its policy says")
+    done = SetOutcome(State.SUCCESS, "completed", "so: CompleteJob, as its policy says")
     assert step_of(completed, phase="Completed") == done
     # What was ordered and came too late is no reason for a good end.
     plain = step_of(job(ordered="AbortJob", ordered_why="so"), phase="Completed")
-    assert plain == Conclude(State.SUCCESS, "completed")
+    assert plain == SetOutcome(State.SUCCESS, "completed")
 
 
 WANTED_STILL = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0,
@@ -296,21 +302,21 @@ STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="be
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
 def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
-    assert decide(make_seen(WANTED_STILL, make_observed(phase))) == Stop(UID)
+    assert decide(make_seen(WANTED_STILL, make_observed(phase))) == AbortVolcanoJob(UID)
     # Volcano may have lost the command: one that is half stopped would have no retries any more.
     half = replace(STOPPING, desired="run")
-    assert decide(make_seen(half, make_observed(phase))) == Stop(UID)
+    assert decide(make_seen(half, make_observed(phase))) == AbortVolcanoJob(UID)
 
 
 def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt() -> None:
     aborted = make_observed("Aborted")
-    assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Rest()
-    assert decide(make_seen(STOPPING, aborted, make_pod())) == Rest()
+    assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Wait()
+    assert decide(make_seen(STOPPING, aborted, make_pod())) == Wait()
     told = decide(make_seen(STOPPING, aborted))
-    assert told == Note(Happening.SUSPENDED, "asked", "suspended as asked")
+    assert told == UpdateStatus(Happening.SUSPENDED, "asked", "suspended as asked")
     suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
                         kept='{"first-start": "2.0"}')  # fmt: skip
-    assert decide(make_seen(suspended, aborted)) == Rest()
+    assert decide(make_seen(suspended, aborted)) == Wait()
     resumed = replace(suspended, desired="run")
     again = StartNextAttempt("resumed", "resumed, and submitted again")
     assert decide(make_seen(resumed, aborted)) == again

@@ -9,11 +9,11 @@ from controller.jobs.history.job_record import Happening
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmPods,
-    Note,
-    Order,
-    Rest,
+    IssueCommand,
     SetTimers,
     StartNextAttempt,
+    UpdateStatus,
+    Wait,
 )
 from tests.controller.jobs.history.test_retries import DELAYED, job, ran, step_of, timer
 from tests.controller.jobs.reconcile.lifecycle.records import FAILED
@@ -25,11 +25,11 @@ def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
     text = "job 0 ended with exit code 7; RestartJob follows after a while, as its policy says"
     waits: dict[str, Any] = {"phase": "Failed", "now": 38.9}
     step = step_of(record, failed, timers=timer(record, 39.0), **waits)
-    assert step == Note(Happening.WAITS, "restarting", text)
+    assert step == UpdateStatus(Happening.WAITS, "restarting", text)
     told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=text)
-    assert step_of(told, failed, timers=timer(told, 39.0), **waits) == Rest(39.0)
+    assert step_of(told, failed, timers=timer(told, 39.0), **waits) == Wait(39.0)
     runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 39.0)}
-    assert step_of(record, failed, now=38.9, **runs) == Rest(39.0)
+    assert step_of(record, failed, now=38.9, **runs) == Wait(39.0)
     assert isinstance(step_of(record, failed, now=39.0, **runs), ConfirmPods)
     # One that has waited so is not told to have run in between.
     assert isinstance(step_of(told, failed, timers=timer(told, 39.0), now=39.0, ran=True),
@@ -67,11 +67,13 @@ def test_of_two_policies_that_wait_the_one_that_is_due_first_is_carried_out() ->
     other = {"PodFailed/job-1": replace(*timer(record, 41.0).values(), trigger="PodFailed/job-1")}
     for timers in (timer(record, 39.0) | other, other | timer(record, 39.0)):
         runs: dict[str, Any] = {"phase": "Running", "timers": timers}
-        assert step_of(record, *failed, now=38.9, **runs) == Rest(39.0)
+        assert step_of(record, *failed, now=38.9, **runs) == Wait(39.0)
         step = step_of(record, *failed, now=39.0, **runs)
         text = "job 0 ended with exit code 7; started again by its policy RestartJob"
         assert step == ConfirmPods(StartNextAttempt("retried", text))
 
 
 def test_an_order_without_its_reason_is_given_as_well() -> None:
-    assert step_of(job(DELAYED, ordered="AbortJob"), phase="Running") == Order("AbortJob", "")
+    assert step_of(job(DELAYED, ordered="AbortJob"), phase="Running") == IssueCommand(
+        "AbortJob", ""
+    )
