@@ -1,9 +1,9 @@
 """``python -m benchmarks``: the whole run. ``--quick`` takes four minutes, the full one some 32.
 
-A full run writes docs/benchmarks.md and docs/benchmarks/; a quick one writes the same into
-.bench/quick, so that what is in the docs always comes from a full one. ``--only WORK ...`` measures
-some works (of ``benchmarks.works``, and ``keystrokes``) as a full run does, and puts them into what
-is there; the page says that they were measured apart.
+A full run writes docs/benchmarks.md and docs/benchmarks/. A quick run writes the same files into
+.bench/quick, so the docs always come from a full run. ``--only WORK ...`` measures some works (of
+``benchmarks.works``, and ``keystrokes``) as a full run does, and merges them into the existing
+results; the page says that they were measured in another run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
     except NoCompiler as error:
         print(error, file=sys.stderr)
         return 2
-    # Whoever is ended takes the proxies along, as with Ctrl-C.
+    # A run that is terminated ends its proxies, too, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
         run = Run(QUICK if quick else FULL, programs, native, Path(folder))

@@ -1,11 +1,15 @@
 """How worker processes share a port: ``python -m benchmarks.accepting [--write]``.
 
-Three ways: the loop's own server on one inherited socket, the same with a socket each
-(SO_REUSEPORT), and one inherited socket from which each takes its share, as the gateway does. For
-each, connections come in a burst and at a steady rate; told are the share of each worker, the
-processor time per connection of all workers together, and how many of the connections that are
-made while one worker is stopped (SIGSTOP) still wait after a second. With ``--write`` the table
-goes into docs/workers.md.
+There are three ways:
+
+- the loop's own server on one inherited socket;
+- the same with a socket for each worker (SO_REUSEPORT);
+- one inherited socket from which each worker takes its share, as in the gateway.
+
+For each way, connections arrive in a burst and at a steady rate. The table shows the share of each
+worker, and the processor time per connection of all workers together. It also shows how many of the
+connections that are made while one worker is stopped (SIGSTOP) still wait after a second. With
+``--write`` the table goes into docs/workers.md.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ _BEGIN, _END = "<!-- written by benchmarks/accepting.py -->", "<!-- end -->"
 
 
 class _Counting(asyncio.Protocol):
-    """A connection, as far as a listener looks at it."""
+    """The part of a connection that a listener uses."""
 
     accepted = 0
 
@@ -52,7 +56,7 @@ class _Counting(asyncio.Protocol):
 
 
 class _Path:
-    """A data path, as far as a listener looks at it."""
+    """The part of a data path that a listener uses."""
 
     def __init__(self) -> None:
         self.parts: Any = self
@@ -100,7 +104,7 @@ async def _work(way: Way, sock: socket.socket, told: int, shares: Shares, number
 
 
 class Workers:
-    """Forked workers on *sockets*; ended, and asked for their counts, by :meth:`end`."""
+    """Forked workers on *sockets*; :meth:`end` ends them and returns their counts."""
 
     def __init__(self, way: Way, sockets: Sequence[socket.socket]) -> None:
         self.pids: list[int] = []
@@ -120,7 +124,7 @@ class Workers:
         time.sleep(0.5)
 
     def end(self) -> list[tuple[int, float]]:
-        """Return how many connections each has accepted, and in which processor time."""
+        """Return how many connections each worker has accepted, and its processor time."""
         for pid in self.pids:
             os.kill(pid, signal.SIGTERM)
         found = [_ANSWER.unpack(os.read(pipe, _ANSWER.size)) for pipe in self._pipes]
@@ -147,7 +151,7 @@ def _connect(port: int, pause: float) -> list[socket.socket]:
 
 
 def _waiting(made: Sequence[socket.socket], seconds: float) -> int:
-    """Return how many of *made* nobody has accepted after so long."""
+    """Return how many of *made* no worker has accepted after a while."""
     time.sleep(seconds)
     waiting = 0
     for sock in made:

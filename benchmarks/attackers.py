@@ -1,12 +1,17 @@
 """``python -m benchmarks.attackers``: what one attacker costs others.
 
-The gateway alone on one core; Redis, attacker, honest sessions and apps on the other. There the
-attacker has what nobody else wants (``SCHED_IDLE``): honest sessions get the processor when a
-response has come, as on a machine of their own, and are not timed while an attacker computes. Each
-attacker of the tests comes alone, after a quiet time. Told are the longest turn that a connection
-took of the loop, by the gateway's own histogram, what the attacker took of the gateway's core, and
-what the honest sessions saw. Each figure is the median of the rounds. Prints JSON; ``make bench``
-makes a table of it.
+The gateway runs alone on one core; Redis, attacker, honest sessions and apps run on the other.
+There the attacker has the lowest priority (``SCHED_IDLE``). So honest sessions get the processor as
+soon as a response arrives, and the attacker's own computing does not delay them.
+
+Each attacker of the tests runs alone, after a quiet time. Measured are
+
+- the longest turn of the loop that a connection took, by the gateway's own histogram;
+- how much of the gateway's core the attacker used;
+- the response times of the honest sessions.
+
+Each figure is the median of the rounds. The program prints JSON, which ``make bench`` puts into a
+table.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ ROUNDS: Final = 5
 SECONDS: Final = 3.0
 QUIET_SECONDS: Final = 1.5
 SETTLE_SECONDS: Final = 1.0
-"""Between attackers: what the one before has left behind is not the next one's."""
+"""Pause between attackers, so that the traces of one do not count for the next."""
 SESSIONS: Final = 8
 PAUSE_SECONDS: Final = 0.02
 DEFAULTS: Final = {
@@ -45,17 +50,17 @@ DEFAULTS: Final = {
     "WRITE_STALL_SECONDS": "60",
     "APP_WRITE_STALL_SECONDS": "300",
 }
-"""The product's own deadlines: the tests' are shorter."""
+"""The deadlines of the product; those of the tests are shorter."""
 _BUCKET: Final = re.compile(r'fumarole_gateway_turn_seconds_bucket\{le="([^"]+)"\}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What an attacker cost others; times in milliseconds.
+    """The cost of an attacker for others; times in milliseconds.
 
     Attributes:
-        turn: No turn was longer than this bound of the histogram.
-        core: The gateway's part of its core beside the attacker, 0 to 1.
+        turn: The least bound of the histogram that no turn exceeded.
+        core: How much of its core the gateway used beside the attacker, 0 to 1.
     """
 
     attacker: str
@@ -68,7 +73,7 @@ class Cost:
 
 
 def longest_turn(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Return the least bound of the histogram, in ms, that no turn was longer than meanwhile."""
+    """Return the least bound of the histogram, in ms, that no turn exceeded meanwhile."""
     found, counted = 0.0, 0.0
     for bound, count in sorted(_buckets(after, before).items()):
         if count > counted:
@@ -88,7 +93,7 @@ def _buckets(after: Mapping[str, float], before: Mapping[str, float]) -> dict[fl
 async def measure(
     ground: Ground, others: Others, name: str, attack: Attack, seconds: float
 ) -> Cost:
-    """Return what one round of *attack* costs."""
+    """Return the cost of one round of *attack*."""
     await asyncio.sleep(SETTLE_SECONDS)
     await others.seen()
     await asyncio.sleep(QUIET_SECONDS)
@@ -118,7 +123,7 @@ def _cost(name: str, turn: float, core: float, quiet: Seen, beside: Seen) -> Cos
 
 
 def median_of(costs: list[Cost]) -> Cost:
-    """Return the median of each figure; answers that were wrong are added up."""
+    """Return the median of each figure, and the sum of wrong responses."""
     return Cost(
         attacker=costs[0].attacker,
         turn=median(cost.turn for cost in costs),
@@ -131,14 +136,14 @@ def median_of(costs: list[Cost]) -> Cost:
 
 
 def yield_processor() -> None:
-    """Have this process run where nobody else wants to, for good: it takes a right to go back."""
+    """Give this process the lowest priority for good: raising it again needs a privilege."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 async def measure_all(
     folder: Path, *, rounds: int, seconds: float, begun: Callable[[], None] = lambda: None
 ) -> list[Cost]:
-    """Return what each attacker costs; *begun* is called when all other programs run."""
+    """Return the cost of each attacker; call *begun* once all other programs run."""
     found: dict[str, list[Cost]] = {name: [] for name in ATTACKERS}
     with off_the_proxies_core():
         async with (
@@ -153,7 +158,7 @@ async def measure_all(
 
 
 def to_json(costs: list[Cost]) -> str:
-    """Return *costs*; a turn beyond the histogram's bounds is null."""
+    """Return *costs* as JSON; a turn beyond the histogram's bounds is null."""
     rows = [asdict(cost) for cost in costs]
     for row in rows:
         row["turn"] = None if math.isinf(row["turn"]) else row["turn"]

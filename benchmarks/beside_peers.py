@@ -1,9 +1,10 @@
 """``python -m benchmarks.beside_peers PEER``: what one attacker costs others behind the peers.
 
-The attackers of :mod:`benchmarks.attackers` that need no session of ours, with the same honest
-sessions, cores and priorities, against a peer: what is attainable. Peers ask nobody who he is.
-Prints a table: the peer's part of its core beside the attacker, then others' times in milliseconds:
-p95 quiet, p95 beside it, and the slowest.
+Runs the attackers of :mod:`benchmarks.attackers` that need no session of the gateway against a
+peer, with the same honest sessions, cores and priorities. The result shows what is attainable.
+Peers check no credential. Prints a table: how much of its core the peer used beside the attacker,
+then the honest sessions' p95 without the attacker, p95 beside it, and slowest response, in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -142,13 +143,13 @@ static_resources:
 
 
 class OnePort(Here):
-    """Here; whatever app there is listens at the one port to which the peer passes."""
+    """This host. Each app listens at the one port to which the peer forwards."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
     async def listen(self, where: str, window: int | None = None) -> socket.socket:
-        """Listen at the port, which the app before may just have left."""
+        """Listen at the port, which the previous app may just have left."""
         made = socket.socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if window is not None:
@@ -160,14 +161,14 @@ class OnePort(Here):
 
 
 class NobodysRig:
-    """What attackers ask of a rig, where there are no sessions."""
+    """The rig that attackers need, without sessions."""
 
     async def session(self, app: App | None = None, **_: Any) -> Session:
-        """Return where the attacker's app is found."""
+        """Return the address of the attacker's app."""
         return Session({"sid": "none"}, ATTACKED, f"http://{ATTACKED}")
 
     async def opened(self, *_: Any, **__: Any) -> str:
-        """Return a cookie that nobody asks for, of the length of ours."""
+        """Return a cookie of the length of the gateway's, which no peer reads."""
         return "session=" + "c0ffee" * 40
 
     def own(self, _: Session, cookie: str) -> list[tuple[str, str]]:
@@ -180,14 +181,14 @@ class NobodysRig:
         return session, self.own(session, await self.opened())
 
     def close_streams(self) -> None:
-        """Close nothing: there are none."""
+        """Close nothing: there are no routes."""
 
 
 class PeerGround(Ground):
     """A peer with browsers and apps around it."""
 
     async def metrics(self) -> dict[str, float]:
-        """Return nothing: peers do not tell their turns."""
+        """Return nothing: peers have no histogram of turns."""
         return {}
 
 
@@ -244,13 +245,13 @@ async def running_peer(
 
 
 def _worker_of(pid: int) -> int:
-    """Return the process that does the work of *pid*: nginx has a child for that."""
+    """Return the process that does the work of *pid*: for nginx it is a child."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0]) if children else pid
 
 
 async def measure_peer(name: str, *, rounds: int, seconds: float) -> list[Cost]:
-    """Return what each attacker costs others behind the peer *name*."""
+    """Return the cost of each attacker for others behind the peer *name*."""
     found: dict[str, list[Cost]] = {attacker: [] for attacker in NAMES}
     programs = install(PEERS_FOLDER)
     with off_the_proxies_core(), tempfile.TemporaryDirectory(prefix="fumarole-beside-") as folder:

@@ -1,4 +1,4 @@
-"""The budgets, and whether a run has met them."""
+"""The budgets, and the verdict of a run on each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OURS: Final = "fumarole"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A budget's outcome; ``value`` is None when a peer was missing.
+    """The verdict on a budget; ``value`` is None when a peer was missing.
 
-    ``spread`` are the least and the most that the runs allow: where the limit lies between them,
-    the runs do not say whether it was met.
+    ``spread`` are the least and the greatest value that the runs allow. Where the limit lies
+    between them, the runs do not say whether the budget was met.
     """
 
     work: str
@@ -31,7 +31,7 @@ class Verdict:
 
     @property
     def met(self) -> bool | None:
-        """Whether it was met; None when that is not known."""
+        """Whether the budget was met; None when that is not known."""
         if self.value is None:
             return None
         low, high = self.spread or (self.value, self.value)
@@ -40,7 +40,7 @@ class Verdict:
 
     @property
     def missed_by(self) -> float:
-        """Return by what part of the limit it was missed; 0 when it was met, or is not known."""
+        """Return the excess as a part of the limit; 0 when it was met, or is not known."""
         if self.value is None or self.met is not False:
             return 0.0
         if self.value > self.most:
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Our cost, at most so many times a peer's."""
+    """A budget for the gateway's cost: at most ``most`` times a peer's cost."""
 
     work: str
     title: str
@@ -59,7 +59,7 @@ class Ratio:
     label: str
 
     def judge(self, costs: Costs, spreads: Spreads) -> Verdict:
-        """Return how it came out."""
+        """Return the verdict."""
         limit = f"≤ {self.most:g} × {self.label}"
         our, their = (self.work, OURS), (self.work, self.peer)
         if not costs.get(our) or not costs.get(their):
@@ -103,9 +103,9 @@ _AMOUNTS: Final = (
     ("100,000 signed routes: snapshot verified and applied", "s", "signed_s", 2.0),
     ("100,000 signed routes: the loop blocked, at most", "ms", "signed_stall_ms", 20.0),
     ("100,000 routes: memory a route", "KiB", "route_kib", 1.5),
-    # A hundred times the table: its cost is that of memory further away, and no more.
+    # The table is a hundred times as large. Only memory that is further away may cost more.
     ("one event with 100,000 routes, to one with 1,000", "×", "event_growth", 1.5),
-    # A job's life costs what it does, however many others there are.
+    # The cost of a job's life may not depend on the number of other jobs.
     ("controller: a job's life beside 10,000 that wait, to one alone", "×", "life_waiting", 1.25),
     ("controller: a job's life after 10,000 others, to one alone", "×", "life_over", 1.25),
     ("controller with 50,000 pods: memory", "MiB", "site_mib", 1024.0),
@@ -119,12 +119,12 @@ _SUBMISSION: Final = "controller: jobs accepted → VolcanoJobs, to a bare clien
 def judge_all(
     costs: Costs, amounts: Mapping[str, float], spreads: Spreads | None = None
 ) -> list[Verdict]:
-    """Return every budget's outcome.
+    """Return the verdict on every budget.
 
     Args:
         costs: Medians by work and proxy.
-        amounts: What is no ratio of costs, by name, as far as it was measured.
-        spreads: How far the costs of several rounds lie apart.
+        amounts: Measured values other than ratios of costs, by name.
+        spreads: The least and the greatest cost of several rounds.
     """
     verdicts = [ratio.judge(costs, spreads or {}) for ratio in RATIOS]
     verdicts += [

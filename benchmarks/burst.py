@@ -1,9 +1,9 @@
-"""What a burst costs the controller: ``python -m benchmarks.burst [--jobs 300]``.
+"""The cost of a burst for the controller: ``python -m benchmarks.burst [--jobs 300]``.
 
-Jobs that end by themselves after a second are accepted in one call, run, and are cleaned up, while
-a client lists them all again and again. The controller's CPU is read from /proc from the call to
-the last end; with ``--idle`` nobody lists. Each job's states are read from its updates and have to
-come in order, none left out. The cluster is the embedded one and shares the machine.
+Jobs that end by themselves after a second are accepted in one call, run, and are cleaned up.
+Meanwhile a client lists all of them repeatedly (not with ``--idle``). The controller's CPU is read
+from /proc, from the call to the last end. The states of each job are read from its updates; they
+must arrive in order, and none may be missing. The embedded cluster shares the machine.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ import uvloop
 from benchmarks.sites import SECONDS, Site, cpu_seconds_of, running_site
 
 EVERY_SECONDS: Final = 0.5
-"""Between two lists, as a client does that has no updates."""
+"""Between two lists, as in a client without updates."""
 WHOLE: Final = ("IN_QUEUE", "RUNNING", "SUCCESS")
 _WARM: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Everything that is measured."""
+    """All measured values."""
 
     jobs: int
     lists: int
     life_ms: float
-    """CPU milliseconds of the controller for a job's whole life, the lists included."""
+    """CPU milliseconds of the controller for a job's whole life, lists included."""
     seconds: float
     whole: int
-    """Jobs of which each state was told, in order."""
+    """Jobs of which every state arrived, in order."""
 
 
 def short_job(name: str) -> dict[str, Any]:
-    """Return a job that ends by itself after a moment."""
+    """Return a job that ends by itself after a second."""
     return {
         "id": name,
         "owner": {"user": "ada"},
@@ -56,7 +56,7 @@ def short_job(name: str) -> dict[str, Any]:
 
 
 async def burst(site: Site, prefix: str, count: int, *, lists: bool) -> Found:
-    """Have *count* jobs live at once, and return what that cost."""
+    """Run *count* jobs at once; return the cost."""
     process = psutil.Process(site.controller.pid)
     names = [f"{prefix}-{number}" for number in range(count)]
     before, began = cpu_seconds_of(process), time.monotonic()
@@ -109,7 +109,7 @@ async def _states_of(site: Site, name: str) -> tuple[str, ...]:
 
 
 async def measure(count: int, folder: Path, *, lists: bool) -> Found:
-    """Return what a burst of *count* costs once everything is loaded."""
+    """Return the cost of a burst of *count* jobs, after a first one has loaded everything."""
     async with running_site(folder) as site:
         await burst(site, "warm", _WARM, lists=lists)
         print("warm", file=sys.stderr, flush=True)

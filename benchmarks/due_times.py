@@ -1,8 +1,8 @@
 """How late due times are while a burst is submitted: ``python -m benchmarks.due_times``.
 
-A few jobs run in the embedded cluster, and their times are over one after the other. When all of
-them run, a thousand others are posted in one call. For each of the few it is told how long after
-its time was over the controller decided that it ends, by the controller's own records.
+A few jobs run in the embedded cluster, and their deadlines pass one after the other. When all of
+them run, a thousand other jobs are posted in one call. For each of the few jobs, the controller's
+records say how long after its deadline the controller decided to end it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ APART_SECONDS: Final = 2
 
 
 def short_job(number: int) -> dict[str, Any]:
-    """Return a job that runs until its time is over."""
+    """Return a job that runs until its deadline."""
     return {
         "id": f"short-{number}",
         "owner": {"user": "ada"},
@@ -39,7 +39,7 @@ def short_job(number: int) -> dict[str, Any]:
 
 
 async def lateness(controller: Controller, number: int) -> float:
-    """Return how long after its time was over it was decided that the job ends."""
+    """Return how long after its deadline the controller decided to end the job."""
     job = await controller.until(f"short-{number}", "CANCELING", "EXPIRED", seconds=600)
     history = await controller.call("GET", f"/v1/jobs/short-{number}/history")
     (asked,) = [one for one in history["updates"] if one["state"] == "CANCELING"]
@@ -48,7 +48,7 @@ async def lateness(controller: Controller, number: int) -> float:
 
 
 async def measure(burst: int, folder: Path) -> dict[str, float]:
-    """Return seconds of lateness, and how many jobs were in the cluster when all was decided."""
+    """Return the delays in seconds, and how many jobs the cluster had at the last decision."""
     async with running_site(folder) as site:
         controller = site.controller
         await site.post(short_job(number) for number in range(FEW))

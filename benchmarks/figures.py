@@ -1,8 +1,8 @@
-"""Numbers in the page's prose: each is named there, and comes from the results.
+"""Fills numbers into the page's prose, which names each of them.
 
 {cost WORK PROXY}      the median cost, with its unit
-{times WORK PROXY}     our cost, as so many times that of the proxy
-{kib PROXY}            what an idle WebSocket holds
+{times WORK PROXY}     our cost as a multiple of the proxy's
+{kib PROXY}            the memory of an idle WebSocket
 {amount NAME}          one of Results.amounts()
 {p50 NAME}             the median of a latency, in ms
 """
@@ -22,14 +22,14 @@ from benchmarks.works import WORKS
 _NAMED: Final = re.compile(r"\{(cost|times|kib|amount|p50) ([^{}]+)\}")
 _UNITS: Final = {work.name: work.unit for work in (*WORKS, *tls.WORKS)}
 UNKNOWN: Final = "–"
-"""What was not measured in this run."""
+"""Stands for a number that was not measured in this run."""
 
 
 def fill(prose: str, results: Results) -> str:
     """Return *prose* with each number in its place.
 
     Raises:
-        KeyError: If it names a work that there is none of.
+        KeyError: If *prose* names a work that does not exist.
     """
     costs, amounts = results.costs(), results.amounts()
 

@@ -1,4 +1,4 @@
-"""What the same work costs as it grows, what an idle socket keeps, and how fast the bus is."""
+"""Measures how costs grow with the work, the memory of an idle socket, and the bus' latency."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MOST_SOCKETS: Final = 10_000
 
 
 def socket_bound() -> int:
-    """Return how many sockets one process may proxy here: two descriptors each, and some more."""
+    """Return how many sockets one process may proxy here: two descriptors each, with a reserve."""
     return min(MOST_SOCKETS, (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 400) // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One point of a curve: *of* what there were *count*."""
+    """One point of a curve: a sample at *count* of what the curve varies."""
 
     curve: str
     count: int
@@ -44,7 +44,7 @@ class Latency:
 
 
 def latency_of(name: str, seconds: list[float]) -> Latency:
-    """Return what *seconds* say of what is called *name*."""
+    """Return the percentiles of *seconds*, called *name*."""
     milliseconds = [value * 1e3 for value in seconds]
     return Latency(
         name=name,
@@ -59,7 +59,7 @@ async def grow(
     curve: str, work: Work, proxy: Proxy, count: int, *, load: Path, folder: Path, seconds: float
 ) -> Point:
     """Measure *work* with *count* connections."""
-    # Many connections need a while until each has had its first turn.
+    # With many connections it takes a while until each has had its first turn.
     warm = 0.3 + count / 5000
     grown = replace(work, connections=count, warm_seconds=warm)
     sample = await run_work(grown, proxy, load=load, folder=folder, seconds=seconds)
@@ -103,7 +103,7 @@ async def idle_bytes(peer: Peer, ground: Ground, count: int, load: Path) -> floa
 async def publication_latency(ground: Ground, count: int) -> Latency:
     """Return how long a new route takes from its publication until a request finds it.
 
-    Whoever asks without a credential sees 404 until the gateway knows the route, then 401.
+    A request without a credential gets 404 until the gateway knows the route, then 401.
     """
     seconds: list[float] = []
     async with running_gateway(ground.folder, [make_route(new_sid(), 1)]) as (proxy, orchestrator):

@@ -1,8 +1,8 @@
 """The gateway's own part of a request: ``python -m benchmarks.hot_path [--profile WORK]``.
 
-The data path runs with transports that go nowhere, so that what is left is our Python: no kernel,
-no event loop, little noise. ``same`` and ``varied`` are the GETs of the benchmark, ``handshake``
-is a WebSocket opened and closed.
+The data path runs with transports that discard everything. So only the gateway's Python is
+measured: no kernel, no event loop, little noise. ``same`` and ``varied`` are the GETs of the
+benchmark, ``handshake`` is a WebSocket opened and closed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shared.runtime.process import calm_collector
 
 ROUNDS: Final = 60
 TIMES: Final = 1_000
-"""Of one round: short ones fall between what else the machine does, and the least is told."""
+"""Of one round. Short rounds fit between other work of the machine; the least is reported."""
 PROFILED_TIMES: Final = 10_000
 ANSWER: Final = (
     b"HTTP/1.1 200 OK\r\nServer: backend\r\nDate: Sat, 01 Aug 2026 00:00:00 GMT\r\n"
@@ -52,37 +52,37 @@ SWITCH: Final = (
 
 
 class Nowhere:
-    """A transport that takes everything and says nothing."""
+    """A transport that discards what is written and never delivers anything."""
 
     def __init__(self) -> None:
         self.protocol: Any = None
 
     def write(self, data: bytes) -> None:
-        """Take it."""
+        """Discard the bytes."""
 
     def get_extra_info(self, name: str) -> object:
-        """Say who is there."""
+        """Return the extra information."""
         return ("127.0.0.1", 5) if name == "peername" else None
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Change hands."""
+        """Set the protocol."""
         self.protocol = protocol
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Return False: it never closes."""
         return False
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits."""
+        """Return 0: the buffer is always empty."""
         return 0
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Whatever else is asked of a transport has no effect."""
+        """Ignore the call, as for all other methods of a transport."""
         return lambda *_arguments, **_named: None
 
 
 class Bench:
-    """A data path with one session, and the last connection that it dialled."""
+    """A data path with one session, and the last upstream connection that it dialled."""
 
     serving = dialling = opening = True
     stale = False
@@ -99,13 +99,13 @@ class Bench:
         self.path = DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
 
     async def begin(self, _target: object, factory: Callable[[], Upstream]) -> None:
-        """Connect with nobody."""
+        """Connect to no peer."""
         upstream = factory()
         upstream.connection_made(cast(asyncio.Transport, Nowhere()))
         self.dialled.put_nowait(upstream)
 
     def browser(self) -> tuple[Any, Nowhere]:
-        """Return a connection that has just come."""
+        """Return a downstream connection that was just accepted."""
         front, transport = self.path.welcome("127.0.0.1"), Nowhere()
         if front is None:
             raise RuntimeError("there was no place for it")
@@ -113,7 +113,7 @@ class Bench:
         return front, transport
 
     async def get(self, *, varied: bool, times: int) -> None:
-        """Ask so many times on one connection."""
+        """Send *count* requests on one connection."""
         head = get_head(self.visitor, "/bytes/1024", varied=varied)
         heads = [head.replace(MARK.encode(), b"%08x" % number) for number in range(64)]
         front, _ = self.browser()
@@ -123,14 +123,14 @@ class Bench:
         for number in range(times):
             upstream.data_received(ANSWER)
             front.data_received(heads[number & 63])
-            if not number & 63:  # in a long turn of the loop connections would be paused
+            if not number & 63:  # In a long turn of the loop connections would be paused.
                 await asyncio.sleep(0)
         upstream.data_received(ANSWER)
         front.connection_lost(None)
         upstream.connection_lost(None)
 
     async def handshake(self, times: int) -> None:
-        """Open so many WebSockets, and close each."""
+        """Open and close *count* WebSockets."""
         head = socket_head(self.visitor, "/echo")
         for _ in range(times):
             front, transport = self.browser()
@@ -169,7 +169,7 @@ Work = Callable[[int], Awaitable[None]]
 
 
 async def microseconds(work: Work, times: int) -> float:
-    """Return what one costs: the least of several rounds, in processor time."""
+    """Return the processor time of one unit: the least of several rounds."""
     await work(200)
     best = float("inf")
     for _ in range(ROUNDS):
@@ -180,7 +180,7 @@ async def microseconds(work: Work, times: int) -> float:
 
 
 async def run(profiled: str | None) -> None:
-    """Measure all, and profile one."""
+    """Measure all works, and profile one."""
     bench = await make_bench()
     calm_collector()  # as the gateway does
     works: dict[str, Work] = {

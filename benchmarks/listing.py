@@ -1,6 +1,6 @@
-"""What a page of a list costs, by how many jobs there are: ``python -m benchmarks.listing``.
+"""The cost of a page of a list, by the number of jobs: ``python -m benchmarks.listing``.
 
-A store is filled with jobs of a hundred users, most of which are over, and each list is read some
+A store is filled with jobs of a hundred users, most of which have ended. Each list is read several
 times from its beginning and from its middle. Prints a table: milliseconds of one page of 100.
 """
 

@@ -1,9 +1,9 @@
-"""How soon many gateways know an event: ``python -m benchmarks.many_gateways``.
+"""How soon many gateways have applied an event: ``python -m benchmarks.many_gateways``.
 
-All follow one Redis, on the cores that the machine has. Each gateway tells itself how long its last
-event took from its publication until it was applied (`fumarole_gateway_bus_lag_seconds`), so that
-nobody has to ask twenty of them while they work. An event's time is in whole milliseconds, rounded
-down here: what is told is up to 1 ms too much.
+All follow one Redis, on the cores that the machine has. Each gateway itself measures the time of
+its last event from publication to application (`fumarole_gateway_bus_lag_seconds`). So the
+benchmark need not poll twenty gateways while they work. The time in an event is in whole
+milliseconds, rounded down here, so a reported value is up to 1 ms too high.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What many jobs cost the controller: ``python -m benchmarks.many_jobs [--jobs 10000]``.
+"""The cost of many jobs for the controller: ``python -m benchmarks.many_jobs [--jobs 10000]``.
 
-Jobs are accepted and brought into a cluster where they wait, and are ended. Before, while they
-wait, and once they are over, it is read from /proc what the controller needs when nothing happens,
-and what it needs beyond that for the whole lives of a few more jobs: neither may grow with what a
-change has nothing to do with. The API server is the embedded one and shares the machine.
+Jobs are accepted, submitted to a cluster where they wait, and ended. Before that, while they wait,
+and after their end, the controller's CPU is read from /proc twice: while nothing happens, and for
+the whole lives of a few more jobs. Neither may grow with the number of unrelated jobs. The embedded
+API server shares the machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REST_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the controller costs with so many jobs beside."""
+    """The controller's cost beside a number of other jobs."""
 
     at_rest_ms: float
     """CPU milliseconds a second while nothing happens."""
@@ -41,7 +41,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Everything that is measured; paces are jobs a second."""
+    """All measured values; rates are jobs a second."""
 
     jobs: int
     submitted: float
@@ -52,14 +52,14 @@ class Found:
 
 
 async def submit(site: Site, numbers: range, *, beside: int) -> None:
-    """Submit jobs, and wait until the cluster has them all."""
+    """Submit jobs, and wait until the cluster has all of them."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(site.appearance(beside + len(numbers)))
         await site.post(waiting_job(number) for number in numbers)
 
 
 async def end(site: Site, numbers: range) -> None:
-    """End jobs, and wait until they are over."""
+    """End jobs, and wait until they have ended."""
     for first in range(0, len(numbers), MOST_ITEMS):
         body = {"items": [f"job-{number}" for number in numbers[first : first + MOST_ITEMS]]}
         await site.controller.call("POST", "/v1/jobs/terminate", body)
@@ -69,7 +69,7 @@ async def end(site: Site, numbers: range) -> None:
 
 
 async def rest(process: psutil.Process) -> float:
-    """Return the CPU seconds that *process* uses a second, once that falls no further."""
+    """Return the CPU seconds that *process* uses a second, once this no longer falls."""
     least = float("inf")
     while True:
         before, began = cpu_seconds_of(process), time.monotonic()
@@ -81,7 +81,7 @@ async def rest(process: psutil.Process) -> float:
 
 
 async def cost(site: Site, first: int, *, beside: int) -> Cost:
-    """Return what the controller costs with *beside* others in the cluster."""
+    """Return the controller's cost with *beside* other jobs in the cluster."""
     process = psutil.Process(site.controller.pid)
     at_rest = await rest(process)
     numbers = range(first, first + FEW)
@@ -97,7 +97,7 @@ async def cost(site: Site, first: int, *, beside: int) -> Cost:
 
 
 async def measure(count: int, folder: Path) -> Found:
-    """Return the costs: with nothing beside, with *count* that wait, and with them over."""
+    """Return the costs: alone, beside *count* waiting jobs, and beside them after their end."""
     async with running_site(folder) as site:
         await cost(site, 1_000_000, beside=0)  # everything is loaded
         alone = await cost(site, 2_000_000, beside=0)

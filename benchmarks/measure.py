@@ -1,4 +1,4 @@
-"""What a proxy costs, from /proc, and the arithmetic on it."""
+"""Reads the cost of a proxy from /proc, and has the arithmetic on it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Stat:
 
 
 def parse_stat(text: str) -> Stat:
-    """Return what a ``/proc/<pid>/stat`` says; the program's name may hold anything."""
+    """Parse a ``/proc/<pid>/stat``, in which the program's name may hold any characters."""
     pid = int(text.partition(" ")[0])
     fields = text.rpartition(")")[2].split()
-    # Fields 5 and 14 to 17 of proc(5), counted from the third: group, utime, stime, and both of
-    # children that have ended: else the sum falls when one of a group ends.
+    # Fields 5 and 14 to 17 of proc(5), counted from the third: group, utime, stime, and both times
+    # of ended children. Without these the sum would fall when a process of the group ends.
     ticks = sum(int(field) for field in fields[11:15])
     return Stat(pid, int(fields[2]), ticks * _TICK_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What counting costs on the hot path: ``python -m benchmarks.metering``."""
+"""The cost of counters on the hot path: ``python -m benchmarks.metering``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROUNDS = 7
 
 
 class _Tunnel:
-    """What a tunnel does for each read, but for the read and the write."""
+    """A tunnel's work for each read, without the read and the write."""
 
     __slots__ = ("phase", "traffic")
 
@@ -34,7 +34,7 @@ def _nanoseconds(run: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print what each kind of counting adds."""
+    """Print what each kind of counter adds."""
     meters = Meters()
     tunnel, data = _Tunnel(meters), b"x" * 1024
     plain = _nanoseconds(lambda: tunnel.plain(data))

@@ -31,7 +31,7 @@ class NoCompiler(Exception):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run of the load saw; the percentiles are microseconds."""
+    """The result of one run of the load; percentiles in microseconds."""
 
     units: int
     bytes: int
@@ -47,7 +47,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build(folder: Path) -> dict[str, Path]:
-    """Return the compiled programs, made anew when their source has changed.
+    """Return the compiled programs; compile them again when their source has changed.
 
     Raises:
         NoCompiler: If there is none.
@@ -86,7 +86,7 @@ class Backend:
 
 @asynccontextmanager
 async def running_backend(program: Path) -> AsyncIterator[Backend]:
-    """Run the backend; it ends when its input does."""
+    """Run the backend, which ends when its input ends."""
     process = await asyncio.create_subprocess_exec(
         *pinned([str(program)], cores()[1]), stdin=PIPE, stdout=PIPE
     )
@@ -107,14 +107,14 @@ class Load:
         self._process = process
 
     async def until(self, word: str) -> None:
-        """Return once the load says *word*."""
+        """Return once the load prints *word*."""
         async with asyncio.timeout(READY_SECONDS):
             line = await self._line()
         if line.strip() != word.encode():
             raise RuntimeError(f"the load said {line!r} instead of {word}")
 
     async def result(self, *, within: float = READY_SECONDS) -> Result:
-        """Return what it saw; an idle load is told to end."""
+        """Return the result; an idle load is told to end."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         async with asyncio.timeout(within):
@@ -143,7 +143,7 @@ async def loading(program: Path, arguments: list[str]) -> AsyncIterator[Load]:
 async def measured(
     program: Path, arguments: list[str], look: Callable[[], float]
 ) -> tuple[Result, float]:
-    """Run the load; return what it saw, and by how much *look* rose while it measured."""
+    """Run the load; return its result, and by how much *look* rose while it measured."""
     async with loading(program, arguments) as load:
         await load.until("ready")
         await load.until("begin")

@@ -1,10 +1,10 @@
-"""What a WebSocket costs from its accept to its close: ``python -m benchmarks.opening [--bare]``.
+"""The cost of a WebSocket from accept to close: ``python -m benchmarks.opening [--bare]``.
 
-The data path, with its listener and its dialler, serves real sockets in this process; browsers and
-app are a process of their own. What is told is this process' processor time, the least of several
-rounds, which does not mind what else the machine does. ``--count N`` opens N and tells nothing: for
-``valgrind --tool=callgrind`` and ``strace -c``, where the difference of two counts is what one
-costs. ``--profile`` and ``--calls`` say where.
+The data path, with its listener and its dialler, serves real sockets in this process. Browsers and
+app are in a process of their own. The result is this process' processor time, the least of several
+rounds, so that other work of the machine hardly matters. ``--count N`` opens N WebSockets and
+prints nothing: for ``valgrind --tool=callgrind`` and ``strace -c``, where the difference between
+two counts is the cost of one. ``--profile`` and ``--calls`` show where the time goes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _batch(port: int, app: socket.socket, heads: list[bytes]) -> None:
 
 
 def visit() -> None:
-    """Do as standard input says: the gateway's port and heads, then how many, again and again."""
+    """Read the gateway's port and heads from standard input, then counts, and open as many."""
     app = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(app.getsockname()[1], flush=True)
     told = json.loads(sys.stdin.readline())
@@ -126,19 +126,19 @@ class World:
         self.table = self.usable_table = table
 
     async def repair(self) -> None:
-        """Nothing is ever missing."""
+        """Do nothing: no route is ever missing."""
 
 
 @dataclass(slots=True)
 class Bench:
-    """What listens, which is no data path where it is the bare relay, and who visits it."""
+    """The listener (without a data path for the bare relay) and the process of its visitors."""
 
     path: DataPath | None
     listener: Listener | asyncio.Server
     visitors: asyncio.subprocess.Process
 
     async def open(self, times: int) -> None:
-        """Have so many WebSockets opened and closed."""
+        """Open and close *count* WebSockets."""
         assert self.visitors.stdin is not None  # both are pipes
         assert self.visitors.stdout is not None
         self.visitors.stdin.write(b"%d\n" % times)
@@ -146,7 +146,7 @@ class Bench:
             raise RuntimeError("the visitors have gone")
 
     async def close(self) -> None:
-        """Let the visitors go, and end what they visited."""
+        """End the visitors, then the listener."""
         assert self.visitors.stdin is not None
         self.visitors.stdin.close()
         await self.visitors.wait()
@@ -191,7 +191,7 @@ def make_heads(table: RouteTable, keys: GrantKeys) -> list[str]:
 
 
 async def make_bench(*, bare: bool) -> Bench:
-    """Return a bench; of a *bare* relay, which reads and decides nothing."""
+    """Return a bench; with *bare*, of a relay that parses and decides nothing."""
     visitors = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -220,7 +220,7 @@ async def make_bench(*, bare: bool) -> Bench:
 
 
 async def microseconds(bench: Bench, *, times: int = TIMES, rounds: int = ROUNDS) -> float:
-    """Return what one costs: the least of several rounds, in processor time."""
+    """Return the processor time of one WebSocket: the least of several rounds."""
     best = float("inf")
     for _ in range(rounds):
         began = time.process_time()
@@ -230,13 +230,13 @@ async def microseconds(bench: Bench, *, times: int = TIMES, rounds: int = ROUNDS
 
 
 class Calls:
-    """Counts calls by function: Python's own, and what it calls in C."""
+    """Counts calls by function, of Python and of C functions."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Note one."""
+        """Count one call."""
         if event == "call":
             code = frame.f_code
             name = f"{os.path.basename(code.co_filename)}:{code.co_qualname}"

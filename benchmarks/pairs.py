@@ -1,8 +1,8 @@
-"""``python -m benchmarks.pairs COMMIT``: this tree's gateway beside another commit's, in pairs.
+"""``python -m benchmarks.pairs COMMIT``: compares this tree's gateway with another commit's.
 
-Both run at the same time on the proxies' core, and one after the other is given the same work;
-of each pair the ratio is kept, and the median of all is told. What else the machine does falls
-on both of a pair alike, so that a few per cent can be seen where two whole runs differ by ten.
+Both run at the same time on the proxies' core, and get the same work one after the other. The
+result is the median of the ratios of all pairs. Other work of the machine affects both of a pair
+alike, so a difference of a few per cent shows, while two whole runs differ by ten.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def tree_of(commit: str, folder: Path) -> Path:
 
 
 class Pairs:
-    """Measures two gateways; ``rows`` are the medians and the spread of the ratios found."""
+    """Measures two gateways; ``rows`` are the medians and the spread of the ratios."""
 
     def __init__(self, peers: Sequence[Peer], folder: Path, count: int) -> None:
         self._peers = peers
@@ -59,7 +59,7 @@ class Pairs:
         self.rows: list[str] = []
 
     async def all(self, works: Sequence[Work], *, memory: bool) -> None:
-        """Measure each work, then what an idle WebSocket holds."""
+        """Measure each work, then the memory of an idle WebSocket."""
         with off_the_proxies_core():
             async with running_backend(self._native["backend"]) as backend:
                 async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ class Pairs:
 
 
 async def _pair(number: int, each: Sequence[Callable[[], Awaitable[float]]]) -> tuple[float, float]:
-    """Return what both cost; which of them is first changes from pair to pair."""
+    """Return the costs of both; which one is first changes from pair to pair."""
     found = {index: await each[index]() for index in ((0, 1) if number % 2 else (1, 0))}
     return found[0], found[1]
 

@@ -1,4 +1,4 @@
-"""How much of everything a run does."""
+"""The amounts of a run: rounds, seconds, counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.growth import MOST_SOCKETS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much of everything is done, and after how long no further round or point is begun."""
+    """The amounts of a run, and the time after which no further round or point begins."""
 
     enough_seconds: float
     rounds: int
@@ -24,16 +24,16 @@ class Plan:
     revoked: int
     followers: int
     gateways: int
-    """That follow one Redis."""
+    """Followers of one Redis."""
     attacks: int
     """Rounds of each attacker."""
     keys: int
-    """Typed into terminals, on each way that leads to one."""
+    """Keys that are typed on each way to a terminal."""
     tables: bool
     submitted: int
     beside: int
     listed: int
-    """Jobs of which pages are listed, beside 1,000."""
+    """Jobs in the larger list; the smaller one has 1,000."""
 
 
 FULL: Final = Plan(

@@ -1,6 +1,6 @@
 """Plots as SVG, written by hand: bars for costs, lines for growth.
 
-Text and axes take the colour of the page that they stand in, so that light and dark both work.
+Text and axes take the colour of the surrounding page, so they work in light and dark.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def round_number(value: float) -> str:
-    """Return *value* with about three digits, as people write it."""
+    """Return *value* with about three digits, for people."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

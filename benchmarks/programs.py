@@ -1,4 +1,4 @@
-"""Programs of a run: each in a process group of its own, pinned to a core, ended with the run."""
+"""Runs programs: each in a process group of its own, pinned to a core, ended with the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOAD_CORE: Final = 0
 
 
 class Ended(Exception):
-    """A program ended that should run."""
+    """A program ended unexpectedly."""
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def cores() -> tuple[int, int]:
 
 @contextmanager
 def off_the_proxies_core() -> Iterator[None]:
-    """Keep this process away from what it measures."""
+    """Keep this process off the core that it measures."""
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cores()[1]})
     try:
@@ -44,12 +44,12 @@ def off_the_proxies_core() -> Iterator[None]:
 
 
 def pinned(command: Sequence[str], core: int) -> list[str]:
-    """Return *command* bound to one core, with all the threads and children it will have."""
+    """Return *command* bound to one core, with all its threads and children."""
     return ["taskset", "-c", str(core), *command]
 
 
 def free_port() -> int:
-    """Return a port that is nobody's, for programs that cannot choose one themselves."""
+    """Return a free port, for programs that cannot choose one themselves."""
     return PORTS.take()
 
 
@@ -64,7 +64,7 @@ async def running(
 ) -> AsyncIterator[Process]:
     """Run *command* on *core*, None for any, and end its whole group with the block.
 
-    What it writes goes to *log*.
+    Its output goes to *log*.
     """
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
@@ -83,7 +83,7 @@ async def running(
 
 
 async def end(process: Process) -> None:
-    """End the group of *process*: politely first."""
+    """End the group of *process*: with SIGTERM first, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -91,13 +91,13 @@ async def end(process: Process) -> None:
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()
                 break
-    # What the leader left behind.
+    # Processes that the leader of the group left behind.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 async def until_listening(process: Process, port: int, log: Path) -> None:
-    """Return once somebody listens at *port*.
+    """Return once a program listens at *port*.
 
     Raises:
         Ended: If *process* ended, or did not listen in time.

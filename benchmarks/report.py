@@ -1,4 +1,4 @@
-"""The page, the figures and the plots, from what a run has measured."""
+"""Writes the page, the figures and the plots from the results of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What browsers send: the same fields for every proxy, as Chrome sends them to a notebook."""
+"""The requests of browsers: the same fields for every proxy, as Chrome sends to a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MARK: Final = "@@@@@@@@"
-"""Another number in every request."""
+"""Stands for a number that differs in every request."""
 KEY: Final = "dGhlIHNhbXBsZSBub25jZQ=="
 _AGENT: Final = (
     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
@@ -17,7 +17,7 @@ _AGENT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """One browser: the host that it asks, and the cookies that it has for it."""
+    """One browser: the host of its requests, and the cookies for that host."""
 
     host: str
     cookie: str
@@ -25,12 +25,12 @@ class Visitor:
 
     @property
     def origin(self) -> str:
-        """The origin of the page that asks."""
+        """The origin of the page that makes the request."""
         return f"{self.scheme}://{self.host}"
 
 
 def get_head(visitor: Visitor, path: str, *, varied: bool = False) -> bytes:
-    """Return a GET with 13 fields; *varied*: two of them differ in every request."""
+    """Return a GET with 13 fields; with *varied*, two of them differ in every request."""
     number = MARK if varied else "5f3c0a1b"
     return _head(
         f"GET {path}?n={MARK} HTTP/1.1",

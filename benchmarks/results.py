@@ -1,4 +1,4 @@
-"""What a run has measured: gathered while it goes, written and read as JSON."""
+"""The results of a run: collected while it runs, written and read as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.works import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where and with what a run was made."""
+    """The machine and the versions of a run."""
 
     processor: str
     cores: int
@@ -37,7 +37,7 @@ class Machine:
 
 
 def this_machine(versions: dict[str, str], *, quick: bool) -> Machine:
-    """Return what this machine is, now."""
+    """Return a description of this machine, now."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return Machine(
@@ -60,7 +60,7 @@ def _git(*arguments: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """Everything that was measured; ``missing`` and ``problems`` say what was not."""
+    """All results; ``missing`` and ``problems`` say what was not measured."""
 
     machine: Machine
     samples: list[Sample] = field(default_factory=list)
@@ -78,19 +78,19 @@ class Results:
     attackers: list[dict[str, Any]] = field(default_factory=list)
     keystrokes: list[dict[str, Any]] = field(default_factory=list)
     apart: dict[str, str] = field(default_factory=dict)
-    """Which works are of another run than the rest, and of which one."""
+    """The works that come from another run than the rest, with a description of that run."""
     missing: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def add(self, sample: Sample) -> None:
-        """Keep *sample*, or say why it does not count."""
+        """Keep *sample*, or note why it does not count."""
         if sample.problem:
             self.problems.append(f"{sample.work} on {sample.proxy}: {sample.problem}")
         else:
             self.samples.append(sample)
 
     def take(self, names: Collection[str], other: Results) -> None:
-        """Replace what is called *names* by what *other* has of it."""
+        """Replace the works called *names* by those of *other*."""
         kept = [one for one in self.samples if one.work not in names]
         self.samples = kept + [one for one in other.samples if one.work in names]
         self.keystrokes = other.keystrokes or self.keystrokes
@@ -100,13 +100,13 @@ class Results:
         self.problems += other.problems
 
     def add_idle(self, proxy: str, kib: float) -> None:
-        """Keep what an idle WebSocket held once."""
+        """Keep one measurement of an idle WebSocket's memory."""
         runs = self.idle_runs.setdefault(proxy, [])
         runs.append(kib)
         self.idle_kib[proxy] = median(runs)
 
     def spreads(self) -> Spreads:
-        """Return the least and the most cost by work and proxy."""
+        """Return the least and the greatest cost by work and proxy."""
         found: Spreads = {}
         for sample in self.samples:
             key = sample.work, sample.proxy
@@ -126,7 +126,7 @@ class Results:
         return {key: sample.cost for key, sample in self.medians().items()}
 
     def amounts(self) -> dict[str, float]:
-        """Return what the budgets that are no ratios are judged by."""
+        """Return the amounts for the budgets that are no ratios, by name."""
         amounts = {name: latency.p99 for name, latency in self.latencies.items()}
         if "fumarole" in self.idle_kib:
             amounts["idle"] = self.idle_kib["fumarole"]
@@ -149,16 +149,16 @@ class Results:
 
     @classmethod
     def from_json(cls, text: str) -> Results:
-        """Return what :meth:`to_json` wrote."""
+        """Return the results that :meth:`to_json` wrote."""
         return msgspec.json.decode(text, type=cls)
 
     def to_json(self) -> str:
-        """Return all of it."""
+        """Return all results as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
 
 
 def _amounts_of(tables: str) -> dict[str, float]:
-    """Return what the largest table costs, from the lines that benchmarks.routes prints."""
+    """Return the costs of the largest table, from the output of benchmarks.routes."""
     found, signed = {}, {}
     for line in tables.splitlines():
         cells = [cell.strip().split(" ")[0].replace(",", "") for cell in line.split("|")[1:-1]]

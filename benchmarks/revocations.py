@@ -1,9 +1,9 @@
-"""``python -m benchmarks.revocations``: how soon who is shut out is out, and a Redis lost by many.
+"""``python -m benchmarks.revocations``: how soon revoked sockets close; 80 followers lose Redis.
 
-Two gateways with thousands of open WebSockets: one user's grants are revoked, everybody's on one
-session, everybody's of a signing key, as the controller's API does it: into the store, then told.
-The time is from that call's answer until the last byte of a socket. And 80 followers lose their
-Redis at once. Prints JSON; ``make bench`` makes tables of it.
+Two gateways have thousands of open WebSockets. Revoked are the grants of one user, of everybody on
+one session, and of a signing key, as by the controller's API: into the store, then by a notice. The
+time runs from the response to that call until the last byte of a socket. In a second test 80
+followers lose their Redis at the same moment. Prints JSON; ``make bench`` makes tables of it.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ SESSIONS: Final = 20
 USERS: Final = 2
 GATEWAYS: Final = 2
 SETTLE_SECONDS: Final = 2.0
-"""After each revocation: ten times what is promised, nearly."""
+"""The deadline after each revocation: nearly ten times the promised time."""
 ROUTES: Final = 1000
 
 
 @asynccontextmanager
 async def two_gateways(folder: Path, routes: list[Route]) -> AsyncIterator[Site]:
-    """Run two gateways on one Redis, that know *routes*."""
+    """Run two gateways with *routes* on one Redis."""
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(running_redis(folder))
         orchestrator = Orchestrator(redis, folder)
@@ -103,7 +103,7 @@ class Site:
     async def revoke(
         self, *, sid: str | None = None, sub: str | None = None, kid: str | None = None
     ) -> float:
-        """Revoke as the API does; return when it would have answered."""
+        """Revoke as the API does; return when it would have responded."""
         event = GrantRevoked(
             epoch="-", seq=0, at=event_time(time.time()), sid=sid, sub=sub, kid=kid
         )
@@ -116,7 +116,7 @@ class Site:
             term = (await read_leadership(transaction)).term
         await self._notices.tell(event, term=max(term, 1))
         answered = time.monotonic()
-        # What the leader does from the store.
+        # The leader publishes the same from the store.
         await self.orchestrator.publisher.revoke(
             at=revoked_at(entry.score), sid=sid, sub=sub, kid=kid
         )
@@ -140,7 +140,7 @@ async def _closed(
     site: Site, routes: list[Route], visitors: list[Visitor], sockets: int, load: Path, folder: Path
 ) -> list[Latency]:
     heads = [socket_head(visitor, "/echo") for visitor in visitors]
-    # So many that *sockets* are left when a user of one session, and another session, have gone.
+    # So many that *sockets* are left after a user of one session, and another session, are revoked.
     each = -(-sockets // ((len(heads) - 1 - USERS) * GATEWAYS)) * len(heads)
     async with AsyncExitStack() as stack:
         loads = []
@@ -167,14 +167,14 @@ async def _closed(
         raise RuntimeError(f"{len(closed)} of {each * GATEWAYS} sockets were closed")
     ends = [began for _, began, _ in calls[1:]] + [float("inf")]
     return [
-        # Who is shut out before the call is answered did not wait for it.
+        # A socket that closes before the response did not wait.
         latency_of(name, [max(0.0, at - answered) for at in closed if began <= at < end])
         for (name, began, answered), end in zip(calls, ends, strict=True)
     ]
 
 
 async def lost_by_many(count: int, folder: Path) -> dict[str, float]:
-    """Return what became of *count* followers whose Redis lost everything at the same moment."""
+    """Return the recovery of *count* followers whose Redis lost everything at the same moment."""
     async with running_redis(folder) as redis:
         orchestrator = Orchestrator(redis, folder)
         routes = [make_route(new_sid(), 1) for _ in range(ROUTES)]
@@ -228,7 +228,7 @@ async def _until_equal(followers: list[Follower], orchestrator: Orchestrator) ->
 
 @asynccontextmanager
 async def slowest_answer(url: str) -> AsyncIterator[list[float]]:
-    """Ask Redis all the while, from a process of its own; the longest wait comes last, in ms."""
+    """Ping Redis from another process; yield a list whose last item is the longest wait, in ms."""
     program = (
         "import asyncio,sys,time\nfrom shared.bus import connect\n"
         "async def main():\n c=connect(sys.argv[1]); worst=0.0\n"
@@ -252,7 +252,7 @@ async def slowest_answer(url: str) -> AsyncIterator[list[float]]:
 
 
 async def measure(sockets: int, followers: int) -> dict[str, Any]:
-    """Return all of it."""
+    """Return the results of both tests."""
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
         latencies = await revocations(sockets, Path(folder), build(ROOT / ".bench"))
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:

@@ -1,10 +1,13 @@
-"""Two gateways restarted one after the other: ``python -m benchmarks.rolling [--write]``.
+"""A rolling restart of two gateways: ``python -m benchmarks.rolling [--write]``.
 
-HAProxy in front, 1,000 WebSockets of web apps, desktops and terminals, and 200 requests a second
-while each gateway gets SIGTERM, ends, and is started anew. Told are requests that failed, by which
-codes WebSockets were told to leave and when, and how long it took until each was back: the first
-message from its app, as a page waits for it. With ``--write`` the table goes into
-docs/how-to/upgrade.md.
+HAProxy is in front. There are 1,000 WebSockets of web apps, desktops and terminals, and 200
+requests a second, while each gateway gets SIGTERM, ends, and is started again. Reported are
+
+- failed requests;
+- the close codes of WebSockets, and when they arrived;
+- how long it took until each WebSocket was back: the first message from its app.
+
+With ``--write`` the table goes into docs/how-to/upgrade.md.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from shared.routes.route import Route, Target
 
 SOCKETS: Final = 1000
 SPECIAL: Final = 50
-"""Of them are desktops, and as many terminals."""
+"""Of the WebSockets: so many desktops, and as many terminals."""
 REQUESTS: Final = 200
 CLIENTS: Final = 20
 DRAIN_SECONDS: Final = 10.0
@@ -70,25 +73,25 @@ _NAMES: Final[Mapping[Kind, str]] = MappingProxyType(
 
 @dataclass(slots=True)
 class Seen:
-    """What clients saw, from the first restart on."""
+    """The observations of the clients, from the first restart on."""
 
     requests: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     codes: Counter[int] = field(default_factory=Counter)
     left: list[float] = field(default_factory=list)
-    """When sockets were told to leave, after the SIGTERM."""
+    """When sockets received their Close, in seconds after the SIGTERM."""
     back: dict[Kind, list[float]] = field(
         default_factory=lambda: {"web": [], "vnc": [], "terminal": []}
     )
     told_at: float = 0.0
-    """The last SIGTERM."""
+    """When the last SIGTERM was sent."""
 
 
 # What is behind the gateways
 
 
 async def _serve(request: web.Request) -> web.StreamResponse:
-    """An app: the size of what it was sent, and on a WebSocket what it was sent."""
+    """An app: responds with the size of the body, and echoes WebSocket messages."""
     if request.headers.get("Upgrade", "").lower() != "websocket":
         return web.Response(text=str(len(await request.read())))
     socket = web.WebSocketResponse(protocols=[_TERMINAL])
@@ -140,7 +143,7 @@ def _route(kind: Kind, port: int) -> Route:
 
 
 class Rolled:
-    """A gateway that is started, told to end, and started anew at the same addresses."""
+    """A gateway that can be started, terminated, and started again at the same addresses."""
 
     def __init__(self, folder: Path, name: str, tree: Path) -> None:
         self.port, self.ops = free_port(), free_port()
@@ -156,7 +159,7 @@ class Rolled:
         self._process: Process | None = None
 
     async def start(self) -> None:
-        """Return when it is ready."""
+        """Return once it is ready."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "gateway",
@@ -185,13 +188,13 @@ class Rolled:
             return await self._process.wait()
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """Kill it, if it runs."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
 
 def haproxy(folder: Path) -> str:
-    """Return the program: this machine's, or Debian's in *folder*."""
+    """Return the path of HAProxy: this machine's, or Debian's in *folder*."""
     programs = Programs()
     folder.mkdir(exist_ok=True)
     bring_of_debian("haproxy", folder, programs)
@@ -224,7 +227,7 @@ async def _balanced(program: str, folder: Path, one: Rolled, two: Rolled) -> Asy
 
 
 async def _ask(port: int, visitors: list[Visitor], seen: Seen, pause: float) -> None:
-    """Ask again and again; each response is judged."""
+    """Send requests until cancelled; check each response."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=75)
     jar = aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(connector=connector, cookie_jar=jar) as http:
@@ -249,7 +252,7 @@ async def _ask(port: int, visitors: list[Visitor], seen: Seen, pause: float) -> 
 async def _stay(
     port: int, visitor: Visitor, kind: Kind, seen: Seen, opened: asyncio.Semaphore
 ) -> None:
-    """Keep a WebSocket, as a page does: told to leave, it comes back at once."""
+    """Keep a WebSocket open, as a page does: after a Close it reconnects at once."""
     left: float | None = None
     while True:
         try:
@@ -288,7 +291,7 @@ def _socket(port: int, visitor: Visitor, kind: Kind) -> connect:
 async def measure(
     tree: Path, program: str, *, sockets: int = SOCKETS, special: int = SPECIAL
 ) -> Seen:
-    """Restart both gateways; return what clients saw."""
+    """Restart both gateways; return the observations of the clients."""
     seen = Seen()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -303,7 +306,7 @@ async def measure(
             try:
                 await asyncio.gather(*(one.start() for one in gateways))
                 async with _balanced(program, folder, *gateways) as port:
-                    await asyncio.sleep(1)  # HAProxy has looked at both
+                    await asyncio.sleep(1)  # by then HAProxy has checked both
                     await _roll(port, gateways, visitors, kinds, seen)
             finally:
                 beats.cancel()
@@ -340,13 +343,13 @@ async def _roll(
             if code := await gateway.ended():
                 seen.failed[f"exit code {code}"] += 1
             await gateway.start()
-            await asyncio.sleep(_BETWEEN_SECONDS)  # HAProxy has seen it, too
+            await asyncio.sleep(_BETWEEN_SECONDS)  # by then HAProxy has checked it, too
         for client in clients:
             client.cancel()
 
 
 def table_of(seen: Seen) -> str:
-    """Return what was seen as the page shows it."""
+    """Return the table of the page."""
     left = sorted(one - DELAY_SECONDS for one in seen.left)
     tenths = Counter(int(one * 10) for one in left)
     lines = [

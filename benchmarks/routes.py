@@ -1,11 +1,12 @@
 """Big tables: ``python -m benchmarks.routes``.
 
-For each number of routes a follower, in a process of its own, takes the table from a real Redis,
-and then another one when the publisher begins a new epoch. Told are the time, the longest time for
-which the loop did not turn, the resident memory per route, and what applying one event costs. Times
-are processor time of this process, so that other load cancels; watching for stalls costs time
-itself, so what is timed is not watched. A table of 100,000 that the controller has signed is taken
-by a process of its own, with the events that follow.
+For each number of routes a follower, in a process of its own, reads the table from a real Redis,
+and reads another one when the publisher begins a new epoch. Reported are the time, the longest
+stall of the loop, the resident memory per route, and the cost of applying one event.
+
+Times are processor time of this process, so that other load cancels out. Watching for stalls costs
+time itself, so a timed pass is not watched. A further process reads a table of 100,000 routes that
+the controller has signed, with the events that follow.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _BEGIN, _END = "<!-- written by benchmarks/routes.py -->", "<!-- end -->"
 
 
 KEY: Final = Ed25519PrivateKey.from_private_bytes(b"benchmark " * 3 + b"..")
-"""Everybody's: nothing but a benchmark is signed with it."""
+"""A key that is public: it signs nothing but a benchmark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +99,13 @@ def route_of(number: int, *, rev: int = 1) -> bytes:
 
 
 class Stalls:
-    """Watches the loop; ``longest`` is the longest time for which it did not turn, in seconds."""
+    """Watches the loop; ``longest`` is its longest stall, in seconds."""
 
     def __init__(self) -> None:
         self.longest = 0.0
 
     async def watch(self) -> None:
-        """Turn with the loop."""
+        """Run in each turn of the loop, and note the longest turn."""
         last = time.thread_time()
         while True:
             await asyncio.sleep(0)
@@ -115,7 +116,7 @@ class Stalls:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[Stalls]:
-    """Give what watches the loop meanwhile."""
+    """Watch the loop during the block."""
     stalls = Stalls()
     task = asyncio.create_task(stalls.watch())
     try:
@@ -145,13 +146,13 @@ def resident() -> int:
 
 
 async def until(holds: Any) -> None:
-    """Wait until *holds* does."""
+    """Wait until *holds* returns True."""
     while not holds():
         await asyncio.sleep(0.001)
 
 
 async def measure(url: str, count: int) -> Result:
-    """Return what a table of *count* routes costs."""
+    """Return the costs of a table of *count* routes."""
     redis, writer = connect(url), connect(url)
     publisher = Publisher(writer, KEYS, term=1)
     head = await publisher.head()
@@ -190,7 +191,7 @@ async def measure(url: str, count: int) -> Result:
 
 
 async def measure_signed(url: str, count: int) -> SignedResult:
-    """Return what a signed table of *count* routes costs, and the events that follow."""
+    """Return the costs of a signed table of *count* routes, and of the events that follow."""
     redis = connect(url)
     before = resident()
     async with _following(redis) as follower:
@@ -250,7 +251,7 @@ async def _following(redis: Redis) -> AsyncIterator[Follower]:
 
 
 async def _another_epoch(publisher: Publisher, follower: Follower) -> None:
-    """Have the same routes under another epoch, as after a loss, but for the publisher's time."""
+    """Make the follower read the same routes under another epoch, without a publisher."""
     redis = publisher._redis
     await redis.hset(KEYS.head, mapping={"epoch": "another", "seq": 0})
     await until(lambda: follower.table is not None and follower.table.epoch == "another")
@@ -262,7 +263,7 @@ def _apply_events(table: RouteTable, count: int) -> float:
             epoch=table.epoch,
             seq=table.seq + 1 + number,
             sid=sid_of(number % count),
-            # Another revision each time: what says nothing new costs less, and that is no event.
+            # Each event has another revision: an event without a change costs less.
             route=msgspec.Raw(route_of(number % count, rev=2 + number // count)),
         )
         for number in range(_EVENTS)
@@ -273,12 +274,12 @@ def _apply_events(table: RouteTable, count: int) -> float:
         for event in events[first : first + _BATCH]:
             table.apply(event)
         batches.append((time.thread_time() - start) / _BATCH * 1e6)
-    # Not the mean: a collection of garbage, or a neighbour's turn, is not what an event costs.
+    # Not the mean, which would include garbage collections and other programs.
     return statistics.median(batches)
 
 
 async def fill_signed(redis: Redis, count: int, *, epoch: str) -> Publisher:
-    """Put *count* routes into Redis, signed; return who did so."""
+    """Put *count* signed routes into Redis; return the publisher."""
     publisher = Publisher(redis, KEYS, term=2, signer=TableSigner(KEY, instance=KEYS.instance))
     routes = {sid_of(number): route_of(number) for number in range(count)}
     await publisher.rebuild(routes, {}, epoch=epoch, now=time.time())
@@ -328,7 +329,7 @@ def table_of(results: list[Result], signed: SignedResult) -> str:
 
 
 def _bytes(result: Result) -> str:
-    # A process' memory comes in pages and arenas: below a thousand routes it says nothing.
+    # Memory grows in pages and arenas, so below a thousand routes it says nothing.
     return f"{result.route_bytes / 1024:.2f} KiB" if result.routes >= 1000 else "–"
 
 

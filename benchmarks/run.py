@@ -1,4 +1,4 @@
-"""One run: everything in a plan is measured, in turn, on every peer that is there."""
+"""One run: measures everything in a plan, in turn, on every available peer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Running = Sequence[tuple[Peer, Proxy]]
 
 
 class Run:
-    """Measures; ``results`` holds what it has found so far."""
+    """Measures; ``results`` holds the results so far."""
 
     def __init__(
         self, plan: Plan, programs: Programs, native: dict[str, Path], folder: Path
@@ -57,7 +57,7 @@ class Run:
         self.results = Results(machine=this_machine(programs.versions, quick=plan is QUICK))
 
     async def all(self) -> None:
-        """Do everything in the plan; what fails is noted, and the rest goes on."""
+        """Measure everything in the plan; note failures, and continue with the rest."""
         with off_the_proxies_core():
             async with running_backend(self._native["backend"]) as self._backend:
                 await self._measure_proxies()
@@ -79,23 +79,23 @@ class Run:
 
     async def _measure_proxies(self) -> None:
         peers = self._present()
-        # Memory first, of processes that have done nothing yet.
+        # Memory comes first, while the processes have done nothing yet.
         await self._measure_memory(peers)
         await self._measure_bus()
         await self._measure_routes()
         async with AsyncExitStack() as stack:
             running = await self._start_all(peers, stack)
             await self._measure_works(running)
-            # Before the curves: what is judged is not left out for what is not.
+            # Before the curves, which no budget judges: a run may be out of time for its last part.
             await self._measure_tls()
             await self._measure_growth(running)
 
     def say(self, text: str) -> None:
-        """Tell how far it is."""
+        """Print the progress."""
         print(f"[{time.monotonic() - self._began:4.0f} s] {text}", flush=True)
 
     def _is_late(self, what: str, *, part: float = 1.0) -> bool:
-        """Say whether there is no time left to begin *what*: a run has an end on any machine."""
+        """Say whether there is no time left for *what*: a run ends on any machine."""
         if time.monotonic() - self._began < self.plan.enough_seconds * part:
             return False
         text = f"left out, since the machine is slow or busy: {what}"
@@ -184,7 +184,7 @@ class Run:
                 return
             for work in works:
                 self.say(f"round {turn + 1} of {self.plan.rounds}: {work.title}")
-                # Nobody is always the first, or always after the same neighbour's work.
+                # So no proxy is always the first, or always after the same one.
                 first = turn * len(running) // self.plan.rounds
                 for peer, proxy in (*running[first:], *running[:first]):
                     if _takes(peer, work):
@@ -326,5 +326,5 @@ class Run:
 
 
 def _takes(peer: Peer, work: Work) -> bool:
-    """Whether *peer* does such work; the gateway does both kinds."""
+    """Say whether *peer* does such work; the gateway does both kinds."""
     return peer.desktop == work.desktop or peer is fumarole.GATEWAY

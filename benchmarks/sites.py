@@ -27,17 +27,17 @@ SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The three of them; ``admin`` is a client that may do everything in the cluster."""
+    """Controller, cluster and Redis; ``admin`` is a client with all rights in the cluster."""
 
     cluster: EmbeddedCluster
     controller: Controller
     admin: Kube
 
     async def post(self, jobs: Iterable[dict[str, Any]]) -> None:
-        """Have the controller accept jobs, in as few calls as it takes.
+        """Submit jobs to the controller, in as few calls as possible.
 
         Raises:
-            RuntimeError: If it refuses one.
+            RuntimeError: If the controller refuses one.
         """
         given = list(jobs)
         for first in range(0, len(given), MOST_ITEMS):
@@ -48,7 +48,7 @@ class Site:
                 raise RuntimeError(f"{len(refused)} jobs were refused: {refused[0]}")
 
     async def appearance(self, count: int) -> None:
-        """Return once there are *count* VolcanoJobs: by a watch, which costs the server least."""
+        """Return once there are *count* VolcanoJobs; uses a watch, which costs the server least."""
         there = set[str]()
         async with (
             asyncio.timeout(SECONDS),
@@ -69,7 +69,7 @@ class Site:
 
 @asynccontextmanager
 async def running_site(folder: Path, **settings: str) -> AsyncIterator[Site]:
-    """Run one in *folder* for the block."""
+    """Run a site in *folder* during the block."""
     async with EmbeddedCluster() as cluster:
         with RedisServer(redis_program(), folder) as redis:
             controller = Controller(
@@ -88,7 +88,7 @@ async def running_site(folder: Path, **settings: str) -> AsyncIterator[Site]:
 
 
 def waiting_job(number: int) -> dict[str, Any]:
-    """Return a job that no node has room for: what it would run is not what is measured."""
+    """Return a job for which no node has room: running it is not measured."""
     return {
         "id": f"job-{number}",
         "owner": {"user": "ada"},

@@ -1,8 +1,8 @@
-"""What so many sessions need, from what was measured: ``python -m benchmarks.sizing [--measure]``.
+"""Resources by number of sessions: ``python -m benchmarks.sizing [--measure]``.
 
-The figures are those of docs/benchmarks/results.json. With ``--measure`` what is not in there is
+The figures come from docs/benchmarks/results.json. With ``--measure`` two further figures are
 measured first, into docs/benchmarks/sizing.json: the memory of a gateway that was just started, and
-what a route takes in Redis. The table goes into docs/how-to/scale.md.
+the memory of a route in Redis. The table goes into docs/how-to/scale.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SESSIONS: Final = (100, 1_000, 10_000)
 SOCKETS: Final = 3
 """Of each session."""
 USED: Final = 0.2
-"""The share of sessions that somebody uses at the same moment; a second of each:"""
+"""The share of sessions in use at the same moment. In a second, each of them has:"""
 REQUESTS: Final = 1
 MESSAGES: Final = 10
 SHOWN_MB: Final = 0.1
@@ -42,7 +42,7 @@ BEGIN, END = "<!-- written by benchmarks/sizing.py -->", "<!-- end -->"
 
 
 def cores(results: Json, sessions: int) -> float:
-    """Return how many cores gateways take, while the share of sessions is used that is."""
+    """Return how many cores the gateways need at that share of sessions in use."""
     second: float = REQUESTS * _cost(results, "get-varied") + MESSAGES * _cost(results, "echo")
     second += SHOWN_MB * _cost(results, "frames") * 1e3
     return sessions * USED * second / 1e6
@@ -106,7 +106,7 @@ def _scrollback(sessions: int) -> int:
 
 
 async def measure() -> dict[str, float]:
-    """Return the memory of a gateway without routes and with many, and Redis' for those."""
+    """Return the memory of a gateway without routes and with many, and of Redis for these."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         routes = [make_route(new_sid(), 1) for _ in range(ROUTES)]
@@ -139,7 +139,7 @@ def write(table: str) -> None:
 
 
 def main() -> None:
-    """Write the table; measure first where that is asked for."""
+    """Write the table; measure first with ``--measure``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measure", action="store_true")
     if parser.parse_args().measure:

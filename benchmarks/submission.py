@@ -1,15 +1,15 @@
-"""The controller's pace: ``python -m benchmarks.submission [--jobs 300] [--rounds 3]``.
+"""The controller's rate of submission: ``python -m benchmarks.submission [--jobs 300]``.
 
-Jobs are posted to a controller in one call. From its answer on, which says that they are accepted,
-it is timed until a watch has shown all of their VolcanoJobs. Then, in a second cluster that is as
-new as the first was, a bare loop of one client creates the same objects: job by job, the
-companions first, each after the last one's answer. What accepting took is told apart; before it
-the API server is asked for a dry run, which ``--untried`` leaves out. Of several rounds the one
-with the median ratio counts.
+1. Jobs are posted to a controller in one call. The time runs from its response, which says that
+   they are accepted, until a watch has shown all of their VolcanoJobs.
+2. In a second, equally new cluster a bare client loop creates the same objects: job by job, the
+   companions first, each after the response to the one before.
 
-Both share two cores with the embedded API server and Volcano, which bound them. So what each
-process needed for a job is read from /proc, too: the controller, the bare loop, and the API server
-on behalf of either.
+The time of accepting is reported separately. It includes a dry run by the API server, which
+``--untried`` leaves out. Of several rounds (``--rounds``) the one with the median ratio counts.
+
+Both share two cores with the embedded API server and Volcano, which limit them. So the CPU for a
+job is read from /proc, too: of the controller, of the bare loop, and of the API server for each.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from controller.kube.kinds import (
 )
 from deploy.local.cluster import EmbeddedCluster
 
-# Companions first, as the controller does it.
+# Companions first, as in the controller.
 KINDS: Final = (NETWORK_POLICIES, SECRETS, CONFIG_MAPS, SERVICES, VCJOBS)
 _JOB: Final = "fumarole.dev/job"
 _SERVERS_OWN: Final = (
@@ -67,7 +67,7 @@ _SERVERS_OWN: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """How fast one of them was, and CPU milliseconds for a job: its own, and the API server's."""
+    """The rate of one of them, and CPU milliseconds for a job: its own, and the API server's."""
 
     rate: float
     own_ms: float
@@ -76,7 +76,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Jobs a second, how many objects each of them is, and what a job cost whom (CPU, ms)."""
+    """Jobs a second, objects of a job, and CPU milliseconds of a job by process."""
 
     jobs: int
     objects_per_job: float
@@ -91,12 +91,12 @@ class Pace:
 
     @property
     def ratio(self) -> float:
-        """The controller's pace as part of the bare loop's."""
+        """The controller's rate as a part of the bare loop's."""
         return self.controller / self.bare
 
 
 class Meter:
-    """Reads clock and CPU of the worker and of the API server, from when it is made."""
+    """Reads clock and CPU of the worker and of the API server, from its creation on."""
 
     def __init__(self, worker: int, cluster: EmbeddedCluster) -> None:
         self._worker = psutil.Process(worker)
@@ -107,7 +107,7 @@ class Meter:
         return time.monotonic(), cpu_seconds_of(self._worker), cpu_seconds_of(self._server)
 
     def phase(self, jobs: int) -> Phase:
-        """Return what so many jobs have taken."""
+        """Return rate and CPU for *jobs* jobs."""
         seconds, own, server = (
             now - before for now, before in zip(self._read(), self._before, strict=True)
         )
@@ -115,7 +115,7 @@ class Meter:
 
 
 async def objects_of(admin: Kube) -> list[tuple[Kind, Object]]:
-    """Return what the controller has made for jobs, job by job, as it would be made anew."""
+    """Return the objects that the controller made, job by job, ready to be created again."""
     found: dict[str, list[tuple[Kind, Object]]] = {}
     for kind in KINDS:
         for one in await admin.list(kind, labels=f"{OURS},{_JOB}"):
@@ -124,13 +124,13 @@ async def objects_of(admin: Kube) -> list[tuple[Kind, Object]]:
 
 
 def anew(one: Mapping[str, Any]) -> Object:
-    """Return *one* without what servers write."""
+    """Return *one* without the fields that servers write."""
     metadata = {k: v for k, v in one["metadata"].items() if k not in _SERVERS_OWN}
     return {k: v for k, v in one.items() if k != "status"} | {"metadata": metadata}
 
 
 async def create_all(admin: Kube, objects: list[tuple[Kind, Object]]) -> None:
-    """Create them one after the other, and do nothing else."""
+    """Create the objects one after the other, and do nothing else."""
     for kind, one in objects:
         await admin.create(kind, one, one["metadata"]["namespace"])
 
@@ -138,7 +138,7 @@ async def create_all(admin: Kube, objects: list[tuple[Kind, Object]]) -> None:
 async def measure_controller(
     count: int, folder: Path, *, untried: bool
 ) -> tuple[Phase, Phase, list[tuple[Kind, Object]]]:
-    """Return how fast jobs were accepted, how fast submitted, and what was made."""
+    """Return the rates of accepting and of submitting, and the objects."""
     settings = {"FUMAROLE_CONTROLLER_DRY_RUN_SECONDS": "0"} if untried else {}
     async with running_site(folder, **settings) as site, asyncio.TaskGroup() as tasks:
         appeared = tasks.create_task(site.appearance(count))
@@ -150,7 +150,7 @@ async def measure_controller(
 
 
 async def measure_bare(objects: list[tuple[Kind, Object]], count: int) -> Phase:
-    """Return the bare loop's pace; it runs in this process, which does nothing beside it."""
+    """Return the bare loop's rate; it runs in this process, which does nothing else."""
     async with (
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
@@ -173,7 +173,7 @@ async def _is_there(admin: Kube) -> bool:
 
 
 async def measure(count: int, folder: Path, *, untried: bool = False) -> Pace:
-    """Return the pace of both."""
+    """Return the rates of both."""
     accepted, ours, objects = await measure_controller(count, folder, untried=untried)
     bare = await measure_bare(objects, count)
     return Pace(
@@ -191,7 +191,7 @@ async def measure(count: int, folder: Path, *, untried: bool = False) -> Pace:
 
 
 def median_of(paces: Sequence[Pace]) -> Pace:
-    """Return the one with the median ratio; of two in the middle, the worse."""
+    """Return the result with the median ratio; of two in the middle, the worse."""
     return sorted(paces, key=lambda pace: pace.ratio)[(len(paces) - 1) // 2]
 
 

@@ -46,7 +46,7 @@ def peers(certificate: Certificate) -> list[Peer]:
 
 
 def make_certificate(folder: Path) -> Certificate:
-    """Return a certificate that names itself, on P-256, as most sites have it."""
+    """Return a self-signed certificate on P-256, the curve that most sites use."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _NAME)])
     now = datetime.now(UTC)

@@ -1,10 +1,10 @@
 """How far a reader follows one request through the source: ``python -m benchmarks.walk``.
 
-One GET, and one WebSocket upgrade, go through the data path of :mod:`benchmarks.hot_path`. Counted
-are the files of the product that take part, and how often the walk changes from one to another,
-calls and returns alike. ``--files`` prints them in the order in which they are entered, ``--pairs``
-between which functions of which files it changes most. ``--job`` walks along a job's life in the
-controller instead (see :mod:`benchmarks.job_walk`).
+One GET, and one WebSocket upgrade, go through the data path of :mod:`benchmarks.hot_path`. The
+program counts the files of the product that take part, and how often the walk changes from one file
+to another, by calls and returns. ``--files`` prints the files in the order in which they are
+entered. ``--pairs`` prints the functions between which the walk changes most. ``--job`` follows a
+job's life in the controller instead (see :mod:`benchmarks.job_walk`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _WALKING: Final[ContextVar[object]] = ContextVar("walking", default=None)
 
 @dataclass
 class Walk:
-    """Where a request, or a job, came by; ``calls`` and ``queries`` are a job's alone."""
+    """The path of a request or a job; only a job has ``calls`` and ``queries``."""
 
     product: tuple[str, ...] = PRODUCT
     own_tasks: bool = False
-    """Count only the task that walks and the tasks that it creates, and nothing beside them."""
+    """Count only the walking task and the tasks that it creates."""
     files: dict[str, None] = field(default_factory=dict)
-    """In the order in which they were entered first."""
+    """The files, in the order in which they were first entered."""
     changes: int = 0
     calls: int = 0
     queries: int = 0
@@ -48,7 +48,7 @@ class Walk:
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        """Note where the interpreter comes by until this is left."""
+        """Record the path of the interpreter during the block."""
         token = _WALKING.set(self)
         sys.setprofile(self.note)
         try:
@@ -58,7 +58,7 @@ class Walk:
             _WALKING.reset(token)
 
     def note(self, frame: FrameType | None, event: str, _argument: Any) -> None:
-        """Note where the interpreter is; for :func:`sys.setprofile`."""
+        """Record the current function; for :func:`sys.setprofile`."""
         if event == "return" and frame is not None:
             frame = frame.f_back
         elif event != "call":
@@ -97,7 +97,7 @@ async def walk_of(work: Callable[[], Awaitable[None]]) -> Walk:
 async def walks() -> dict[str, Walk]:
     """Return the walks: on connections of their own, from the first byte to the closed transport.
 
-    What is made once, and what is remembered of names, was made before.
+    Caches are filled before.
     """
     bench = await make_bench()
     works: dict[str, Callable[[], Awaitable[None]]] = {
@@ -112,12 +112,12 @@ async def walks() -> dict[str, Walk]:
 
 
 async def get(bench: Bench) -> None:
-    """Send one request, which is answered, on a connection of its own, and close it."""
+    """Send one request on a connection of its own, answer it, and close the connection."""
     await bench.get(varied=False, times=0)
 
 
 async def _walks_of_a_job() -> dict[str, Walk]:
-    # What a job needs to run is not loaded for a request.
+    # A walk of a request does not load the modules of a job.
     return await importlib.import_module("benchmarks.job_walk").job_walks()  # type: ignore[no-any-return]
 
 

@@ -1,11 +1,16 @@
-"""What workers cost: ``python -m benchmarks.workers [--tree FOLDER] [--counts 1 2 4 8] [--write]``.
+"""The cost of workers: ``python -m benchmarks.workers [--tree DIR] [--counts 1 2 4 8] [--write]``.
 
-For each number of workers a gateway with a real Redis takes a table of 100,000 routes, and then
-ends WebSockets of 40 sessions, which are spread over all workers, one session after the other.
-Told are the memory of all processes (shared pages count once: PSS), Redis' connections, the
-processor time of the snapshot, and how soon after a revocation was published its sockets were
-closed. With ``--write`` the table goes into docs/workers.md, with ``--tree`` the gateway is that of
-another source tree.
+For each number of workers a gateway with a real Redis reads a table of 100,000 routes. Then it ends
+WebSockets of 40 sessions, which are spread over all workers, one session after the other. Reported
+are
+
+- the memory of all processes (PSS, in which shared pages count once);
+- the connections to Redis;
+- the processor time of the snapshot;
+- how soon after the publication of a revocation its sockets were closed.
+
+With ``--write`` the table goes into docs/workers.md. With ``--tree`` the gateway is that of another
+source tree.
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ class Result:
 
 
 def family_of(pid: int) -> Iterator[int]:
-    """Yield *pid* and all processes that came of it."""
+    """Yield *pid* and all its descendants."""
     yield pid
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -65,7 +70,7 @@ def family_of(pid: int) -> Iterator[int]:
 
 
 def processor_seconds(pids: list[int]) -> float:
-    """Return the processor time that the processes have taken."""
+    """Return the processor time that the processes have used."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -74,7 +79,7 @@ def processor_seconds(pids: list[int]) -> float:
 
 
 def memory_mib(pids: list[int]) -> float:
-    """Return the memory of the processes; what they share counts once."""
+    """Return the memory of the processes; shared pages count once."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -83,7 +88,7 @@ def memory_mib(pids: list[int]) -> float:
 
 
 async def debug(folder: Path) -> dict[str, Any]:
-    """Return what the gateway tells of its table."""
+    """Return the gateway's report of its table."""
     ops = json.loads((folder / "addresses.json").read_text())["ops"]
     reader, writer = await asyncio.open_connection("127.0.0.1", int(ops.rpartition(":")[2]))
     writer.write(b"GET /debug/routes HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n")
@@ -94,7 +99,7 @@ async def debug(folder: Path) -> dict[str, Any]:
 
 
 async def connections(folder: Path) -> int:
-    """Return how many connections Redis has beside this one and the publisher's."""
+    """Return how many connections Redis has, without this one and the publisher's."""
     redis = connect(f"unix://{folder / 'redis.sock'}")
     try:
         listed = await redis.client_list()
@@ -104,7 +109,7 @@ async def connections(folder: Path) -> int:
 
 
 async def until_known(folder: Path, orchestrator: Orchestrator) -> None:
-    """Return when every worker has the table that was published."""
+    """Return once every worker has the published table."""
     async with asyncio.timeout(_SECONDS):
         while True:
             told = await debug(folder)
@@ -115,7 +120,7 @@ async def until_known(folder: Path, orchestrator: Orchestrator) -> None:
 
 
 async def _accept_socket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An app: opens each WebSocket, and reads what comes."""
+    """An app: accepts each WebSocket, and reads everything."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         head = await reader.readuntil(b"\r\n\r\n")
         fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
@@ -145,7 +150,7 @@ async def open_socket(port: int, visitor: Visitor) -> Socket:
 
 
 async def until_closed(socket: Socket) -> float:
-    """Return when the first byte of a Close, or the end, came."""
+    """Return when the first byte of a Close, or the end, arrived."""
     await socket[0].read(1)
     return time.monotonic()
 
@@ -153,7 +158,7 @@ async def until_closed(socket: Socket) -> float:
 async def revoke_each(
     port: int, orchestrator: Orchestrator, routes: list[Route], workers: int
 ) -> list[float]:
-    """Return for each socket how long after its revocation was published it was closed."""
+    """Return, for each socket, the time from publishing its revocation to its close."""
     opened: list[tuple[str, list[Socket]]] = []
     for route in routes:
         visitor = orchestrator.visitor(route.sid, "ada")
@@ -171,7 +176,7 @@ async def revoke_each(
 
 
 async def measure(workers: int, tree: Path) -> Result:
-    """Return what a gateway of so many *workers* costs."""
+    """Return the cost of a gateway with *workers* workers."""
     app = await asyncio.start_server(_accept_socket, "127.0.0.1", 0)
     port = app.sockets[0].getsockname()[1]
     few = [make_route(new_sid(), port) for _ in range(SESSIONS)]
@@ -202,7 +207,7 @@ async def measure(workers: int, tree: Path) -> Result:
 
 
 def table_of(results: list[Result]) -> str:
-    """Return the results as the page shows them."""
+    """Return the table of the page."""
     lines = [
         "| workers | memory | connections to Redis | processor time of a snapshot "
         "| revoked → closed, median | p99 |",

@@ -1,4 +1,4 @@
-"""The work that every proxy is given, and one measurement of it."""
+"""The works that every proxy gets, and one measurement of a work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.requests import Visitor, get_head, put_head, socket_head
 
 BODY_BYTES: Final = 1_000_000_000
 UPLOAD_BYTES: Final = 250_000_000
-"""Smaller than a download, so that several are answered, which is when they are found whole."""
+"""Smaller than a download, so that several complete: a body is checked when it is complete."""
 FRAME_BYTES: Final = 65536
 Unit = Literal["µs", "ms/MB"]
 
@@ -37,7 +37,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one run of a work on one proxy gave; latencies are in microseconds."""
+    """The result of one run of a work on one proxy; latencies are in microseconds."""
 
     work: str
     proxy: str
@@ -48,7 +48,7 @@ class Sample:
     p99: float
     p999: float
     busy: float
-    """How much of its core the proxy used: the rate is its own only when this is near 1."""
+    """How much of its core the proxy used. Only near 1 is the rate limited by the proxy."""
     load_busy: float
     problem: str = ""
 
@@ -146,20 +146,20 @@ WORKS: Final = (GET, VARIED, ECHO, FRAMES, DOWN, UP, HANDSHAKE, DESKTOP, POINTER
 
 
 def write_heads(path: Path, heads: Sequence[bytes]) -> Path:
-    """Write what the load sends, one head after the other."""
+    """Write the heads that the load sends, one after the other."""
     path.write_bytes(b"".join(heads))
     return path
 
 
 def heads_of(work: Work, proxy: Proxy) -> list[bytes]:
-    """Return the requests of all who may ask *proxy*."""
+    """Return the requests of all visitors of *proxy*."""
     if not work.desktop:
         return [work.head(visitor) for visitor in proxy.visitors]
     return [socket_head(visitor, proxy.desk_path, "binary") for visitor in proxy.desks]
 
 
 async def run_work(work: Work, proxy: Proxy, *, load: Path, folder: Path, seconds: float) -> Sample:
-    """Return what *work* costs *proxy*."""
+    """Return the cost of *work* on *proxy*."""
     heads = write_heads(folder / f"{work.name}-{proxy.name}.heads", heads_of(work, proxy))
     arguments = [work.load, str(proxy.port), str(work.connections), str(work.warm_seconds)]
     arguments += [str(seconds), str(heads), str(work.size)]

@@ -31,7 +31,7 @@ _SPREAD_SECONDS: Final = 3600.0
 
 
 class Copies:
-    """*count* copies of the job and its pods, which are made whenever they are asked for."""
+    """*count* copies of the job and its pods, made on demand."""
 
     def __init__(self, job: dict[str, Any], pods: Sequence[dict[str, Any]], count: int) -> None:
         self._pods_each = len(pods)
@@ -49,7 +49,7 @@ class Copies:
         return len(self._texts[PODS.plural][0])
 
     def shows(self, path: str) -> bool:
-        """Say whether copies are in the collection at *path*."""
+        """Say whether the collection at *path* holds copies."""
         return path in _PATHS
 
     def count(self, plural: str) -> int:
@@ -61,7 +61,7 @@ class Copies:
         return _id(pod // self._pods_each + 1)
 
     def change(self, pod: int) -> None:
-        """Have a pod be ready no more, or again."""
+        """Set whether a pod is ready."""
         self._changed ^= {pod}
 
     def text(self, plural: str, number: int, version: str = "1") -> bytes:
@@ -76,7 +76,7 @@ class Copies:
         return text.replace(_VERSION.encode(), version.encode())
 
     async def write_rows(self, store: Store) -> None:
-        """Write the rows of all copies, as those of the job that is there."""
+        """Write the rows of all copies, like those of the existing job."""
         async with store.read() as transaction:
             rows = {
                 table: [

@@ -1,8 +1,8 @@
-"""Stands before the embedded API server: what that has, and many copies of one job and its pods.
+"""A proxy before the embedded API server that adds many copies of one job and its pods.
 
-Everything passes through but the lists and watches of VolcanoJobs and pods, to which the copies
-are added. A version of these is ``<the server's>.<how many changes of copies came before>``. It
-serves as a real server does: ``limit`` and ``continue``, JSON of 12 KB a pod, events one by one.
+It forwards everything, and adds the copies to lists and watches of VolcanoJobs and pods. A
+resourceVersion of these is ``<the server's>.<number of earlier changes of copies>``. It serves them
+as a real server does: with ``limit`` and ``continue``, JSON of 12 KB a pod, events one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLIENT: Final = web.AppKey("client", aiohttp.ClientSession)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A copy of a pod as it is from now on."""
+    """A changed copy of a pod."""
 
     plural: str
     line: bytes
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(slots=True)
 class Front:
-    """Serves; ``copies`` is empty until there are some."""
+    """The proxy; ``copies`` is empty until some are added."""
 
     server: str
     tls: Any
@@ -46,7 +46,7 @@ class Front:
     version: str = "0"
 
     def change_pods(self, numbers: Iterable[int]) -> None:
-        """Have these copies of pods change, and whoever watches be told."""
+        """Change these copies of pods, and send the events to the watches."""
         assert self.copies is not None
         for number in numbers:
             self.copies.change(number)
@@ -57,7 +57,7 @@ class Front:
         news.set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer as the server, with the copies."""
+        """Respond as the server does, with the copies."""
         plural = request.path.rpartition("/")[2]
         shown = self.copies is not None and self.copies.shows(request.path)
         if not shown:
@@ -126,7 +126,7 @@ class Front:
                 async for line in answer.content:
                     await response.write(line)
             except ConnectionError:
-                return response  # whoever watched has left
+                return response  # the watching client has left
             finally:
                 telling.cancel()
             return response
@@ -144,7 +144,7 @@ class Front:
 
 @asynccontextmanager
 async def serving(kubeconfig: Path, folder: Path) -> AsyncIterator[tuple[Front, Path]]:
-    """Give a front of the server in *kubeconfig*, and a kubeconfig that leads to it."""
+    """Run a front of the server in *kubeconfig*; yield it, and a kubeconfig that leads to it."""
     access = read_kubeconfig(kubeconfig)
     front = Front(access.server, access.tls)
     app = web.Application(client_max_size=16 << 20)

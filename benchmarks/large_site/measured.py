@@ -1,9 +1,11 @@
-"""``python -m benchmarks.large_site.measured``: the controller, which notes what it does.
+"""``python -m benchmarks.large_site.measured``: the controller, with a record of its work.
 
-Into the file that ``FUMAROLE_BENCH_NOTES`` names it writes lines: ``look TIME JOB`` after each
-look at a job, and twice a second ``beat TIME LONGEST CPU JSON``: for how long the loop stood still
-at most since the last one, by the clock and by the loop's own processor time, and how many samples
-of the processor (2 ms each) fell into which part so far.
+It writes lines into the file that ``FUMAROLE_BENCH_NOTES`` names:
+
+- ``look TIME JOB`` after each observation of a job;
+- ``beat TIME LONGEST CPU JSON`` twice a second: the longest stall of the loop since the last one,
+  in wall-clock time and in the loop's own processor time, and how many samples of the processor
+  (2 ms each) fell into each part so far.
 """
 
 from __future__ import annotations
@@ -44,10 +46,10 @@ PARTS: Final = {
 
 
 def part_of(frame: FrameType | None) -> str:
-    """Return which part of the controller has the processor."""
+    """Return the part of the controller that *frame* runs in."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        # Below everything is the program itself.
+        # The outermost frames are those of the program itself.
         if name.startswith(("controller.", "shared.")) and name != "controller.__main__":
             parts = [part for part in PARTS if name == part or name.startswith(f"{part}.")]
             return PARTS[max(parts, key=len)]
@@ -56,22 +58,22 @@ def part_of(frame: FrameType | None) -> str:
 
 
 class Notes:
-    """Writes them."""
+    """Writes the record."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._samples: Counter[str] = Counter()
 
     def sample(self, _number: int, frame: FrameType | None) -> None:
-        """Note where the processor is."""
+        """Record the part that the processor is in."""
         self._samples[part_of(frame)] += 1
 
     def looked_at(self, job_id: str) -> None:
-        """Note that a job was looked at."""
+        """Record that a job was observed."""
         self._file.write(f"look {time.monotonic()} {job_id}\n")
 
     async def beat(self) -> None:
-        """Note for how long the loop stands still, until this is cancelled."""
+        """Record the stalls of the loop until cancelled."""
         wall = cpu = 0.0
         noted, before = time.monotonic(), (time.monotonic(), time.thread_time())
         while True:
@@ -87,7 +89,7 @@ class Notes:
 
 
 def watch_controller(notes: Notes) -> None:
-    """Have the controller's own work noted."""
+    """Hook the record into the controller."""
     reconcile, run = Reconciler.reconcile, Leader.run
 
     async def noted_reconcile(self: Reconciler, job_id: str) -> Any:

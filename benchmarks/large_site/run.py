@@ -38,7 +38,7 @@ _MEASURED: Final = "benchmarks.large_site.measured"
 
 @dataclass(slots=True)
 class Beat:
-    """For how long the loop stood still, and where the processor was until then."""
+    """The longest stall of the loop, and the samples of the processor up to then."""
 
     at: float
     longest_seconds: float
@@ -48,7 +48,7 @@ class Beat:
 
 @dataclass(slots=True)
 class Reading:
-    """What a measured controller has noted so far."""
+    """The record of a measured controller so far."""
 
     path: Path
     looks: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -56,7 +56,7 @@ class Reading:
     _offset: int = 0
 
     def update(self) -> None:
-        """Read what is new."""
+        """Read the new lines."""
         if not self.path.exists():
             return
         with self.path.open() as file:
@@ -73,11 +73,11 @@ class Reading:
                 self.beats.append(Beat(float(at), float(wall), float(cpu), json.loads(parts)))
 
     def first_look_after(self, at: float, job: str) -> float | None:
-        """Return when the job was first looked at after a time."""
+        """Return when the job was first observed after a time."""
         return next((when for when in self.looks.get(job, ()) if when >= at), None)
 
     def longest_turn(self, since: float, until: float) -> tuple[float, float]:
-        """Return the longest that the loop stood still: by the clock, and by its own processor."""
+        """Return the longest stall of the loop: in wall-clock and in its own processor time."""
         within = [one for one in self.beats if since < one.at <= until]
         return (
             max((one.longest_seconds for one in within), default=0.0),
@@ -93,7 +93,7 @@ class Reading:
 
 @dataclass(slots=True)
 class LargeSite:
-    """The parts of it."""
+    """The parts of the site."""
 
     front: Front
     copies: Copies
@@ -110,7 +110,7 @@ class LargeSite:
 
 
 class Measured:
-    """A controller whose notes are read."""
+    """A controller whose record is read."""
 
     def __init__(self, controller: Controller, notes: Path) -> None:
         self.controller = controller
@@ -122,13 +122,13 @@ class Measured:
         return psutil.Process(self.controller.pid)
 
     def peak_mib(self) -> float:
-        """Return the most memory that was resident."""
+        """Return the peak of resident memory."""
         status = Path(f"/proc/{self.controller.pid}/status").read_text()
         (line,) = (one for one in status.splitlines() if one.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
 
     async def has_looked_at(self, jobs: set[str]) -> float:
-        """Return when the last of these jobs was looked at for the first time."""
+        """Return when the last of these jobs was first observed."""
 
         async def whole() -> bool:
             self.notes.update()
@@ -140,7 +140,7 @@ class Measured:
 
 @asynccontextmanager
 async def running_site(folder: Path, jobs: int, pods_each: int) -> AsyncIterator[LargeSite]:
-    """Run one, in whose cluster and store there are *jobs* copies of a job that runs."""
+    """Run a site whose cluster and store hold *jobs* copies of a running job."""
     async with AsyncExitStack() as stack:
         postgres = stack.enter_context(running_postgres())
         url = postgres.new_database()
@@ -166,7 +166,7 @@ async def running_site(folder: Path, jobs: int, pods_each: int) -> AsyncIterator
         async with running(make("first")) as first:
             await first.submit(MODEL, replicas=pods_each)
             await first.until(MODEL, "RUNNING", seconds=120)
-            await asyncio.sleep(2.0)  # everything about it is written down
+            await asyncio.sleep(2.0)  # by then the store holds everything about it
         copies = await _copies(admin, jobs)
         store = Store(url)
         await store.open()
@@ -186,7 +186,7 @@ async def _copies(admin: Kube, jobs: int) -> Copies:
 
 
 async def measure(jobs: int, pods_each: int, folder: Path) -> dict[str, Any]:
-    """Return what the site costs."""
+    """Return the costs of the site."""
     async with running_site(folder, jobs, pods_each) as site, AsyncExitStack() as stack:
         began = time.monotonic()
         leader = await _start(site, "leader", folder, stack)
@@ -235,7 +235,7 @@ async def _at_rest(leader: Measured) -> dict[str, float]:
 
 
 async def _changes(site: LargeSite, leader: Measured) -> dict[str, float]:
-    """Have pods change, some at once; return how long it took until their jobs were looked at."""
+    """Change some pods at once, repeatedly; return the times until their jobs were observed."""
     sent: list[tuple[float, str]] = []
     step = max(1, site.pods // (ROUNDS * BURST))
     for turn in range(ROUNDS):
@@ -259,7 +259,7 @@ async def _until_looked_at(measured: Measured, sent: Sequence[tuple[float, str]]
 
 
 async def _lives(leader: Measured) -> dict[str, Any]:
-    """Have jobs live beside the others; return what each has cost, and where."""
+    """Run further jobs beside the others; return the cost of each, by part."""
     process, controller = leader.process, leader.controller
     before, began = cpu_seconds_of(process), time.monotonic()
     await asyncio.sleep(REST_SECONDS)
@@ -282,7 +282,7 @@ async def _lives(leader: Measured) -> dict[str, Any]:
 
 
 async def _take_over(site: LargeSite, leader: Measured, standby: Measured) -> dict[str, float]:
-    """Kill the leader; return how long it took the other one to do its work."""
+    """Kill the leader; return how long the standby took to do its work."""
     pods = range(0, site.pods, max(1, site.pods // BURST))
     killed = time.monotonic()
     await leader.controller.kill()

@@ -1,7 +1,7 @@
 """Pods as a real API server returns them: defaults, statuses and ``managedFields`` included.
 
-The fields are those that Kubernetes 1.34 with Volcano 1.13 was seen to return of a VolcanoJob's
-pod; which writer owns which follows from who sets it.
+The fields are those that Kubernetes 1.34 with Volcano 1.13 returned for a VolcanoJob's pod. The
+owner of a field in ``managedFields`` is the writer that sets it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _managed(pod: Object) -> list[Object]:
 
 
 def _fields_of(given: Any) -> Object:
-    """Return the names of what *given* holds (Kubernetes, "Field management", FieldsV1)."""
+    """Return the field names of *given* as FieldsV1 (Kubernetes, "Field management")."""
     if isinstance(given, dict):
         return {f"f:{name}": _fields_of(value) for name, value in given.items()}
     found: Object = {}

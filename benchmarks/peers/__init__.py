@@ -1,7 +1,7 @@
-"""One file per peer: how it is configured for this work, and how it is started.
+"""One file per peer: its configuration for this work, and how it is started.
 
 Each is set up as its own documentation advises: keep-alive towards the app, no buffering to disk,
-one worker, since there is one core. What it was given beyond its defaults is told in its file.
+one worker, because there is one core. Its file shows every setting beyond the defaults.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from benchmarks.requests import Visitor
 
 HERE: Final = Path(__file__).parent
 PLAIN: Final = (Visitor("app.localhost:4180", "session=" + "c0ffee" * 40),)
-"""Who asks a proxy that does not ask who it is: the cookie is as long as ours."""
+"""The visitor of a proxy that checks no credential; its cookie is as long as the gateway's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a peer is given: a folder of its own, the app, and the programs that were found."""
+    """What a peer needs: a folder of its own, the app, and the installed programs."""
 
     folder: Path
     backend: Backend
@@ -33,7 +33,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a peer that ends TLS shows; ``both`` is a file with chain and key."""
+    """The certificate of a peer that ends TLS; ``both`` is a file with chain and key."""
 
     chain: Path
     key: Path
@@ -42,7 +42,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A peer that runs: where it listens, its process group, and who may ask it."""
+    """A running peer: its port, its process group, and its visitors."""
 
     name: str
     port: int
@@ -67,7 +67,7 @@ class Peer:
     desktop: bool = False
     notes: str = ""
     grows: bool = field(default=False)
-    """Whether its cost is measured as work grows, too."""
+    """Whether its cost is also measured for growing work."""
 
 
 def template(name: str, ground: Ground, **values: object) -> Path:
@@ -84,7 +84,7 @@ def template(name: str, ground: Ground, **values: object) -> Path:
 async def proxy_of(
     name: str, ground: Ground, command: list[str], port: int, visitors: tuple[Visitor, ...] = PLAIN
 ) -> AsyncIterator[Proxy]:
-    """Run *command* on the proxies' core until it listens at *port*, and as long as it is used."""
+    """Run *command* on the proxies' core during the block; wait until it listens at *port*."""
     log = ground.folder / "log"
     async with running(command, core=cores()[0], log=log) as process:
         await until_listening(process, port, log)

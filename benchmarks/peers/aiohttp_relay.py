@@ -1,4 +1,4 @@
-"""A plain relay: an aiohttp handler that asks the app with aiohttp's client."""
+"""A plain relay: an aiohttp handler that calls the app with aiohttp's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""configurable-http-proxy, which is in front of JupyterHub's notebooks."""
+"""configurable-http-proxy, the proxy of JupyterHub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Envoy, bare and with ``jwt_authn`` on a cookie, its cache of verified tokens on."""
+"""Envoy, bare and with ``jwt_authn`` on a cookie, with its cache of verified tokens."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _bare(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
 
 
 def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
-    """Start one that ends TLS."""
+    """Start an Envoy that ends TLS."""
     return _start("envoy", ground, "", PLAIN, certificate)
 
 

@@ -31,7 +31,7 @@ from shared.routes.route import Route, Target
 
 ROOT: Final = Path(__file__).parents[2]
 BASE: Final = "localhost:4180"
-"""What browsers would see; nothing listens there."""
+"""The public URL for browsers; nothing listens there."""
 INSTANCE: Final = "bench"
 ISSUER: Final = "https://orchestrator.example.com"
 BEAT_SECONDS: Final = 2.0
@@ -65,7 +65,7 @@ def make_route(sid: str, port: int, *, kind: str = "web") -> Route:
 
 
 class Orchestrator:
-    """Publishes routes and signs: what controller and orchestrator do in production."""
+    """Publishes routes and signs tokens, as controller and orchestrator do in production."""
 
     def __init__(self, redis: Redis, folder: Path, *, tls: bool = False) -> None:
         self._tls = tls
@@ -90,7 +90,7 @@ class Orchestrator:
         await self.publisher.upsert(route.sid, _encode(route), now=time.time())
 
     def visitor(self, sid: str, sub: str) -> Visitor:
-        """Return a browser that *sub* has opened *sid* in."""
+        """Return a browser in which *sub* has opened *sid*."""
         now = time.time()
         grant = Grant(
             sid=sid,
@@ -109,7 +109,7 @@ class Orchestrator:
         )
 
     def jti_of(self, visitor: Visitor) -> str:
-        """Return the name of the grant that *visitor* has."""
+        """Return the name of *visitor*'s grant."""
         return self._grants.verify(visitor.cookie.partition("=")[2], time.time()).jti
 
     def token(self, sid: str) -> str:
@@ -129,7 +129,7 @@ class Orchestrator:
 
 @asynccontextmanager
 async def running_redis(folder: Path) -> AsyncIterator[Redis]:
-    """Run a Redis of this run's own on a Unix socket, on the load's core."""
+    """Run a separate Redis for this run on a Unix socket, on the load's core."""
     socket = folder / "redis.sock"
     command = [redis_program(), "--port", "0", "--unixsocket", str(socket), "--save", ""]
     command += ["--appendonly", "no", "--maxmemory-policy", "noeviction"]
@@ -145,7 +145,7 @@ async def running_redis(folder: Path) -> AsyncIterator[Redis]:
 
 
 async def _listens(socket: Path) -> bool:
-    """Say whether somebody accepts at *socket*: it exists before that."""
+    """Say whether a program accepts at *socket*; the file exists earlier."""
     try:
         _, writer = await asyncio.open_unix_connection(socket)
     except OSError:
@@ -193,7 +193,7 @@ async def running_gateway(
     tree: Path = ROOT,
     certificate: Certificate | None = None,
 ) -> AsyncIterator[tuple[Proxy, Orchestrator]]:
-    """Run a gateway of *workers* that serves *routes*, with all that it needs."""
+    """Run a gateway of *workers* that serves *routes*, with its Redis and keys."""
     log = folder / "log"
     async with running_redis(folder) as redis:
         orchestrator = Orchestrator(redis, folder, tls=certificate is not None)
@@ -268,10 +268,10 @@ GATEWAY = Peer(
 
 
 def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
-    """Start one that ends TLS."""
+    """Start a gateway that ends TLS."""
     return _start(ground, certificate=certificate)
 
 
 def peer_of(tree: Path) -> Peer:
-    """Return the gateway whose source is in *tree*, as a peer of this one."""
+    """Return the gateway of the source in *tree* as a peer."""
     return replace(GATEWAY, start=partial(_start, tree=tree))

@@ -12,7 +12,7 @@ from benchmarks.peers import Certificate, Ground, Peer, Proxy, free_port, proxy_
 @asynccontextmanager
 async def _start(ground: Ground, certificate: Certificate | None = None) -> AsyncIterator[Proxy]:
     port = free_port()
-    # Two descriptors a connection and a pipe, and some for itself.
+    # Two descriptors for each connection and each pipe, and some for itself.
     maxconn = (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 300) // 2
     tls = "" if certificate is None else f"ssl crt {certificate.both} alpn http/1.1"
     config = template("haproxy.cfg", ground, port=port, maxconn=maxconn, tls=tls)
@@ -22,7 +22,7 @@ async def _start(ground: Ground, certificate: Certificate | None = None) -> Asyn
 
 
 def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
-    """Start one that ends TLS."""
+    """Start a HAProxy that ends TLS."""
     return _start(ground, certificate)
 
 

@@ -1,4 +1,4 @@
-"""nginx, bare and with ``auth_request``; the authoriser does nothing but say yes."""
+"""nginx, bare and with ``auth_request``; the authoriser allows everything."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _with_auth(ground: Ground) -> AbstractAsyncContextManager[Proxy]:
 
 
 def start_tls(ground: Ground, certificate: Certificate) -> AbstractAsyncContextManager[Proxy]:
-    """Start one that ends TLS."""
+    """Start an nginx that ends TLS."""
     return _start("nginx", ground, certificate=certificate)
 
 

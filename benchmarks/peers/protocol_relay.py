@@ -1,4 +1,4 @@
-"""The least that a relay in Python can do: bytes from one transport to the other."""
+"""The minimal relay in Python: copies bytes from one transport to the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import uvloop
 
 
 class Side(asyncio.Protocol):
-    """One side of a connection; the other one is dialled when the browser's is made."""
+    """One side of a connection; the upstream side is dialled when the browser connects."""
 
     def __init__(self, port: int | None, other: Side | None = None) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""Relays in Python: what a plain aiohttp one costs, and what the least possible one does."""
+"""Relays in Python: a plain aiohttp relay, and the minimal one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""terminado, as a notebook server has it: ``python -m benchmarks.peers.terminado_server PORT``."""
+"""terminado, as in a notebook server: ``python -m benchmarks.peers.terminado_server PORT``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""websockify, which joins noVNC and desktops; it forks a process for each connection."""
+"""websockify, the bridge between noVNC and desktops; it forks a process per connection."""
 
 from __future__ import annotations
 

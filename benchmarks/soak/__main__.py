@@ -1,7 +1,7 @@
-"""``python -m benchmarks.soak --hours 24 --out FOLDER``: until then, or SIGINT or SIGTERM.
+"""``python -m benchmarks.soak --hours 24 --out FOLDER``: runs a soak. SIGINT or SIGTERM end it.
 
-What is found is written into the folder with every sample. With ``--docs`` the page is made at the
-end; ``python -m benchmarks.soak.page FOLDER`` makes docs/soak.md of it at any time.
+The results are written into the folder with every sample. With ``--docs`` the page is made at the
+end; ``python -m benchmarks.soak.page FOLDER`` makes docs/soak.md from the results at any time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPEN_SECONDS: Final = 600.0
 
 
 class Soak:
-    """One soak; :attr:`record` holds what it has found so far."""
+    """One soak; :attr:`record` holds its results so far."""
 
     def __init__(self, plan: Plan, out: Path) -> None:
         self._plan = plan
@@ -54,14 +54,14 @@ class Soak:
         )
 
     def stop(self) -> None:
-        """End it soon, with what was found so far."""
+        """End the soak soon, with the results so far."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Run it to its end.
+        """Run the soak to its end.
 
         Raises:
-            OSError, RuntimeError, TimeoutError: If it cannot go on; what was found is written.
+            OSError, RuntimeError, TimeoutError: If it cannot continue; the results are written.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -98,7 +98,7 @@ class Soak:
                             part.cancel()
 
     async def _until_open(self, crowd: Crowd) -> bool:
-        """Return once all sockets have been opened; False if it was told to stop before."""
+        """Return once all sockets have been opened; False if the soak was stopped before."""
         deadline = time.monotonic() + _OPEN_SECONDS
         while crowd.open < self._plan.sockets * 0.99:
             if time.monotonic() > deadline:

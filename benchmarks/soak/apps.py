@@ -1,8 +1,8 @@
-"""The apps behind the gateway: ``python -m benchmarks.soak.apps COUNT`` until its input ends.
+"""The apps behind the gateway: ``python -m benchmarks.soak.apps COUNT``; ends with its input.
 
-Each listens at a port of its own, which is printed. Every response, and every message of a
-WebSocket, names the app and the host that it was asked for, so that a response by another app or
-for another session is seen.
+Each listens at a port of its own, which is printed. Every response, and every WebSocket message,
+names the app and the host of the request. So the load notices a response of another app or for
+another session.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class App(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what is written to."""
+        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Respond to the whole requests and frames that have come."""
+        """Respond to the complete requests and frames that have arrived."""
         self._buffer += data
         while not self._is_socket and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._buffer[:end])
@@ -82,7 +82,7 @@ class App(asyncio.Protocol):
 
 
 def app_name(number: int) -> str:
-    """Return what app *number* calls itself."""
+    """Return the name of app *number*."""
     return f"app-{number}"
 
 

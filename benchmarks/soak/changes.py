@@ -1,4 +1,4 @@
-"""What happens to sessions and workers meanwhile: revocations, other routes, killed workers."""
+"""Makes the changes of a soak: revocations, other routes, killed workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.soak.sockets import Crowd, Socket
 _BACK_SECONDS: Final = 120.0
 _CLOSED_SECONDS: Final = 30
 _OPENED_SINCE: Final = 0.1
-"""What part of all sockets a worker may have more than it told a moment ago."""
+"""By what part of all sockets a worker may exceed what it has just reported."""
 _ISSUED_BEFORE: Final = 7.0
 """A revocation must be older than a new visitor's grant, which was issued 5 s ago."""
 
@@ -30,7 +30,7 @@ _Step: TypeAlias = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 class Changes:
-    """Makes them, and checks after each what became of it."""
+    """Makes changes, and checks the effect of each."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Changes:
         self._record = crowd.record
 
     async def run(self) -> None:
-        """Change something again and again until cancelled."""
+        """Make changes at the plan's intervals until cancelled."""
         revocations: tuple[_Step, ...]
         revocations = (self._revoke_grant, self._revoke_session, self._revoke_user)
         routes: tuple[_Step, ...] = (self._move, self._remove)
@@ -67,7 +67,7 @@ class Changes:
     ) -> None:
         while True:
             await asyncio.sleep(seconds)
-            # The next one does not wait until this one has settled.
+            # The next change does not wait until this one has settled.
             tasks.create_task(self._change(next(kinds)))
 
     async def _change(self, step: _Step) -> None:
@@ -91,7 +91,7 @@ class Changes:
 
     async def _revoke(self, name: str, concerned: Sequence[Session], whose: dict[str, str]) -> None:
         for session in concerned:
-            # All at once, so that nothing else happens to one of them meanwhile.
+            # All at once, so that no other change affects one of them meanwhile.
             self._begin("revoked", session)
         for session in concerned:
             at, sid = time.time(), session.route.sid
@@ -136,7 +136,7 @@ class Changes:
     async def _settle(self, concerned: Sequence[Session]) -> None:
         """Wait until the change must hold, and until the sockets that it ends are closed.
 
-        A worker that waits for a processor closes them later; what counts is that no byte passes.
+        A worker that waits for a processor closes them later. The promise is that no byte passes.
         """
         for session in concerned:
             if session.change is not None:
@@ -160,7 +160,7 @@ class Changes:
                 since = socket.open_since
                 if change is None or since is None:
                     continue
-                # One that was begun before may have been opened by the app that it moved to.
+                # A socket that was begun before may have been opened by the new app.
                 if change.kind != "moved" or since < change.at:
                     found.append(socket)
         return found
@@ -170,13 +170,13 @@ class Changes:
         session.change = None
         for socket in self._crowd.of(session):
             if socket.open_since is not None:
-                # Begun before the route had moved, and opened by the new app.
+                # It was begun before the route had moved, and opened by the new app.
                 socket.life = session.life
 
     # Workers
 
     async def _kill_in_turn(self) -> None:
-        """Kill all but the first worker, one after the other: it shows what hours leave behind."""
+        """Kill all but the first worker, in turn. The first one shows what hours leave behind."""
         for number in cycle(range(1, self._plan.workers)):
             await asyncio.sleep(self._plan.kill_every)
             try:
@@ -197,7 +197,7 @@ class Changes:
             self._record.fail("worker not replaced", f"worker {number}")
             return
         killed.back_seconds = round(time.monotonic() - began, 2)
-        # Its sockets learn of it at once, but a busy machine hears of all of them later.
+        # Its sockets end at once, but a busy machine notices all of them later.
         await asyncio.sleep(min(10.0, self._plan.kill_every / 3))
         if killed.lost > killed.sockets + self._plan.sockets * _OPENED_SINCE:
             self._record.fail("lost by other workers", f"{killed.lost}, {killed.sockets} were its")

@@ -1,4 +1,4 @@
-"""WebSocket frames of up to 125 bytes (RFC 6455, section 5.2): all that a soak sends."""
+"""WebSocket frames of up to 125 bytes (RFC 6455, section 5.2); a soak sends no others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST: Final = 125
 
 
 class Frame(NamedTuple):
-    """One whole frame, without its mask."""
+    """One complete frame, without its mask."""
 
     opcode: int
     payload: bytes
@@ -36,10 +36,10 @@ def server_frame(opcode: int, payload: bytes) -> bytes:
 
 
 def take_frames(buffer: bytearray) -> Iterator[Frame]:
-    """Yield the whole frames at the head of *buffer*, and take them out of it.
+    """Yield the complete frames at the start of *buffer*, and remove them from it.
 
     Raises:
-        ValueError: If a frame is longer than any that is sent here, or part of a message.
+        ValueError: If a frame is longer than any frame of a soak, or a fragment.
     """
     while len(buffer) >= 2:
         first, second = buffer[0], buffer[1]

@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).parents[2]
 PROSE: Final = Path(__file__).with_name("prose.md")
 _UNITS: Final = re.compile(" (RSS MiB|PSS MiB|descriptors)$")
 _POINTS: Final = 360
-"""Of each line of the plot."""
+"""The most points of each line of the plot."""
 _LEVEL: Final = "worker 0 level"
 _SERIES: Final = (
     ("gateway PSS MiB", "memory of all processes, shared pages once (PSS)", "MiB"),
@@ -165,7 +165,7 @@ def _cost(columns: dict[str, list[float | None]]) -> str:
         return ""
     parts = []
     for name in ("gateway", "load", "apps"):
-        # A worker that was killed takes what it had used with it.
+        # The processor time of a killed worker is lost from the sum.
         used = [_number(value) for value in columns[f"{name} CPU s"]]
         spent = sum(max(0.0, after - before) for before, after in pairwise(used))
         parts.append(f"{name} {spent / seconds:.1%}")

@@ -1,4 +1,4 @@
-"""How many of everything a soak has, how often things change, and what it needs."""
+"""The amounts and intervals of a soak, and the descriptors that it needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SOCKETS_OF_SESSION: Final = 20
 SESSIONS_OF_USER: Final = 5
 APPS: Final = 3
 SETTLE_SECONDS: Final = 5.0
-"""After a change: from then on every response must be what the change made it.
+"""After a change: from then on every response must show the change.
 
-A worker that stood still for 4 s looks at the bus before it decides, so that this holds for
-workers that wait for a processor, too.
+A worker that stood still for 4 s reads the head of the bus before it decides. So this also holds
+for workers that wait for a processor.
 """
 UNANSWERED_SECONDS: Final = 60.0
 SPARE_DESCRIPTORS: Final = 600
@@ -27,17 +27,17 @@ class TooFewDescriptors(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much a soak does. Times are in seconds, rates are those of a second."""
+    """The amounts of a soak. Times are in seconds, rates are per second."""
 
     seconds: float
     sockets: int = SOCKETS
     workers: int = WORKERS
     opens: float = 100.0
-    """At most: for those who come back after a worker was killed, too."""
+    """At most, also for sockets that return after a worker was killed."""
     churn: float = 5.0
     requests: float = 20.0
     message_every: float = 60.0
-    """What passes between two messages of one socket."""
+    """Seconds between two messages of one socket."""
 
     @property
     def sessions(self) -> int:
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def kill_every(self) -> float:
-        """Seconds between the deaths of two workers."""
+        """Seconds between the kills of two workers."""
         return min(600.0, self.seconds / 4)
 
     @property
@@ -61,9 +61,9 @@ class Plan:
 
     @property
     def descriptors(self) -> int:
-        """What a process must be given: the load's one for each socket, a worker's two.
+        """Descriptors that a process must have: one for each socket in the load, two in a worker.
 
-        While others are started anew a worker may have twice its share.
+        While other workers are restarted a worker may have twice its share.
         """
         share = 2 * 2 * self.sockets // self.workers
         return max(self.sockets, share) + SPARE_DESCRIPTORS

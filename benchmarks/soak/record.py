@@ -1,4 +1,4 @@
-"""What a soak has found so far; written as JSON again and again, so that nothing is lost."""
+"""The results of a soak so far; written as JSON with each sample, so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Killed:
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """Everything that a soak found; ``columns`` has one list for each series of samples."""
+    """All results of a soak; ``columns`` has one list for each series of samples."""
 
     machine: dict[str, Any]
     hours: float
@@ -45,11 +45,11 @@ class Record:
     columns: dict[str, list[float]] = field(default_factory=dict)
 
     def count(self, what: str, by: int = 1) -> None:
-        """Count what is as it must be."""
+        """Count a correct observation."""
         self.counts[what] = self.counts.get(what, 0) + by
 
     def fail(self, what: str, detail: str) -> None:
-        """Count what is wrong, under its name; the first detail of each name is kept."""
+        """Count a wrong observation by its name; keep the first detail of each name."""
         self.wrong[what] = self.wrong.get(what, 0) + 1
         self.first_wrong.setdefault(what, f"at {self.elapsed_seconds:.0f} s: {detail[:_DETAIL]}")
 
@@ -68,7 +68,7 @@ class Record:
             column.append(round(values.get(name, float("nan")), 3))
 
     def to_json(self) -> bytes:
-        """Return all of it; of closing times their percentiles."""
+        """Return all results; closing times as percentiles."""
         found = asdict(self)
         found["closing_ms"] = {
             kind: {
@@ -82,7 +82,7 @@ class Record:
         return msgspec.json.encode(found, order="deterministic") + b"\n"
 
     def write(self, folder: Path) -> Path:
-        """Write it into *folder* in one step: who reads it finds a whole one."""
+        """Write the results into *folder* atomically: a reader finds a complete file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE
         part = path.with_suffix(".part")

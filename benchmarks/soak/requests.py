@@ -1,4 +1,4 @@
-"""GETs that come and go on connections that do, each response judged."""
+"""Sends GETs on short connections, and checks each response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Requests:
-    """Asks for pages of all sessions, and of those that nobody may see any more."""
+    """Requests pages of all sessions, and of sessions without an access right."""
 
     def __init__(
         self, plan: Plan, port: int, sessions: Sessions, record: Record, crowd: Crowd
@@ -33,7 +33,7 @@ class Requests:
         self._crowd = crowd
 
     async def run(self) -> None:
-        """Send so many requests a second as the plan says, until cancelled."""
+        """Send requests at the plan's rate until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_CONNECTIONS):
                 tasks.create_task(self._come_and_go())
@@ -76,7 +76,7 @@ class Requests:
             )
 
     async def refused(self, visitor: Visitor, expected: set[int], why: str) -> None:
-        """Check that *visitor*, which has no right any more, is refused."""
+        """Check that *visitor*, whose access has ended, is refused."""
         begun = time.monotonic()
         try:
             async with asyncio.timeout(UNANSWERED_SECONDS):

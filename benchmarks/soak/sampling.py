@@ -1,4 +1,4 @@
-"""What a gateway's processes hold, from /proc and from what it tells operators."""
+"""Samples a gateway's processes, from /proc and from its ops listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE: Final = os.sysconf("SC_PAGESIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _OPS_SECONDS: Final = 30.0
 OPS_FAILURES: Final = (OSError, EOFError, TimeoutError, ValueError, KeyError)
-"""What looking at the gateway raises when it does not answer, or not the whole."""
+"""The errors when the gateway does not answer, or not completely."""
 _METRICS: Final = {
     "fumarole_gateway_tasks": "tasks",
     'fumarole_gateway_open_connections{kind="websocket"}': "WebSockets",
@@ -30,7 +30,7 @@ _METRICS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What the gateway tells of one of its workers."""
+    """The gateway's report of one of its workers."""
 
     number: int
     pid: int | None
@@ -39,7 +39,7 @@ class Worker:
 
 
 class Gateway:
-    """The gateway that is looked at: its supervisor's pid, and its ops listener."""
+    """The sampled gateway: its supervisor's pid, and its ops listener."""
 
     def __init__(self, pid: int, folder: Path) -> None:
         self.pid = pid
@@ -85,7 +85,7 @@ class Gateway:
         return answer.partition(b"\r\n\r\n")[2]
 
     async def sample(self) -> dict[str, float]:
-        """Return what each process holds, and what all of them do together."""
+        """Return the values of each process, and of all together."""
         workers = {one.pid: one.number for one in await self.workers()}
         values = await self.metrics()
         totals = {"gateway PSS MiB": 0.0, "gateway descriptors": 0.0, "gateway CPU s": 0.0}

@@ -1,4 +1,4 @@
-"""What each session is at this moment, and so which response is the right one."""
+"""The expected state of each session, and so the right response."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ CODES: Final[dict[Kind, int]] = {"revoked": 4401, "moved": 1012, "removed": 4410
 
 @dataclass(slots=True)
 class Change:
-    """What is happening to a session; ``at`` is when its publication was begun (monotonic)."""
+    """A change of a session; ``at`` is when its publication began (monotonic)."""
 
     kind: Kind
     at: float
     published: float = float("inf")
-    """When Redis had it: on a busy machine that takes a while."""
+    """When Redis had the change: on a busy machine that takes a while."""
 
     def settled(self, now: float) -> bool:
-        """Whether every response must be what the change made it."""
+        """Whether every response must show the change."""
         return now >= self.published + SETTLE_SECONDS
 
 
@@ -49,12 +49,12 @@ class Session:
 
     @property
     def answer(self) -> bytes:
-        """What the app says, and no other app and no other session's would."""
+        """The app's response, which no other app or session has."""
         return f"{app_name(self.app)} {self.route.sid}".encode()
 
 
 class Sessions:
-    """All of them: made, and made anew after a change."""
+    """All sessions: creates them, and replaces them after a change."""
 
     def __init__(self, ports: list[int], count: int) -> None:
         self._ports = ports
@@ -62,11 +62,11 @@ class Sessions:
         self.all: list[Session] = []
 
     def routes(self) -> list[Route]:
-        """Return the routes that a gateway begins with."""
+        """Return the routes at the start of the gateway."""
         return [self._route(number % len(self._ports)) for number in range(self._count)]
 
     def open(self, orchestrator: Orchestrator, routes: list[Route]) -> None:
-        """Have a browser for each of *routes*."""
+        """Open a browser for each of *routes*."""
         for number, route in enumerate(routes):
             user = f"ada-{number // SESSIONS_OF_USER}"
             visitor = orchestrator.visitor(route.sid, user)
@@ -86,7 +86,7 @@ class Sessions:
         return msgspec.structs.replace(route, rev=rev, target=target)
 
     def move(self, session: Session, route: Route) -> None:
-        """Expect the other app."""
+        """Expect responses of the other app from now on."""
         session.app = (session.app + 1) % len(self._ports)
         session.route = route
 

@@ -10,14 +10,14 @@ from statistics import NormalDist, fmean
 from typing import Final
 
 WARM_UP: Final = 0.1
-"""What part of the samples, the first ones, is left out."""
+"""The part of the samples, from the first on, that is left out."""
 BLOCKS: Final = 24
 _CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """By how much a series changes in an hour: 95 % lie between ``low`` and ``high``."""
+    """The change of a series in an hour, with its 95 % interval from ``low`` to ``high``."""
 
     per_hour: float
     low: float
@@ -34,12 +34,12 @@ class Slope:
 def slope_of(
     seconds: Sequence[float], values: Sequence[float], beside: Sequence[float] | None = None
 ) -> Slope | None:
-    """Return the slope by least squares; None where there is too little to say.
+    """Return the slope by least squares; None if there are too few samples.
 
-    Neighbouring samples are alike (a heap that has grown stays so), so that taking each as a
-    measurement of its own would make the interval far too narrow. They are joined to blocks first,
-    and the line is laid through the means of those. With *beside*, another series, the slope is
-    that of what *values* do not owe to it (both, and time, are regressed on it first).
+    Neighbouring samples are alike (a heap that has grown stays large). To take each as an
+    independent measurement would make the interval far too narrow. So samples are joined to blocks,
+    and the line goes through the means of the blocks. With *beside*, another series, the slope is
+    that of the rest of *values* once both they and time are regressed on *beside*.
     """
     more = seconds if beside is None else beside
     rows = [row for row in zip(seconds, values, more, strict=True) if not any(map(math.isnan, row))]
@@ -59,7 +59,7 @@ def slope_of(
 
 
 def _without(cause: Sequence[float], values: Sequence[float]) -> list[float]:
-    """Return what of *values* a line through *cause* leaves (Frisch, Waugh and Lovell)."""
+    """Return the residuals of *values* after regression on *cause* (Frisch, Waugh, Lovell)."""
     mean_cause, mean = fmean(cause), fmean(values)
     spread = sum((one - mean_cause) ** 2 for one in cause)
     if not spread:

@@ -1,4 +1,4 @@
-"""The WebSockets of a soak: opened, used and closed by one process, and each end judged."""
+"""The WebSockets of a soak: one process opens, uses and closes them, and checks each end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from benchmarks.soak.sessions import CODES, Change, Session, Sessions
 TICK_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
 _KILL_SECONDS: Final = 30.0
-"""For so long after a worker was killed, connections may end without a word."""
+"""For this long after a worker was killed, connections may end without a Close."""
 
 
 class Socket(asyncio.Protocol):
-    """One WebSocket of *session*; tells *crowd* when it has opened, and how it has ended."""
+    """One WebSocket of *session*; reports to *crowd* that it has opened, and how it ended."""
 
     __slots__ = (
         "asked", "buffer", "code", "crowd", "life", "mine", "number", "open_since", "sent_at",
@@ -44,16 +44,16 @@ class Socket(asyncio.Protocol):
 
     @property
     def outlived(self) -> bool:
-        """Whether something has happened to the session since this socket was begun."""
+        """Whether the session has changed since this socket was begun."""
         return self.life != self.session.life or self.session.change is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for a WebSocket."""
+        """Send the upgrade."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(socket_head(self.session.visitor, "/socket"))
 
     def data_received(self, data: bytes) -> None:
-        """Judge the response, then each message."""
+        """Check the response, then each message."""
         self.buffer += data
         if self.open_since is None:
             end = self.buffer.find(b"\r\n\r\n")
@@ -99,7 +99,7 @@ class Socket(asyncio.Protocol):
         self.asked = b""
 
     def send(self) -> None:
-        """Send one message; the one before must have been answered by now."""
+        """Send one message; by now the one before must have been answered."""
         now = time.monotonic()
         if self.asked:
             if now - self.sent_at > UNANSWERED_SECONDS and not self.outlived:
@@ -111,7 +111,7 @@ class Socket(asyncio.Protocol):
         self._write(client_frame(BINARY, self.asked))
 
     def leave(self) -> None:
-        """Close, as a browser does that has finished."""
+        """Close as a browser does."""
         self.mine = True
         self._write(client_frame(CLOSE, (1000).to_bytes(2, "big")))
 
@@ -125,7 +125,7 @@ class Socket(asyncio.Protocol):
             self.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell how it ended."""
+        """Report how it ended."""
         self.transport = None
         self.crowd.ended(self)
 
@@ -136,7 +136,7 @@ class Socket(asyncio.Protocol):
 
 
 class Crowd:
-    """Keeps so many sockets open as the plan says."""
+    """Keeps as many sockets open as the plan says."""
 
     def __init__(self, plan: Plan, port: int, sessions: Sessions, record: Record) -> None:
         self.record = record
@@ -146,7 +146,7 @@ class Crowd:
         self.by_number: dict[int, Socket] = {}
         self.killed_at = float("-inf")
         self.leaves = False
-        """Whether sockets are closed and opened again: not before all are open."""
+        """Whether sockets are closed and reopened, which begins once all are open."""
         self.longest_tick = 0.0
         self._due = [(0.0, number) for number in range(plan.sockets)]
         self._opening: set[asyncio.Task[None]] = set()
@@ -192,7 +192,7 @@ class Crowd:
                 socket.drop()
 
     def take_longest_tick(self) -> float:
-        """Return by how much a tick was late, at most, since this was asked last."""
+        """Return the longest delay of a tick since the last call."""
         longest, self.longest_tick = self.longest_tick, 0.0
         return longest
 
@@ -253,15 +253,15 @@ class Crowd:
         )
 
     def opened(self, socket: Socket) -> None:
-        """Take note of a socket that has opened."""
+        """Note that a socket has opened."""
         self.record.count("sockets opened")
         if socket.session.change is None and socket.outlived:
-            # Asked for before a change, answered after: nothing can be expected of it.
+            # The request came before a change, and the response after it: either is right.
             socket.mine = True
             socket.drop()
 
     def ended(self, socket: Socket) -> None:
-        """Judge how *socket* has ended, and open it again later."""
+        """Check how *socket* ended, and reopen it later."""
         if self.by_number.get(socket.number) is socket:
             del self.by_number[socket.number]
             self._again(socket.number)
