@@ -108,7 +108,7 @@ class Bench:
         """Return a downstream connection that was just accepted."""
         front, transport = self.path.welcome("127.0.0.1"), Nowhere()
         if front is None:
-            raise RuntimeError("there was no place for it")
+            raise RuntimeError("the connection was not accepted")
         front.connection_made(cast(asyncio.Transport, transport))
         return front, transport
 

@@ -35,8 +35,11 @@ LISTS: Final[dict[str, tuple[Order, JobFilter]]] = {
     "one user's failures": ("newest", JobFilter(user="user-7", states=("FAILURE",))),
     "a label of every job, newest": ("newest", JobFilter(labels=(("team", "x"),))),
     "a label of ten jobs, newest": ("newest", JobFilter(labels=(("rare", "x"),))),
-    "nothing fits": ("newest", JobFilter(kind="lab", labels=(("rare", "never"), ("team", "x")))),
-    "nothing fits what is looked at": ("newest", JobFilter(project="sun", kind="none")),
+    "no match among jobs with a label": (
+        "newest",
+        JobFilter(kind="lab", labels=(("rare", "never"), ("team", "x"))),
+    ),
+    "no match among all jobs of a project": ("newest", JobFilter(project="sun", kind="none")),
 }
 
 

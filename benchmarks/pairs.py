@@ -112,7 +112,7 @@ async def _pair(number: int, each: Sequence[Callable[[], Awaitable[float]]]) -> 
 def main() -> int:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(prog="benchmarks.pairs", description=__doc__)
-    parser.add_argument("commit", help="what this tree is compared with")
+    parser.add_argument("commit", help="the commit that this tree is compared with")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--works", default=",".join(work.name for work in WORKS))
     parser.add_argument("--without-memory", action="store_true")

@@ -263,7 +263,7 @@ async def measure(sockets: int, followers: int) -> dict[str, Any]:
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(prog="benchmarks.revocations", description=__doc__)
-    parser.add_argument("--sockets", type=int, default=5000, help="that are closed in the end")
+    parser.add_argument("--sockets", type=int, default=5000, help="sockets of the last revocation")
     parser.add_argument("--followers", type=int, default=80)
     chosen = parser.parse_args()
     logging.disable(logging.CRITICAL)

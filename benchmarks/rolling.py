@@ -355,17 +355,18 @@ def table_of(seen: Seen) -> str:
     lines = [
         "| | |",
         "|---|---|",
-        f"| requests, failed ones | {seen.requests:,}, {sum(seen.failed.values())} |",
-        f"| WebSockets told to leave, by code | {_counted(seen.codes)} |",
-        f"| from the begin of a drain until half of them, all of them were told "
+        f"| requests, failed requests | {seen.requests:,}, {sum(seen.failed.values())} |",
+        f"| WebSockets that received a Close, by code | {_counted(seen.codes)} |",
+        f"| from the start of a drain until half of them, all of them received it "
         f"| {statistics.median(left):.1f} s, {left[-1]:.1f} s |",
-        f"| most of them that were told within 0.1 s | {max(tenths.values())} |",
+        f"| most Closes within 0.1 s | {max(tenths.values())} |",
     ]
     for kind, name in _NAMES.items():
         if back := sorted(seen.back[kind]):
             lines.append(
-                f"| {name} back: median, p99, last | {statistics.median(back) * 1e3:.0f} ms, "
-                f"{back[int(len(back) * 0.99)] * 1e3:.0f} ms, {back[-1] * 1e3:.0f} ms |"
+                f"| {name} reconnected: median, p99, last "
+                f"| {statistics.median(back) * 1e3:.0f} ms, {back[int(len(back) * 0.99)] * 1e3:.0f} ms, "
+                f"{back[-1] * 1e3:.0f} ms |"
             )
     return "\n".join(lines)
 

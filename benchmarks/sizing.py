@@ -62,7 +62,7 @@ def gateway_mib(results: Json, own: dict[str, float], sessions: int) -> float:
 
 
 def make_table(results: Json, own: dict[str, float]) -> str:
-    """Return the table as the page shows it."""
+    """Return the table of the page."""
     site = results["large_site"]
     lines = [
         "| | " + " | ".join(f"{count:,} sessions" for count in SESSIONS) + " |",
@@ -92,10 +92,10 @@ def make_table(results: Json, own: dict[str, float]) -> str:
         "",
         "| | |",
         "|---|---:|",
-        f"| memory at most, of the leader and of a replica that stands by "
+        f"| peak memory of the leader, of a standby replica "
         f"| {site['peak_mib']:.0f} MiB, {site['standby_peak_mib']:.0f} MiB |",
         f"| processor time of a job's whole life | {site['life_ms']:.0f} ms |",
-        f"| a change in the cluster is dealt with: median, p99 "
+        f"| from a change in the cluster until its job is reconciled: median, p99 "
         f"| {site['p50_s'] * 1e3:.0f} ms, {site['p99_s'] * 1e3:.0f} ms |",
         f"| from the leader's death until another one leads | {site['leads_s']:.1f} s |",
     ])  # fmt: skip

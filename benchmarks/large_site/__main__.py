@@ -17,7 +17,7 @@ def main() -> int:
     """Measure a site of the size that the command names."""
     parser = argparse.ArgumentParser(prog="large_site")
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--pods", type=int, default=5, help="of each job")
+    parser.add_argument("--pods", type=int, default=5, help="pods of each job")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fumarole-bench-") as folder:
         print(json.dumps(uvloop.run(measure(asked.jobs, asked.pods, Path(folder)))))

@@ -45,7 +45,7 @@ def take_frames(buffer: bytearray) -> Iterator[Frame]:
         first, second = buffer[0], buffer[1]
         length = second & 0x7F
         if length > LONGEST or not first & 0x80:
-            raise ValueError("nobody sent such a frame")
+            raise ValueError("a frame that no soak sends")
         start = 6 if second & 0x80 else 2
         if len(buffer) < start + length:
             return

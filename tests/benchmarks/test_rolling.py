@@ -33,8 +33,8 @@ def test_the_table_says_what_was_seen() -> None:
     seen = Seen(requests=1234, codes=Counter({1001: 3}), left=[2.0, 3.0, 6.0])
     seen.back["vnc"] = [0.1, 0.2, 0.4]
     table = table_of(seen)
-    assert "| requests, failed ones | 1,234, 0 |" in table
+    assert "| requests, failed requests | 1,234, 0 |" in table
     assert "| 3 × 1001 |" in table
     assert "| 1.0 s, 4.0 s |" in table
-    assert "| desktops back: median, p99, last | 200 ms, 400 ms, 400 ms |" in table
+    assert "| desktops reconnected: median, p99, last | 200 ms, 400 ms, 400 ms |" in table
     assert "terminals" not in table
