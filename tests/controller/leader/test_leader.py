@@ -329,20 +329,20 @@ async def test_what_another_process_has_written_is_looked_at(
 ) -> None:
     told: list[Callable[[], None]] = []
 
-    async def hear(heard: Store, tell: Callable[[], None]) -> None:
+    async def listen(heard: Store, tell: Callable[[], None]) -> None:
         assert heard is store
         told.append(tell)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(module, "listen_for_changes", hear)
+    monkeypatch.setattr(module, "listen_for_changes", listen)
     async with leading() as w:
         await w.lead()
         await until(lambda: bool(told))
         term = w.leader._term
-        assert not term.reconciler._news.is_set()
+        assert not term.reconciler._sources._notified.is_set()
         assert not term.publisher._woken.is_set()
         told[0]()
-        assert term.reconciler._news.is_set()
+        assert term.reconciler._sources._notified.is_set()
         assert term.publisher._woken.is_set()
 
 
