@@ -15,6 +15,7 @@ from controller.explain.judgements import (
     failed,
     judge_gateways,
     judge_grant,
+    judge_hub,
     judge_job,
     judge_pod,
     judge_port,
@@ -294,15 +295,11 @@ class Explainer:
         self, session: Session, hubs: Mapping[str, Hub], target: Target | None
     ) -> FindingView:
         hub = hubs.get(session.hub_id or "") or next(iter(hubs.values()), None)
-        seen = "No terminal hub is alive"
-        if hub is not None:
-            seen = f"The terminal hub {hub.id[:8]} does not answer"
-            is_ours = target is not None and (target.host, target.port) == (hub.host, hub.port)
-            if not is_ours or (await probe(hub.host, hub.port)).connected == "open":
-                seen = f"the hub {hub.id[:8]} answers" if is_ours else "no shell is assigned yet"
-                ok = True if is_ours else None
-                return passed("port", seen, self._clock(), ok=ok)
-        return failed("port", "hub_gone", seen, self._clock())
+        if hub is None:
+            return failed("port", "hub_gone", "No terminal hub is alive", self._clock())
+        if target is None or (target.host, target.port) != (hub.host, hub.port):
+            return passed("port", "no shell is assigned yet", self._clock(), ok=None)
+        return judge_hub(await probe(hub.host, hub.port), hub.id, now=self._clock())
 
     async def _probe(
         self, session: Session, record: JobRecord, place: RankEvidence, target: Target | None

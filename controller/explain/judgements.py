@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -334,12 +334,31 @@ def judge_port(
         return wrong(
             "port_closed", f"Nothing answers at port {place.port} of rank {place.rank}{told}"
         )
-    if blocked or (pod is not None and not pod.answers):
+    if blocked:
         seen = f"Packets to port {place.port} of rank {place.rank} are not answered{told}"
         return wrong("network_blocked", seen)
-    # Policies may let gateways through alone; the kubelet, which probes too, and they see no fault.
+    # Policies may let gateways through alone. No policy keeps out the kubelet, which probes too.
+    if pod is not None and not pod.answers:
+        seen = f"Nothing answers the kubelet at rank {place.rank}, nor at port {place.port}{told}"
+        return wrong("port_closed", seen)
     seen = f"the controller does not reach port {place.port}, and no gateway reports a failure"
     return passed("port", seen, now, ok=None)
+
+
+def judge_hub(probed: Probed, hub_id: str, *, now: float) -> FindingView:
+    """Return whether the terminal hub answers, which says in the store that it is alive."""
+    name = hub_id[:8]
+    match probed.connected:
+        case "open":
+            return passed("port", f"the hub {name} answers", now)
+        case "unanswered":
+            # As above: policies may let gateways through alone.
+            seen = f"the hub {name} is alive, and the controller does not reach it"
+            return passed("port", seen, now, ok=None)
+        case "refused":
+            return failed("port", "hub_gone", f"The terminal hub {name} does not answer", now)
+        case _:
+            assert_never(probed.connected)
 
 
 def judge_probe(probed: Probed, *, now: float) -> FindingView:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
-from controller.explain.judgements import STEADY_SECONDS, RankEvidence, judge_pod, judge_port
+from controller.explain.judgements import (
+    STEADY_SECONDS,
+    RankEvidence,
+    judge_hub,
+    judge_pod,
+    judge_port,
+)
 from controller.explain.probe import Probed
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import ObservedPod
@@ -94,3 +101,27 @@ def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
     assert judge_port(Probed("open"), place, [silent], now=NOW).ok
     refused = judge_port(Probed("refused"), place, [silent], now=NOW)
     assert (refused.cause, "controller_silent" in refused.seen) == ("port_closed", False)
+
+
+def test_a_controller_that_no_policy_lets_through_blames_none() -> None:
+    """In the manifests, gateways alone reach jobs and hubs: a probe of ours is dropped."""
+    answers = RankEvidence(
+        rank=0, image="busybox", pod=replace(running(60), answers=True), earlier=(), port=8888
+    )
+    dropped = Probed("unanswered")
+    assert judge_port(dropped, answers, (), now=NOW).ok is None
+    starts = replace(answers, pod=replace(running(60), answers=False))
+    assert judge_port(dropped, starts, (), now=NOW).cause == "port_closed"
+    timeout = [("g1", Failure("app_timeout", NOW - 10))]
+    assert judge_port(dropped, starts, timeout, now=NOW).cause == "network_blocked"
+
+
+@pytest.mark.parametrize(
+    ("connected", "ok", "cause"),
+    [("open", True, None), ("unanswered", None, None), ("refused", False, "hub_gone")],
+)
+def test_a_hub_is_gone_where_nothing_listens_in_its_place(
+    connected: Literal["open", "unanswered", "refused"], ok: bool | None, cause: str | None
+) -> None:
+    found = judge_hub(Probed(connected), "0123456789", now=NOW)
+    assert (found.ok, found.cause, found.step) == (ok, cause, "port")
