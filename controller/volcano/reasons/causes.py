@@ -70,7 +70,9 @@ _IMAGE_WRAPPERS: Final = tuple(
         r'^failed to pull and unpack image "[^"]*": ',
         r'^failed to pull image "[^"]*": ',
         r'^failed to resolve (?:reference|image) "[^"]*": ',
-        r"^(?:initializing source|pinging container registry|reading manifest) \S+: ",
+        r"^unable to pull image or OCI artifact: pull image err: ",
+        r"; artifact err: .*$",
+        r"^(?:initializing source|pinging container registry|reading manifest) \S+(?: in \S+)?: ",
     )
 )
 """Who passes on what a registry has said, of which image: that is said once already."""

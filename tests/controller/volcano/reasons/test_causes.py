@@ -104,6 +104,11 @@ def test_what_a_container_lacks(text: str, cause: str) -> None:
         (NOT_FOUND, "docker.io/library/nope:1: not found"),
         (f'Back-off pulling image "nope:1": ErrImagePull: {NOT_FOUND}',
          "docker.io/library/nope:1: not found"),
+        # CRI-O from 1.34 on.
+        ("unable to pull image or OCI artifact: pull image err: initializing source "
+         "docker://nope:1: reading manifest 1 in docker.io/library/nope: requested access to the "
+         "resource is denied; artifact err: get manifest: build image source: reading manifest 1",
+         "requested access to the resource is denied"),
         # Kubelets before 1.32 say no more than this between two pulls.
         ('Back-off pulling image "nope:1"', ""),
         ("", ""),
