@@ -83,8 +83,10 @@ class Trial:
                 values |= await self.secret(source["secretRef"]["name"])
         places = await self.mounted(deployment)
         for name, value in values.items():
-            for mount, place in places.items():
-                value = value.replace(mount, str(place))
+            # Only where a path begins: what has been replaced may lie below /tmp, too.
+            mount = next((one for one in places if value.startswith(f"{one}/")), None)
+            if mount is not None:
+                value = f"{places[mount]}{value.removeprefix(mount)}"
             value = value.replace("fumarole-redis:6379", f"127.0.0.1:{self.redis_port}")
             values[name] = value.replace("$(POD_ADDRESS)", "127.0.0.1")
         return values
