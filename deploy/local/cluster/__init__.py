@@ -1,22 +1,23 @@
-"""The embedded cluster: what the demo and the tests run where there is no Kubernetes.
+"""The embedded cluster: what the demo and the tests run when there is no Kubernetes.
 
-Three programs, each a process of its own, started as ``python -m deploy.local.cluster.<name>``:
+It consists of three programs. Each is a process, started as ``python -m
+deploy.local.cluster.<name>``:
 
-- ``apiserver`` serves the Kubernetes API for a table of kinds, from memory, and knows
-  nothing of Volcano;
-- ``volcano`` is an ordinary client: it installs Volcano's kinds and webhooks, turns jobs
-  into PodGroups and Pods, and binds whole gangs to nodes;
-- ``kubelet`` is an ordinary client too: it registers a node and runs bound pods as local
-  processes in namespaces of their own.
+- ``apiserver`` serves the Kubernetes API for a table of kinds, from memory, and knows nothing of
+  Volcano;
+- ``volcano`` is an ordinary client: it installs Volcano's kinds and webhooks, turns jobs into
+  PodGroups and Pods, and binds whole gangs to nodes;
+- ``kubelet`` is an ordinary client too: it registers a node and runs bound pods as local processes
+  in namespaces of their own.
 
-`EmbeddedCluster` starts all three, waits until a job could be submitted, says where the
-kubeconfigs are, and ends everything it started::
+`EmbeddedCluster` starts all three, waits until a job can be submitted, gives the paths of the
+kubeconfigs, and ends everything that it started::
 
     async with EmbeddedCluster(seed=7) as cluster:
         environment = {"KUBECONFIG": str(cluster.kubeconfig("controller"))}
 
 A run on it is a run on the embedded cluster, not on Kubernetes or Volcano.
-``docs/embedded-cluster.md`` says what it does not do.
+``docs/embedded-cluster.md`` lists what it does not do.
 """
 
 from deploy.local.cluster.launch import POD_NETWORK, EmbeddedCluster, Program

@@ -1,4 +1,4 @@
-"""The certificates of the embedded cluster: one authority, three leaves, made in milliseconds."""
+"""The certificates of the embedded cluster: one authority and three leaves."""
 
 import ipaddress
 import os
@@ -25,7 +25,7 @@ class Pki:
 
     @property
     def authority(self) -> bytes:
-        """The authority's certificate, PEM."""
+        """The path of the authority's certificate, PEM."""
         return (self.folder / "ca.crt").read_bytes()
 
     def pair(self, leaf: str) -> tuple[Path, Path]:
@@ -34,20 +34,20 @@ class Pki:
 
 
 def ensure_pki(folder: Path) -> Pki:
-    """Return the certificates in *folder*, made if they are not there. The CA's key is not kept."""
+    """Return the certificates in *folder*, made if there are none. The CA's key is not kept."""
     pki = Pki(folder)
     if not (folder / "ca.crt").exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         key, authority = _make_authority()
         for leaf in _LEAVES:
             _write_leaf(pki, leaf, key, authority)
-        # Last, since its presence says that all the others are there.
+        # Written last: its presence means that all other files are there.
         _write(folder / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
     return pki
 
 
 def server_context(pki: Pki, leaf: str = "apiserver", *, clients: bool = False) -> ssl.SSLContext:
-    """Return a server's context; with *clients* only those with a certificate get in."""
+    """Return a server's context; with *clients*, a client needs a certificate to connect."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*pki.pair(leaf))
     if clients:

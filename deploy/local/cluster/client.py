@@ -28,7 +28,7 @@ _PAUSE_SECONDS: Final = 0.2
 
 
 class Refused(Exception):
-    """The API server refused a call; `code` and `reason` are those of its Status."""
+    """The API server refused a call; `code` and `reason` are from its Status."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -37,12 +37,12 @@ class Refused(Exception):
 
 
 class Unreachable(ConnectionError):
-    """The API server could not be called, or went away in the middle of its answer."""
+    """The API server could not be called, or disconnected in the middle of its response."""
 
 
 @contextmanager
 def _border() -> Iterator[None]:
-    """Translate what aiohttp raises: callers know `Refused`, OSError and TimeoutError."""
+    """Translate aiohttp's errors: callers handle `Refused`, OSError and TimeoutError."""
     try:
         yield
     except aiohttp.ClientError as error:
@@ -51,7 +51,7 @@ def _border() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where the objects of a kind are."""
+    """The API path of a kind."""
 
     api_version: str
     plural: str
@@ -82,9 +82,9 @@ class Client:
     """Calls to one API server; an async context manager that closes its connections.
 
     Args:
-        access: Where the server is, and who asks.
+        access: The server's address, and the client's credentials.
         tries: How often a call is made that is answered 429.
-        limit: What every call waits for.
+        limit: The rate limiter for which every call waits.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Client:
         return await self._call("POST", resource.path(namespace), value)
 
     async def ensure(self, resource: Resource, namespace: str, value: Object) -> None:
-        """Create *value* unless something of its name is there."""
+        """Create *value* unless an object of its name exists."""
         try:
             await self.create(resource, namespace, value)
         except Refused as error:
@@ -132,7 +132,7 @@ class Client:
                 raise
 
     async def replace(self, resource: Resource, value: Object, subresource: str = "") -> Object:
-        """Replace the object; 409 if *value* was made from an older state."""
+        """Replace the object; 409 if *value* was made from an older revision."""
         metadata = value["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         return await self._call("PUT", path, value)
@@ -151,7 +151,7 @@ class Client:
     async def delete(
         self, resource: Resource, namespace: str, name: str, options: Object | None = None
     ) -> None:
-        """Delete the object, if it is there."""
+        """Delete the object, if it exists."""
         try:
             await self._call("DELETE", resource.path(namespace, name), options or {})
         except Refused as error:
@@ -159,9 +159,9 @@ class Client:
                 raise
 
     async def list_objects(self, resource: Resource, query: Object) -> tuple[list[Object], str]:
-        """Return all objects that *query* selects, and the revision that they are from."""
+        """Return all objects that *query* selects, and the revision of the list."""
         answer = await self._call("GET", resource.path(), query=query)
-        # Items of a list of a typed kind do not say again what they are.
+        # Items of a typed list do not repeat their kind.
         kind, version = answer["kind"].removesuffix("List"), answer["apiVersion"]
         items = [{"kind": kind, "apiVersion": version, **i} for i in answer.get("items") or []]
         return items, answer["metadata"]["resourceVersion"]
@@ -181,7 +181,7 @@ class Client:
                     yield event
 
     async def text(self, path: str) -> str:
-        """Return what *path* answers as text, such as a log."""
+        """Return the response of *path* as text, such as a log."""
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
         with _border():
             async with self._session.get(path, timeout=timeout) as answer:
@@ -222,14 +222,14 @@ Changed = Callable[[str, Object], Awaitable[None] | None]
 
 
 class Cache:
-    """The objects of one kind as the server last told, kept by `follow`.
+    """The objects of one kind, as the server last sent them; `follow` keeps them up to date.
 
     Args:
-        client: Whom to ask.
-        resource: What to follow.
+        client: The client to call with.
+        resource: The kind to follow.
         query: Selectors.
-        changed: Told of every object that is new, different or gone: ``ADDED``,
-            ``MODIFIED``, ``DELETED``. After a gap the difference is told the same way.
+        changed: Called with every object that is new, different or gone: ``ADDED``, ``MODIFIED``,
+            ``DELETED``. After a gap it is called for the differences.
     """
 
     def __init__(
@@ -244,15 +244,15 @@ class Cache:
         self._changed = changed
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return the object as last told, or None."""
+        """Return the object as last seen, or None."""
         return self.objects.get((namespace, name))
 
     async def remember(self, value: Object) -> None:
-        """Take what a write returned, without waiting for the watch to tell it."""
+        """Take the result of a write at once, before the watch brings it."""
         await self._take("MODIFIED", value)
 
     async def follow(self) -> None:
-        """List and watch until cancelled; list again whenever that is the way to go on."""
+        """List and watch until cancelled; list again whenever the watch cannot continue."""
         revision = ""
         while True:
             try:
@@ -284,7 +284,7 @@ class Cache:
     async def _take(self, change: str, value: Object) -> None:
         key, revision = _key(value), _revision(value)
         before = self.objects.get(key)
-        # What a write returned may be ahead of the watch, and behind it.
+        # The result of a write may be ahead of the watch, or behind it.
         known = max(_revision(before) if before else 0, self._gone.get(key, 0))
         if revision < known or (revision == known and change != "DELETED"):
             return
@@ -300,12 +300,12 @@ class Cache:
                 await told
         except (Refused, OSError, TimeoutError):
             raise
-        except Exception:  # noqa: BLE001 - one odd object must not end who follows all of them
+        except Exception:  # noqa: BLE001 - one odd object must not end the client that follows all of them
             _LOG.exception("%s %s/%s", self._resource.plural, *key)
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Object]]:
-    """Yield type and object of each line of a watch's answer."""
+    """Yield type and object of each line of a watch's response."""
     if answer.status != 200:
         raise await _refusal(answer)
     buffer = bytearray()

@@ -1,4 +1,4 @@
-"""Events about objects, written in the background and never in the way of what they tell of."""
+"""Events about objects, written in the background so that they never delay other work."""
 
 import asyncio
 import logging
@@ -19,17 +19,17 @@ _COMBINED: Final = "(combined from similar events): "
 
 @dataclass(slots=True)
 class _Told:
-    """An Event that was written, and how often it has been told since."""
+    """An Event that was written, and how often it has been recorded since."""
 
     name: str
     count: int = 1
 
 
 class EventRecorder:
-    """Takes Events with `tell` and writes them in `run`; those beyond its queue are dropped.
+    """Takes Events by `tell` and writes them in `run`. Events beyond its queue are dropped.
 
-    As client-go's correlator: the same again raises the count of what was written, and of many
-    that differ in their message alone the later ones are combined.
+    It works as client-go's correlator. A repeated Event raises the count of the written one. Many
+    Events that differ only in their message are combined, except the first ones.
     """
 
     def __init__(self, client: Client, component: str) -> None:

@@ -1,8 +1,8 @@
-"""Who may do what in the embedded cluster: a kubeconfig is written for each of these.
+"""The identities of the embedded cluster and their rights. Each gets a kubeconfig.
 
-``rules`` are those of an RBAC ClusterRole. The controller's follow what the product asks
-for in production: no Secret is read, no namespace deleted. Beside these rules, the server knows
-the roles and bindings that are stored in it.
+``rules`` are those of an RBAC ClusterRole. The controller's rules are what the product asks for in
+production: no Secret is read, no namespace deleted. The server also applies the roles and bindings
+that are stored in it.
 """
 
 from typing import Any, Final
@@ -53,7 +53,7 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "verbs": [*_READ, *_WRITE],
             },
             {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
-            # Without this, nobody binds a role that holds more than they have themselves.
+            # Without this, an account can bind only roles whose rights it has itself.
             {
                 "apiGroups": ["rbac.authorization.k8s.io"],
                 "resources": ["clusterroles"],
@@ -85,7 +85,7 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 "resources": ["configmaps", "secrets", "serviceaccounts", "services"],
                 "verbs": _READ,
             },
-            # What in a real cluster a storage provisioner does.
+            # The work of a storage provisioner in a real cluster.
             {
                 "apiGroups": ["", "storage.k8s.io"],
                 "resources": [
@@ -97,7 +97,7 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
                 ],
                 "verbs": [*_READ, *_WRITE],
             },
-            # What in a real cluster kube-proxy, the name server and the network plugin read.
+            # What kube-proxy, the name server and the network plugin read in a real cluster.
             {"apiGroups": [""], "resources": ["namespaces"], "verbs": _READ},
             {
                 "apiGroups": ["networking.k8s.io"],
@@ -116,7 +116,7 @@ IDENTITIES: Final[dict[str, dict[str, Any]]] = {
             },
         ],
     },
-    # These have what the manifests of deploy/kubernetes give them, once somebody creates those.
+    # Their rights come from the manifests of deploy/kubernetes, once those are created.
     "account-controller": {
         "user": "system:serviceaccount:fumarole-system:fumarole-controller",
         "groups": ["system:serviceaccounts"],

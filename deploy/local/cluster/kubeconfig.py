@@ -13,7 +13,7 @@ import yaml
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a client needs of a kubeconfig."""
+    """The parts of a kubeconfig that a client needs."""
 
     server: str
     token: str | None = field(repr=False)
@@ -42,7 +42,7 @@ def write_kubeconfig(path: Path, server: str, authority: bytes, user: str, token
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """Return how to reach the cluster of *path*'s current context.
+    """Return the address and credentials of *path*'s current context.
 
     Raises:
         ValueError: If it has no such context, or names credentials other than tokens and

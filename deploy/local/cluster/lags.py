@@ -1,7 +1,7 @@
-"""How late the parts of a real cluster are, and what that costs.
+"""How late the parts of a real cluster are.
 
-Each is off unless a test asks for it: `EmbeddedCluster(lags=LAGS)`, or `set_lags` while it runs.
-The file that names them is read at the start of a program and at SIGHUP.
+Each lag is off unless a test asks for it: `EmbeddedCluster(lags=LAGS)`, or `set_lags` while it
+runs. A program reads the file with the lags when it starts and at SIGHUP.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ LAGS: Final[Mapping[str, float]] = {
     "volcano-sync": 0.3,
     "volcano-timeout": 0.2,
 }
-"""What can be late, with the value of a real cluster (the last two: enough to be met).
+"""All lags, with the values of a real cluster (the last two: enough to be noticed).
 
-``collector`` and ``volcano-client`` are requests a second of these clients. ``volcano-sync`` is
-how many seconds at most a job waits for its worker after somebody changed the VolcanoJob: a pod
-that fails meanwhile is seen by the SyncJob that waits, before the policies are asked.
-``volcano-timeout`` is how many seconds at most pass between what a policy with ``timeout``
-deletes and the status that it writes, beside the worker.
+``collector`` and ``volcano-client`` are requests a second of these clients. ``volcano-sync`` is how
+many seconds at most a job waits for its worker after somebody changed the VolcanoJob. If a pod
+fails meanwhile, the waiting SyncJob sees that before the policies are applied. ``volcano-timeout``
+is how many seconds at most pass between the deletions of a policy with ``timeout`` and its write of
+the status, beside the worker.
 """
 
 
 def chosen_lags(seed: int) -> dict[str, float]:
-    """Return all lags as *seed* chooses them: from half of what `LAGS` says to twice that."""
+    """Return all lags as *seed* chooses them: from half of the value in `LAGS` to twice that."""
     chance = random.Random(f"lags {seed}")  # noqa: S311 - chooses behaviour, no secret
     return {name: value * 2 ** chance.uniform(-1, 1) for name, value in LAGS.items()}
 
 
 class Lags:
-    """The lags that are on, as a file says; none without one."""
+    """The lags that a file turns on. Without a file there are none."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -50,17 +50,17 @@ class Lags:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.read)
 
     def read(self) -> None:
-        """Take what the file says now."""
+        """Read the file now."""
         there = self._path is not None and self._path.exists()
         self._values = json.loads(self._path.read_text()) if self._path and there else {}
 
     def value(self, name: str) -> float:
-        """Return the value of the lag *name*; 0.0 is none."""
+        """Return the value of the lag *name*; 0.0 means that it is off."""
         return self._values.get(name, 0.0)
 
 
 def write_lags(path: Path, values: Mapping[str, float]) -> None:
-    """Write *values* where `Lags` reads them.
+    """Write *values* into the file that `Lags` reads.
 
     Raises:
         KeyError: For a lag that is not in `LAGS`.
@@ -72,9 +72,10 @@ def write_lags(path: Path, values: Mapping[str, float]) -> None:
 
 
 class RateLimit:
-    """Lets so many requests a second pass as the lag *name* says, in the order they come.
+    """Limits requests to as many a second as the lag *name* allows, in the order of their arrival.
 
-    As client-go's limiter: a bucket of tokens, full at the start. Without the lag all pass.
+    It works as client-go's limiter: a bucket of tokens, full at the start. Without the lag it does
+    not limit.
     """
 
     def __init__(self, lags: Lags, name: str, *, burst_seconds: float) -> None:

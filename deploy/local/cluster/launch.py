@@ -1,4 +1,4 @@
-"""Starting and ending the three programs as children of this process."""
+"""Starts and ends the three programs as children of this process."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from deploy.local.cluster.pipes import read_chunks
 Program = Literal["apiserver", "volcano", "kubelet"]
 
 POD_NETWORK: Final = "127.64.0.0/10"
-"""Every pod's address is in this network, so it is what a gateway has to allow."""
+"""The network of all pods' addresses. A gateway has to allow it."""
 
 PROGRAMS: Final[tuple[Program, ...]] = ("apiserver", "volcano", "kubelet")
 SEED_VARIABLE: Final = "FUMAROLE_CLUSTER_SEED"
@@ -39,24 +39,24 @@ class ClusterFailed(RuntimeError):
 class EmbeddedCluster:
     """The three programs, from `start` until `stop`; also an async context manager.
 
-    Nothing outlives it: each child notices when this process is gone, however it went, and
-    the folder is removed with everything in it.
+    Nothing outlives it. Each child notices when this process is gone, however it ended, and the
+    folder is removed with everything in it.
 
     Args:
-        folder: Where kubeconfigs, logs and pods live. Made if missing; a new temporary
-            folder without it. It is removed on `stop`, so it must be for this alone.
-        seed: Chooses among legal behaviours. Without it ``FUMAROLE_CLUSTER_SEED``, and
-            without that a random one, which is in `seed` for the message of a failing test.
+        folder: The folder for kubeconfigs, logs and pods. Made if missing; without it, a new
+            temporary folder. `stop` removes it, so use it for nothing else.
+        seed: Chooses among legal behaviours. Default: ``FUMAROLE_CLUSTER_SEED``, else a random one,
+            which is in `seed` for the message of a failing test.
         disturb: Whether the API server may also answer 409 and 429 now and then.
-        lags: How late the parts are: keys of `lags.LAGS`. Without it none is.
-        plain: Whether Pods are plain processes even where the kernel allows namespaces.
-        metrics_seconds: How often what Pods use is measured for metrics.k8s.io; with 0 there is
-            no such API, as in a cluster without metrics-server.
+        lags: How late the parts are: keys of `lags.LAGS`. Default: no lags.
+        plain: Whether Pods are plain processes even if the kernel allows namespaces.
+        metrics_seconds: How often the use of Pods is measured for metrics.k8s.io. With 0 that API
+            does not exist, as in a cluster without metrics-server.
         ready_seconds: How long all three together may take to be ready.
     """
 
     spawn: ClassVar[Callable[..., subprocess.Popen[bytes]]] = subprocess.Popen
-    """Starts a program; tests give one that has imported them already."""
+    """Starts a program; tests pass one that has imported the programs already."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class EmbeddedCluster:
         return self.folder / "kubeconfig" / f"{identity}.yaml"
 
     def claim_folder(self, namespace: str, name: str) -> Path:
-        """Return the folder of a claim of the default class, as its Pods' mounts see it."""
+        """Return the folder of a claim of the default class, as its Pods' mounts show it."""
         return self.folder / "pods" / "claims" / namespace / name
 
     def log(self, program: Program) -> Path:
@@ -108,7 +108,7 @@ class EmbeddedCluster:
         """Start all three and return when a job can be submitted and its pods can run.
 
         Raises:
-            ClusterFailed: If one ended or was not ready in time; the others are ended.
+            ClusterFailed: If one ended or was not ready in time; the others have been ended.
         """
         for name in ("kubeconfig", "log", "pods"):
             (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,13 +116,13 @@ class EmbeddedCluster:
         write_lags(self.folder / LAGS_FILE, self._lags)
         try:
             async with asyncio.timeout(self._ready_seconds):
-                # Together, since most of a start is importing; those that need the API
-                # wait for their kubeconfig to appear.
+                # At the same time, since most of a start is imports. The programs that need the API
+                # wait until their kubeconfig appears.
                 await asyncio.gather(*(self.start_program(name) for name in PROGRAMS))
         except TimeoutError as error:
             await self.stop()
             raise ClusterFailed(f"not ready after {self._ready_seconds} s") from error
-        except BaseException:  # cancelled, too: nobody else would stop what runs
+        except BaseException:  # cancellation too: nothing else would stop the programs
             await self.stop()
             raise
 
@@ -134,15 +134,15 @@ class EmbeddedCluster:
             raise ClusterFailed(f"{program} ended before it was ready: {_tail(self.log(program))}")
 
     async def kill_program(self, program: Program) -> None:
-        """End *program* with SIGKILL, for tests of what is left when it dies."""
+        """End *program* with SIGKILL, to test what its death leaves behind."""
         child = self._children.pop(program)
         child.kill()
         await asyncio.to_thread(_end, child, grace_seconds=5.0)
 
     def set_faults(self, rates: Mapping[str, float]) -> None:
-        """Make the API server go wrong at *rates* from now on: keys of `FAULTS`, from 0 to 1.
+        """Make the API server fail at *rates* from now on: keys of `FAULTS`, from 0 to 1.
 
-        What the cluster's own programs and the administrator ask is spared.
+        Requests of the cluster's own programs and of the administrator do not fail.
         """
         if unknown := rates.keys() - FAULTS.keys():
             raise KeyError(f"no faults {sorted(unknown)}; there are {', '.join(FAULTS)}")
@@ -152,7 +152,7 @@ class EmbeddedCluster:
         self._children["apiserver"].send_signal(signal.SIGHUP)
 
     def set_lags(self, values: Mapping[str, float]) -> None:
-        """Make the cluster's parts as late as *values* say from now on: keys of `lags.LAGS`."""
+        """Make the cluster's parts as late as *values* from now on: keys of `lags.LAGS`."""
         write_lags(self.folder / LAGS_FILE, values)
         for program in ("apiserver", "volcano"):
             self._children[program].send_signal(signal.SIGHUP)
@@ -167,8 +167,8 @@ class EmbeddedCluster:
         return child is not None and child.poll() is None
 
     async def stop(self) -> None:
-        """End all programs and remove the folder; nothing is left, and twice is fine."""
-        # The kubelet first: it still wants to end its pods in order.
+        """End all programs and remove the folder. A second call does nothing."""
+        # The kubelet first: it must still end its pods in order.
         for program in reversed(PROGRAMS):
             child = self._children.pop(program, None)
             if child is not None:
@@ -215,7 +215,7 @@ def _chosen_seed(seed: int | None) -> int:
 
 
 async def _first_line(child: subprocess.Popen[bytes]) -> bytes:
-    """Return the child's first line, empty when it ended without one."""
+    """Return the child's first line; empty if it ended without one."""
     if child.stdout is None:
         return b""
     line = b""

@@ -1,4 +1,4 @@
-"""Reading what processes write: pipes and terminals, each closed once."""
+"""Reads what processes write: pipes and terminals, each closed exactly once."""
 
 import asyncio
 import os
@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 
 
 async def read_chunks(fd: int, size: int) -> AsyncGenerator[bytes]:
-    """Yield what comes from *fd*, at most *size* bytes at once, until its end; then close it.
+    """Yield the content of *fd*, at most *size* bytes at once, until its end; then close it.
 
-    No read transport is used: uvloop closes the descriptor, and then the file object as well.
-    A thread may have got the same number in between, and would lose what it has just opened.
+    No read transport is used. uvloop closes the descriptor, and then the file object closes it as
+    well. A thread may have opened another file with the same number in between, and would lose it.
     """
     os.set_blocking(fd, False)
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
@@ -23,7 +23,7 @@ async def read_chunks(fd: int, size: int) -> AsyncGenerator[bytes]:
             except BlockingIOError:
                 continue
             except OSError:
-                return  # a terminal without a process reads as EIO
+                return  # a terminal without a process raises EIO
             if not chunk:
                 return
             yield chunk

@@ -1,4 +1,4 @@
-"""What the three programs have in common: arguments, readiness, and how they end."""
+"""What the three programs share: arguments, readiness, and how they end."""
 
 import argparse
 import asyncio
@@ -15,7 +15,7 @@ import uvloop
 
 
 class Stop(asyncio.Event):
-    """Set when a program is to end; *orphaned* says that its parent is gone."""
+    """Set when a program must end; *orphaned* means that its parent is gone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ def client_parser(description: str) -> argparse.ArgumentParser:
 
 
 def announce_ready() -> None:
-    """Tell the launcher that this program is ready: one line, the only one, on stdout."""
+    """Report to the launcher that this program is ready: the only line on stdout."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 
 
 async def wait_for_file(path: Path, stop: asyncio.Event, seconds: float = 30.0) -> None:
-    """Return when *path* is there: the API server writes kubeconfigs when it can be called.
+    """Return when *path* exists: the API server writes kubeconfigs when it can be called.
 
     Raises:
         TimeoutError: If it does not appear in time.
@@ -67,7 +67,7 @@ async def wait_for_file(path: Path, stop: asyncio.Event, seconds: float = 30.0) 
 
 
 def run_program(run: Run, arguments: argparse.Namespace) -> None:
-    """Run *run* until it returns; its event is set by SIGTERM, SIGINT and a parent's death."""
+    """Run *run* until it returns. SIGTERM, SIGINT and the death of the parent set its event."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
@@ -87,7 +87,7 @@ async def _until_stopped(run: Run, arguments: argparse.Namespace) -> None:
 
 
 class _ParentGone(asyncio.Protocol):
-    """Sets the event when the pipe that the parent holds is closed, however it died."""
+    """Sets the event when the pipe that the parent holds is closed, however the parent died."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop

@@ -7,7 +7,7 @@ from typing import Final
 NOT_A_QUANTITY: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-"""What Kubernetes says of a text that is none."""
+"""Kubernetes' message for a text that is no quantity."""
 
 _UNITS: Final = {
     "": 1,
@@ -33,7 +33,7 @@ def quantity(text: str) -> float:
     """Return a quantity such as ``500m``, ``2Gi`` or ``1e3`` as a number.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is no quantity.
     """
     match = re.fullmatch(
         r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)", text
@@ -44,5 +44,5 @@ def quantity(text: str) -> float:
 
 
 def shown_amount(amount: float) -> str:
-    """Return *amount* as a quantity is written."""
+    """Return *amount* as the text of a quantity."""
     return str(int(amount)) if amount == int(amount) else f"{math.ceil(amount * 1000)}m"

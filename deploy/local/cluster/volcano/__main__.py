@@ -31,7 +31,7 @@ from deploy.local.cluster.volcano.webhook import install_webhooks, make_app
 
 _READY_SECONDS = 60.0
 _BURST_SECONDS = 2.0
-"""What the job controller's client may do at once: 100 requests, at 50 a second."""
+"""The rate of the job controller's client: 50 requests a second, 100 at once."""
 
 
 async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
@@ -40,7 +40,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     lags = Lags(arguments.lags)
     lags.follow()
     access = read_kubeconfig(arguments.kubeconfig)
-    # The job controller's client alone is slow: the scheduler's may make 2000 requests a second.
+    # Only the job controller's client is slow: the scheduler's may make 2000 requests a second.
     limit = RateLimit(lags, "volcano-client", burst_seconds=_BURST_SECONDS)
     async with Client(access) as client, Client(access, limit=limit) as slow:
         for definition in make_definitions():
@@ -78,7 +78,7 @@ async def _serve(
 
 
 async def _ensure_queues(client: Client, controller: JobController) -> None:
-    """Make the queues that Volcano comes with, and return when jobs may name ``default``."""
+    """Make the queues that Volcano creates, and return when jobs may name ``default``."""
     for name, spec in (("root", {}), ("default", {"weight": 1, "reclaimable": True})):
         value: Object = {
             "apiVersion": SCHEDULING,

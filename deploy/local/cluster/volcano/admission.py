@@ -1,4 +1,4 @@
-"""What Volcano's webhooks fill in and refuse. No I/O."""
+"""The rules of Volcano's webhooks: defaults and refusals. No I/O."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ _VALID: Final = (
 
 
 def completed_job(job: Object) -> Object:
-    """Return *job* with what the mutating webhook fills in."""
+    """Return *job* with the defaults of the mutating webhook."""
     spec = {**job["spec"]}
     spec.setdefault("schedulerName", "volcano")
     spec.setdefault("queue", "default")
@@ -77,7 +77,7 @@ def _completed_task(task: Object, position: int) -> Object:
 
 
 def _completed_template(template: Object) -> Object:
-    """Return *template* as Go writes it: fields that are not ``omitempty`` are always there."""
+    """Return *template* as Go writes it: with all fields that are not ``omitempty``."""
     spec = template.get("spec") or {}
     containers = spec.get("containers")
     if containers is not None:
@@ -101,7 +101,7 @@ def job_denial(job: Object, queues: Mapping[str, Object]) -> str | None:
     if "mpi" in (job["spec"].get("plugins") or {}) and not _has_mpi_master(job["spec"]):
         return "The specified mpi master task was not found"
     problems = list(_job_problems(job, queues))
-    # Volcano ends each with a semicolon, but a pod template's with a full stop.
+    # Volcano ends each message with a semicolon, but a pod template's with a full stop.
     return " ".join(p if p.endswith(".") else f"{p};" for p in problems) or None
 
 
@@ -140,7 +140,8 @@ def _job_problems(job: Object, queues: Mapping[str, Object]) -> Iterator[str]:
 def _task_problems(task: Object, position: int, job: str) -> Iterator[str]:
     if task["minAvailable"] > task.get("replicas", 0):
         yield f"'minAvailable' is greater than 'replicas' in task: {task['name']}, job: {job}"
-    # Volcano builds the name with the task's own position, so that many replicas slip through.
+    # Volcano builds the name with the task's own position, so it admits names that become too long
+    # with many replicas.
     pod = f"{job}-{task['name']}-{position}"
     if why := _name_problem(pod):
         yield f"create pod with name {pod} validate failed [{why}]"
@@ -222,7 +223,7 @@ def _volume_problems(volumes: list[Object]) -> Iterator[str]:
 
 def _dependency_problems(tasks: list[Object]) -> Iterator[str]:
     needs = {task["name"]: (task.get("dependsOn") or {}).get("name") or [] for task in tasks}
-    left = {task: set(needed) for task, needed in needs.items()}  # what is no task stays for ever
+    left = {task: set(needed) for task, needed in needs.items()}  # an unknown name stays for ever
     while ready := [task for task, needed in left.items() if not needed]:
         left = {t: needed - set(ready) for t, needed in left.items() if t not in ready}
     if left:
@@ -244,7 +245,7 @@ def _queue_problems(name: str, queues: Mapping[str, Object]) -> Iterator[str]:
 
 
 def update_denial(old: Object, new: Object) -> str | None:
-    """Return why the webhook refuses to make *new* of the job *old*, or None."""
+    """Return why the webhook refuses to change the job *old* into *new*, or None."""
     if len(old["spec"]["tasks"]) != len(new["spec"]["tasks"]):
         return "job updates may not add or remove tasks"
     if _frozen(old) != _frozen(new):
@@ -272,7 +273,7 @@ def _frozen(job: Object) -> Object:
 
 
 def completed_queue(queue: Object) -> Object:
-    """Return *queue* with what the mutating webhook fills in."""
+    """Return *queue* with the defaults of the mutating webhook."""
     spec = {"reclaimable": True, **(queue.get("spec") or {})}
     spec["weight"] = spec.get("weight") or 1
     return {**queue, "spec": spec}
@@ -302,7 +303,7 @@ def queue_denial(queue: Object, queues: Mapping[str, Object]) -> str | None:
 
 
 def _amount_problems(spec: Object) -> Iterator[str]:
-    """Yield where guarantee <= deserved <= capability does not hold."""
+    """Yield each resource for which guarantee <= deserved <= capability does not hold."""
     most, deserved = spec.get("capability") or {}, spec.get("deserved") or {}
     least = (spec.get("guarantee") or {}).get("resource") or {}
     for name, amount in deserved.items():

@@ -1,4 +1,4 @@
-"""The job controller: one worker per job at a time, each turn from what the caches hold."""
+"""The job controller: at most one worker for a job at a time. Each turn uses only the caches."""
 
 import asyncio
 import contextlib
@@ -25,21 +25,21 @@ from deploy.local.cluster.volcano.status import is_told, make_status
 
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 0.005
-"""Before the second try; twice as long before each other, as client-go's work queue."""
+"""The pause before the second try; it doubles with each, as in client-go's work queue."""
 
 _TRIES: Final = 15
 _WORKERS: Final = 3
-"""How many turns Volcano takes at once; which worker takes a job's comes of its name."""
+"""How many turns Volcano takes at once. The job's name decides which worker takes its turns."""
 
 
 class JobController:
-    """Makes and ends the pods of jobs; `run` starts it and returns only by cancellation."""
+    """Makes and ends the pods of jobs. `run` starts it and returns only when it is cancelled."""
 
     def __init__(self, client: Client, chance: random.Random, lags: Lags) -> None:
         self._client = client
         self._chance = chance
         self._lags = lags
-        # Legal either way: 1.15 makes the PodGroup anew at a restart of one pod, 1.16 does not.
+        # Both are legal: 1.15 makes the PodGroup anew at a restart of one pod, 1.16 does not.
         self._regroups = chance.random() < 0.5
         self.jobs = Cache(client, JOBS, changed=self._job_changed)
         self._events = PodEvents(lambda key: self.jobs.get(*key), self._look)
@@ -62,7 +62,7 @@ class JobController:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Follow and act until cancelled."""
+        """Follow the objects and act until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._recorder.run())
@@ -70,7 +70,7 @@ class JobController:
                 tasks.create_task(cache.follow())
 
     async def synced(self) -> None:
-        """Return when everything has been listed once."""
+        """Return when every kind has been listed once."""
         for cache in (self.queues, self.pods, self.groups, self.jobs, self._commands):
             await cache.synced.wait()
 
@@ -88,7 +88,7 @@ class JobController:
         before, self._asked[key] = self._asked.get(key), (asked, phase_of(job))
         if before is not None and before[0] != asked and (late := self._late("volcano-sync")):
             self._busy_until[key] = time.monotonic() + late
-        # What only the counts of its status changed in is looked at by nobody, as in Volcano.
+        # A change of counts in the status alone enqueues no job, as in Volcano.
         if before != self._asked[key]:
             self._look(key)
         self._expire_later(job)
@@ -112,7 +112,7 @@ class JobController:
         self._look(key)
 
     def _tell_of_group(self, key: Key, group: Object) -> None:
-        """Tell of the job what its PodGroup says of itself: who looks at jobs sees no groups."""
+        """Write the PodGroup's conditions as events of the job: users see only jobs."""
         for condition in (group.get("status") or {}).get("conditions") or []:
             job, why = self.jobs.get(*key), condition.get("message", "")
             if job is None or condition["type"] != "Unschedulable" or self._grounds.get(key) == why:
@@ -122,12 +122,12 @@ class JobController:
             self._recorder.tell(job, "Warning", "PodGroupPending", said)
 
     async def _command_changed(self, change: str, command: Object) -> None:
-        """Delete the Command, then do what it says: at most once, as in Volcano."""
+        """Delete the Command, then carry it out: at most once, as in Volcano."""
         if change == "DELETED":
             return
         metadata, target = command["metadata"], command.get("target") or {}
         await self._client.delete(COMMANDS, metadata["namespace"], metadata["name"])
-        # The target's uid is not compared: a late Command hits whoever has the name now.
+        # The target's uid is not compared: a late Command affects any job that has the name now.
         if target.get("kind") == "Job":
             self._look((metadata["namespace"], target["name"]), Turn(command.get("action")))
         elif target.get("kind") == "Queue":
@@ -141,8 +141,9 @@ class JobController:
             self._start(self._take_beside(key, turn))
             return
         turn, turns = turn or Turn(), self._turns[key]
-        # Volcano's queue drops only a request that is equal to one in it. Who is fast need not
-        # tell them apart; a slow client has several, and the first may see what the last tells.
+        # Volcano's queue drops a request only if an equal one is in it. A fast client need not tell
+        # them apart. A slow one has several, and the first may already see what the last one
+        # reports.
         apart = self._lags.value("volcano-client") > 0
         if turn.action is not None or not (turn in turns if apart else turns):
             turns.append(turn)
@@ -163,7 +164,8 @@ class JobController:
                     await asyncio.sleep(until - time.monotonic())
                 try:
                     async with self._worker(key):
-                        # Taken off first: what happens from now on is another reason to look.
+                        # Removed first: anything that happens from now on is another reason to
+                        # look.
                         turn = turns.popleft()
                         await self._take(key, turn)
                 except Exception as error:  # noqa: BLE001 - the reconcile loop: logged, tried again
@@ -186,20 +188,20 @@ class JobController:
                 self._turns.pop(key, None)
 
     def _worker(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Return the worker that has the job's turns: with a slow client, one of a few."""
+        """Return the worker for the job's turns; with a slow client there are only a few."""
         if not self._lags.value("volcano-client"):
             return contextlib.nullcontext()
         return self._workers[zlib.crc32("/".join(key).encode()) % _WORKERS]
 
     def _late(self, lag: str) -> float:
-        """Return how late something is this time: the seed chooses, half of it at least."""
+        """Return how late something is this time: the seed chooses, at least half of the lag."""
         return self._lags.value(lag) * self._chance.uniform(0.5, 1)
 
     async def _take_beside(self, key: Key, turn: Turn) -> None:
         """Act for a policy with a timeout as Volcano does: from a copy, beside the worker.
 
-        The worker sees the pods go and writes the status first; then this status conflicts, and
-        is lost with the phase and the retry in it.
+        The worker sees the pods end and writes the status first. Then this status conflicts, and is
+        lost together with the phase and the retry in it.
         """
         job = self.jobs.get(*key)
         if job is None or job["metadata"].get("deletionTimestamp"):
@@ -218,7 +220,7 @@ class JobController:
             _LOG.info("%s/%s, %s after its timeout: %s", *key, turn.action, error)
 
     async def _refresh(self, key: Key) -> None:
-        """Read the job again: its cached state may be why a write was refused."""
+        """Read the job again: a write may have been refused because the cached job is old."""
         job = await self._client.get(JOBS, *key)
         if job is not None:
             await self.jobs.remember(job)
@@ -230,7 +232,7 @@ class JobController:
         pods = self._events.pods(key)
         decision = decide(job, list(pods.values()), turn.action, turn.victim)
         if not phase_of(job):
-            # A job's first status says no more than that it is Pending.
+            # A job's first status says only that it is Pending.
             await self._write(job, decision, with_counts=False)
             self._look(key)
             return
@@ -249,7 +251,7 @@ class JobController:
             self._forget_counts_later(key)
 
     async def _provide(self, job: Object, group: Object | None, pods: dict[str, Object]) -> None:
-        """Make what is missing: companions and PodGroup, and pods once the group is let in."""
+        """Make what is missing: companions and PodGroup, and pods once the group is admitted."""
         namespace = job["metadata"]["namespace"]
         if not (job.get("status") or {}).get("controlledResources"):
             for resource, value in companions(job):
@@ -281,7 +283,7 @@ class JobController:
             raise Refused(0, "", why)
 
     async def _drop(self, job: Object, group: Object | None, *, regroup: bool) -> None:
-        """Remove companions and, with *regroup*, the PodGroup; all come anew if the job does."""
+        """Remove companions and, with *regroup*, the PodGroup; a later turn may make them anew."""
         namespace = job["metadata"]["namespace"]
         if (job.get("status") or {}).get("controlledResources"):
             for resource, name in companion_keys(job):
@@ -296,11 +298,11 @@ class JobController:
         try:
             await self._client.delete(PODS, metadata["namespace"], metadata["name"], options)
         except Refused as error:
-            if error.code != 409:  # a new pod of that name: the old one is gone
+            if error.code != 409:  # 409 means a new pod of that name: the old one is gone
                 raise
 
     async def _write(self, job: Object, decision: Decision, *, with_counts: bool) -> None:
-        """Write the job's status, if it says anything new."""
+        """Write the job's status if it has changed."""
         pods = list(self._events.pods(_key(job)).values())
         status = make_status(job, pods, decision, with_counts=with_counts, now=_now())
         if status != job.get("status"):
@@ -314,7 +316,7 @@ class JobController:
         loop.call_later(self._chance.uniform(0, 0.5), self._look, key)
 
     def _expire_later(self, job: Object) -> None:
-        """See to it that a finished job goes when its time to live is over."""
+        """Make sure that a finished job is deleted when its time to live is over."""
         uid, ttl = job["metadata"]["uid"], job["spec"].get("ttlSecondsAfterFinished")
         if ttl is None or phase_of(job) not in FINISHED or uid in self._expiring:
             return
@@ -336,7 +338,7 @@ class JobController:
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:
-    """Await *work*; what goes wrong with one job is no reason to end for all."""
+    """Await *work*; an error with one job must not end the controller."""
     try:
         await work
     except Exception:  # noqa: BLE001 - the outermost border of a task: logged
@@ -344,7 +346,7 @@ async def _guarded(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _go_error(pod: Object, error: Refused) -> str:
-    """Return a refusal as Volcano tells it: the Status as Go prints it (``%#v``)."""
+    """Return a refusal in Volcano's format: the Status as Go prints it (``%#v``)."""
     message = str(error).replace("\\", "\\\\").replace('"', '\\"')
     return (
         f"failed to create pod {pod['metadata']['name']}, err: &errors.StatusError{{ErrStatus:"
@@ -356,7 +358,7 @@ def _go_error(pod: Object, error: Refused) -> str:
 
 
 def _asked(job: Object) -> Object:
-    """Return what others write of a VolcanoJob."""
+    """Return the part of a VolcanoJob that clients write."""
     kept = {n: job["metadata"].get(n) for n in ("labels", "annotations", "ownerReferences")}
     return {"spec": job["spec"], **kept}
 

@@ -66,7 +66,7 @@ _TOPOLOGY: Final = _fields(
 
 
 def _keyed(*keys: str, **properties: Object) -> Object:
-    """Return a list no two items of which have the same *keys*."""
+    """Return the schema of a list in which no two items have the same *keys*."""
     item = {**_ANYTHING, "properties": properties} if properties else _ANYTHING
     return _list(item, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [*keys]})
 

@@ -1,4 +1,4 @@
-"""What befalls pods, as events that policies may answer, and turns that come of it."""
+"""Turns what happens to pods into events that policies may answer, and into turns of jobs."""
 
 import asyncio
 from collections import defaultdict
@@ -18,26 +18,26 @@ _OVER: Final = {
     "PodFailed": ("PodPending",),
     "PodEvicted": ("PodPending",),
 }
-"""What no longer waits for its timeout once something else has happened."""
+"""Timeouts that are cancelled once something else has happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A reason to look at a job: an action to take, or just that something changed."""
+    """A reason to look at a job: an action to take, or only that something changed."""
 
     action: str | None = None
     victim: Victim = field(default_factory=Victim)
     events: tuple[str, ...] = ()
     beside: bool = False
-    """Whether it waited for a timeout: Volcano then acts beside the job's worker."""
+    """Whether it waited for a timeout: Volcano acts beside the job's worker then."""
 
 
 class PodEvents:
     """The pods of all jobs, and what happens to them.
 
     Args:
-        job_of: Gives a job by its key, or None.
-        look: Told of every turn that a job is to take.
+        job_of: Returns a job by its key, or None.
+        look: Called with every turn that a job has to take.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class PodEvents:
         return self._by_job.get(key, {})
 
     def expect_deletion(self, uid: str) -> None:
-        """Learn that the controller itself deletes a pod: that is no eviction."""
+        """Record that the controller itself deletes a pod: that is no eviction."""
         self._own_deletions.add(uid)
 
     def changed(self, change: str, pod: Object) -> None:
-        """Take a pod as the server tells of it."""
+        """Take a change of a pod from the server."""
         name = pod["metadata"]["labels"][JOB_LABEL]
         key = (pod["metadata"]["namespace"], name)
         pods = self._by_job[key]
@@ -84,7 +84,7 @@ class PodEvents:
             self._own_deletions.discard(uid)
             return
         if before is None:
-            # Also what ended while nobody looked: such a failure calls for nothing.
+            # This includes pods that ended before anything looked: such a failure triggers nothing.
             yield "PodPending"
             return
         is_now = pod_state(pod)
@@ -134,7 +134,7 @@ class PodEvents:
         self._take(key, happened)
 
     def _take(self, key: Key, happened: Happened) -> None:
-        """Have the job take the turn that a policy calls for, at once or after its timeout."""
+        """Give the job the turn that a policy calls for, at once or after its timeout."""
         job = self._job_of(key)
         called = called_for(job, happened) if job else None
         if called is None:

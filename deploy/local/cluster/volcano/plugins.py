@@ -1,4 +1,4 @@
-"""What a job's plugins make: objects beside its pods, and changes to each pod. No I/O."""
+"""The objects that a job's plugins make beside its pods, and their changes to each pod. No I/O."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def pod_name(job: Object, task: Object, index: int) -> str:
 
 
 def owned(job: Object, name: str) -> Object:
-    """Return the metadata of an object that goes with *job*."""
+    """Return the metadata of an object that belongs to *job*."""
     metadata = job["metadata"]
     owner = {
         "apiVersion": BATCH,
@@ -60,7 +60,7 @@ def companion_names(job: Object) -> dict[str, str]:
 
 
 def companion_keys(job: Object) -> list[tuple[Resource, str]]:
-    """Return kind and name of what `companions` makes."""
+    """Return kind and name of each object that `companions` makes."""
     plugins, name = job["spec"].get("plugins") or {}, job["metadata"]["name"]
     keys: list[tuple[Resource, str]] = []
     if "svc" in plugins:
@@ -75,7 +75,7 @@ def companion_keys(job: Object) -> list[tuple[Resource, str]]:
 
 
 def companions(job: Object) -> list[tuple[Resource, Object]]:
-    """Return what the job's plugins need beside its pods; keys for ``ssh`` are new ones."""
+    """Return the objects that the job's plugins need beside its pods; ``ssh`` keys are new ones."""
     return [(what, {**_make(what, job, name)}) for what, name in companion_keys(job)]
 
 
@@ -115,7 +115,7 @@ def _ray_service(job: Object) -> Object:
 
 
 def hosts_data(job: Object) -> dict[str, str]:
-    """Return what ``svc`` puts into its ConfigMap."""
+    """Return the content of the ConfigMap of ``svc``."""
     data = {}
     for task in job["spec"]["tasks"]:
         hosts = _hosts(job, task)
@@ -164,7 +164,7 @@ def _new_keys(job: Object) -> dict[str, str]:
     return {name: base64.b64encode(text).decode() for name, text in content.items()}
 
 
-# --- what each does to a pod ---
+# --- the change of each plugin to a pod ---
 
 
 def _add_env(pod: Object, variables: list[Object], *, inits: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The objects that a job is made into: its PodGroup and its pods. No I/O."""
+"""Makes the objects of a job: its PodGroup and its pods. No I/O."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -61,7 +61,7 @@ def make_pods(job: Object, there: dict[str, Object]) -> Iterator[Object]:
 
 
 def surplus(job: Object, there: dict[str, Object]) -> list[str]:
-    """Return the names of pods beyond what the job wants, as after scaling it down."""
+    """Return the names of the pods that the job no longer wants, as after scaling it down."""
     tasks = job["spec"]["tasks"]
     wanted = {pod_name(job, task, i) for task in tasks for i in range(task.get("replicas", 0))}
     return [n for n, p in there.items() if n not in wanted and not _going(p)]
@@ -126,7 +126,7 @@ def _pod_spec(job: Object, template: Object) -> Object:
 
 
 def _may_start(job: Object, task: Object, pods: list[Object]) -> bool:
-    """Whether what *task* depends on has come up far enough."""
+    """Whether enough pods of the tasks on which *task* depends are up."""
     depends = task.get("dependsOn") or {}
     tasks = {t["name"]: t for t in job["spec"]["tasks"]}
     ready = []
@@ -149,7 +149,7 @@ def _going(pod: Object) -> bool:
 
 
 def _minimum(job: Object) -> dict[str, str]:
-    """Return what the smallest number of pods with which the job starts asks for."""
+    """Return the resources of the smallest number of pods with which the job starts."""
     left = job["spec"]["minAvailable"]
     total: dict[str, float] = {}
     for task in job["spec"]["tasks"]:
@@ -163,7 +163,7 @@ def _minimum(job: Object) -> dict[str, str]:
 
 
 def requests(spec: Object) -> dict[str, float]:
-    """Return what a pod of *spec* asks a node for: init containers run before the others."""
+    """Return the resources that a pod of *spec* needs: init containers run before the others."""
     total: dict[str, float] = {}
     for container in spec.get("containers") or []:
         for name, amount in _asked(container).items():

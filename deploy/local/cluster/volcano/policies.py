@@ -1,4 +1,4 @@
-"""Which action an event calls for: the task's policies first, then the job's. No I/O."""
+"""Chooses the action for an event: by the task's policies first, then by the job's. No I/O."""
 
 import re
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ class Happened:
     partition: str = ""
     exit_code: int | None = None
     version: int = 0
-    """The job's version that the pod was made for; what befalls older pods calls for nothing."""
+    """The job's version that the pod was made for. Events of older pods trigger nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """An action, and how long to wait before it."""
+    """An action, and the time to wait before it."""
 
     action: str
     delay_seconds: float = 0.0
 
 
 def called_for(job: Object, happened: Happened) -> Called | None:
-    """Return the action of the first policy that *happened* meets, or None."""
+    """Return the action of the first policy that *happened* triggers, or None."""
     if happened.version < (job.get("status") or {}).get("version", 0):
         return None
     for policy in _policies(job, happened.task):
@@ -51,9 +51,9 @@ def _policies(job: Object, task_name: str) -> Iterator[Object]:
 def _meets(policy: Object, happened: Happened) -> bool:
     events = {*(policy.get("events") or []), policy.get("event")}
     if happened.event == "PodPending" and not policy.get("timeout"):
-        return False  # every pod is pending once: only lasting too long is an event
+        return False  # every pod is pending once: only being pending for too long is an event
     if happened.event == "PodRunning":
-        return False  # internal: it only ends what waits for its timeout
+        return False  # internal: it only cancels timeouts
     if happened.event in events or "*" in events:
         return True
     code = policy.get("exitCode")

@@ -1,4 +1,4 @@
-"""Queues: they open, close when asked to, and say what they hold."""
+"""Queues: opens and closes them, and keeps their state."""
 
 import asyncio
 import random
@@ -18,10 +18,10 @@ class QueueStates:
     """Keeps the state of each Queue.
 
     Args:
-        client: Whom to tell.
+        client: Writes the states.
         chance: Chooses when a new Queue opens.
-        groups: Gives all PodGroups.
-        start: Runs what takes time.
+        groups: Returns all PodGroups.
+        start: Starts tasks for slow work.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class QueueStates:
             self._start(self._tell(name, "Closing" if self._holds(name) else "Closed"))
 
     def group_gone(self, group: Object) -> None:
-        """Learn that a PodGroup is gone: its Queue may have waited for that."""
+        """Record that a PodGroup is gone: its Queue may have waited for that."""
         name = group["spec"].get("queue", "default")
         if state_of(self.cache.get("", name)) == "Closing" and not self._holds(name):
             self._start(self._tell(name, "Closed"))
@@ -72,5 +72,5 @@ class QueueStates:
 
 
 def state_of(queue: Object | None) -> str:
-    """Return the Queue's state; empty for a new one, and for none."""
+    """Return the Queue's state; empty for a new one, and if it does not exist."""
     return str(((queue or {}).get("status") or {}).get("state", ""))

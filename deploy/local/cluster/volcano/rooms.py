@@ -1,4 +1,4 @@
-"""What is left on the nodes, and where pods go: all that a gang needs, or none. No I/O."""
+"""The free resources of nodes, and the placement of pods: the whole gang, or none of it. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ Amounts = dict[str, float]
 
 @dataclass(slots=True)
 class Room:
-    """What is left on a node. Pods are counted as a resource of their own."""
+    """The free resources of a node. Pods are counted as a resource, too."""
 
     name: str
     labels: dict[str, str]
@@ -23,7 +23,7 @@ class Room:
     free: Amounts
 
     def obstacle(self, pod: Object, asked: Amounts) -> str:
-        """Return why *pod* may not run here, in the words of kube-scheduler; empty if it may."""
+        """Return why *pod* may not run here, in kube-scheduler's words; empty if it may."""
         spec = pod["spec"]
         if not (spec.get("nodeSelector") or {}).items() <= self.labels.items():
             return "node(s) didn't match Pod's node affinity/selector"
@@ -42,7 +42,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where pods go: names of pods to names of nodes; or why the group has to wait."""
+    """The placement of pods, from names of pods to names of nodes; or why the group has to wait."""
 
     bindings: dict[tuple[str, str], str] = field(default_factory=dict)
     reason: str = ""
@@ -51,7 +51,7 @@ class Placement:
 
 
 def make_rooms(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Room]:
-    """Return what is left on each node that takes pods."""
+    """Return the free resources of each node that takes pods."""
     rooms = {}
     for node in nodes:
         name = node["metadata"]["name"]
@@ -76,14 +76,14 @@ def place(
     tasks: Mapping[str, int] | None = None,
     allowance: Amounts | None = None,
 ) -> Placement:
-    """Return where *pods* go; what is placed is taken from *rooms*.
+    """Return a placement of *pods*; placed pods are taken from *rooms*.
 
-    If fewer than needed find a place, none is placed and the rooms stay as they were.
+    If fewer pods than needed find a place, none is placed and *rooms* stay as they were.
 
     Args:
-        pods: What waits.
-        rooms: What is left on the nodes.
-        needed: How many of them have to be placed.
+        pods: The waiting pods.
+        rooms: The free resources of the nodes.
+        needed: How many of the pods have to be placed.
         tasks: How many of each task.
         allowance: What their Queue may still use; changed as *rooms* are.
     """
@@ -121,7 +121,7 @@ def place(
 def _find(
     pod: Object, asked: Amounts, rooms: Sequence[Room], allowance: Amounts
 ) -> tuple[Room | None, str]:
-    """Return where *pod* fits, or None and why it fits nowhere."""
+    """Return the node on which *pod* fits; else None, and why it fits nowhere."""
     short = [name for name, amount in asked.items() if amount > allowance.get(name, amount)]
     if short:
         return None, f"queue resource quota insufficient: insufficient {', '.join(short)}"
@@ -136,12 +136,12 @@ def _find(
 
 
 def asked_by(pod: Object) -> Amounts:
-    """Return what *pod* takes of a node; it is counted itself, too."""
+    """Return the resources that *pod* takes of a node, including one pod."""
     return {**requests(pod["spec"]), "pods": 1.0}
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether *pod* runs no more."""
+    """Whether *pod* has ended."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -162,5 +162,5 @@ def _tolerated(taint: Object, tolerations: list[Any]) -> bool:
 
 
 def key_of(value: Object) -> tuple[str, str]:
-    """Return where *value* is: namespace and name."""
+    """Return the key of *value*: namespace and name."""
     return value["metadata"].get("namespace", ""), value["metadata"]["name"]

@@ -1,7 +1,7 @@
 """The gang scheduler: all pods that a group needs find a node, or none is bound.
 
-`shares` says whose turn it is and what a Queue may still use, `rooms` where there is room.
-Pods of no group are placed one by one, as the default scheduler would.
+`shares` decides which group is next and what a Queue may still use, `rooms` which node is free.
+Pods without a group are placed one by one, as the default scheduler does.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _AGAIN_SECONDS: Final = 1.0
 
 
 class Scheduler:
-    """Lets groups in and binds pods; `run` starts it and returns only by cancellation."""
+    """Admits groups and binds pods. `run` starts it and returns only when it is cancelled."""
 
     def __init__(self, client: Client, queues: Cache) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class Scheduler:
         self._reasons: dict[tuple[str, str], str] = {}
 
     async def run(self) -> None:
-        """Follow and schedule until cancelled."""
+        """Follow the objects and schedule until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._recorder.run())
             for cache in (self._nodes, self._pods, self._groups):
@@ -69,7 +69,7 @@ class Scheduler:
         self._enqueue.set()
 
     def _pod_changed(self, change: str, pod: Object) -> None:
-        # Of pods that have ended only how many of a gang they were matters: while it lasts.
+        # Pods that have ended matter only for the count of their gang, as long as the gang lasts.
         if change == "DELETED":
             self._active.pop(key_of(pod), None)
         elif not has_ended(pod) or key_of(pod) in self._active:
@@ -105,7 +105,7 @@ class Scheduler:
         for group in shares.in_turn():
             try:
                 await self._schedule(group, members[key_of(group)], rooms, shares)
-            except (Refused, ValueError) as error:  # a quantity that is none, too
+            except (Refused, ValueError) as error:  # ValueError: an invalid quantity
                 _LOG.info("%s: %s", group["metadata"]["name"], error)
         now = asyncio.get_running_loop().time()
         if now - self._told_at >= _AGAIN_SECONDS:
@@ -129,7 +129,7 @@ class Scheduler:
         if phase == "Pending":
             reason = shares.reason_to_wait(group, rooms)
             if reason:
-                # Said by an Event alone: the group stays as it is, without conditions.
+                # Only an Event says this: the group stays as it is, without conditions.
                 self._record(group, "Normal", reason)
                 await self._tell(group, "Pending", pods)
                 return
@@ -153,7 +153,7 @@ class Scheduler:
         await self._tell(group, _phase_by_pods(phase, needed, bound, reason), pods, reason)
 
     async def _tell_queues(self, shares: Shares) -> None:
-        """Write what each Queue holds, where that is new."""
+        """Write the use of each Queue into its status, if it has changed."""
         for name, status in shares.statuses():
             queue = self._queues.get("", name)
             if queue is None or not state_of(queue):
@@ -172,13 +172,13 @@ class Scheduler:
                     await self._queues.remember(written)
 
     def _record(self, group: Object, kind: str, reason: str) -> None:
-        """Tell why *group* waits, once as long as that does not change."""
+        """Write an Event that says why *group* waits, once for each reason."""
         if self._reasons.get(key_of(group)) != reason:
             self._reasons[key_of(group)] = reason
             self._recorder.tell(group, kind, "Unschedulable", reason)
 
     async def _tell_pods(self, placement: Placement, pods: Sequence[Object]) -> None:
-        """Write to each Pod that finds no node why, and an Event, where that is new."""
+        """Write to each Pod without a node why it has none, and an Event, if that has changed."""
         for pod in pods:
             why, metadata = placement.obstacles.get(key_of(pod)), pod["metadata"]
             conditions = (pod.get("status") or {}).get("conditions") or []
@@ -198,7 +198,7 @@ class Scheduler:
             try:
                 written = await self._client.patch(PODS, namespace, name, change, "status")
             except Refused as error:
-                _LOG.info("pod %s: %s", metadata["name"], error)  # it has gone, as a rule
+                _LOG.info("pod %s: %s", metadata["name"], error)  # usually it is gone
                 continue
             self._recorder.tell(pod, "Warning", "FailedScheduling", why)
             await self._pods.remember(written)
@@ -206,7 +206,7 @@ class Scheduler:
     async def _tell(
         self, group: Object, phase: str, pods: Sequence[Object], reason: str = ""
     ) -> None:
-        """Write phase, counts and conditions to the group, if they are new."""
+        """Write phase, counts and conditions to the group, if they have changed."""
         status = group.get("status") or {}
         states = Counter((pod.get("status") or {}).get("phase", "").lower() for pod in pods)
         wanted: Object = {"phase": phase, "conditions": _conditions(phase, reason, status)}
@@ -239,15 +239,15 @@ class Scheduler:
             try:
                 await self._client.post(path, binding)
             except Refused as error:
-                if error.code not in (404, 409):  # deleted, or bound before
+                if error.code not in (404, 409):  # 404: deleted; 409: bound before
                     raise
-            # Until the watch says so: a second look must not bind it again.
+            # Until the watch shows it: a second look must not bind the pod again.
             bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
             self._pods.objects[key_of(pod)] = self._active[key_of(pod)] = bound
 
 
 def _conditions(phase: str, reason: str, status: Object) -> list[Object]:
-    """Return what the group says of itself; a time stays while what it is of does not change."""
+    """Return the group's conditions. A time stays as long as its condition does not change."""
     if reason:
         said = ("Unschedulable", "NotEnoughResources", reason)
     elif phase == "Running":
@@ -267,7 +267,7 @@ def _now() -> str:
 
 
 def _missing_of_tasks(group: Object, bound: Sequence[Object]) -> dict[str, int]:
-    """Return how many pods of each task are still needed; the group's own number may be less."""
+    """Return how many pods of each task are still needed. The group's own number may be smaller."""
     least: dict[str, int] = group["spec"].get("minTaskMember") or {}
     if sum(least.values()) > group["spec"].get("minMember", 1):
         return {}
@@ -278,7 +278,7 @@ def _missing_of_tasks(group: Object, bound: Sequence[Object]) -> dict[str, int]:
 def _phase_by_pods(phase: str, needed: int, bound: Sequence[Object], reason: str) -> str:
     states = [(pod.get("status") or {}).get("phase") for pod in bound]
     if len(bound) < needed:
-        # Some run and the others find no place: the gang is broken.
+        # Some pods run and the others find no place: the gang is broken.
         return "Unknown" if reason and "Running" in states else phase
     return "Completed" if states and all(state == "Succeeded" for state in states) else "Running"
 

@@ -1,9 +1,9 @@
-"""Whose turn it is, and what a Queue may use. No I/O.
+"""Decides which group is next, and what a Queue may use. No I/O.
 
-The Queue that uses the least for its weight goes first; within one, the oldest group does. A
-group is let in when its Queue is open and what it needs at least is neither beyond the
-Queue's capability nor more than the cluster has left, counting groups that were let in before
-and whose pods are not there yet. What runs is never taken back.
+The Queue with the least use for its weight goes first; within a Queue, the oldest group. A group is
+admitted if its Queue is open, and if what it needs at least is neither beyond the Queue's
+capability nor more than the cluster has left. Groups that were admitted before, and whose pods do
+not exist yet, are counted. Running pods are never taken back.
 """
 
 import heapq
@@ -21,7 +21,7 @@ Members = Mapping[tuple[str, str], Sequence[Object]]
 
 
 class Shares:
-    """What the Queues use in one round of scheduling; `let_in` adds to it."""
+    """The use of the Queues in one round of scheduling; `let_in` adds to it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Shares:
         self._total = _sum([room.free for room in rooms] + list(self._bound.values()))
 
     def in_turn(self) -> Iterator[Object]:
-        """Yield all groups in the order in which they are to be served."""
+        """Yield all groups in the order of their turns."""
         lines = {name: deque(sorted(own, key=_age)) for name, own in self._groups.items()}
         turns = [(self._share(name), name) for name in lines]
         heapq.heapify(turns)
@@ -54,15 +54,16 @@ class Shares:
                 heapq.heappush(turns, (self._share(name), name))
 
     def reason_to_wait(self, group: Object, rooms: Sequence[Room]) -> str:
-        """Return why *group* is not let in; empty if it is."""
+        """Return why *group* is not admitted; empty if it is."""
         name = queue_of(group)
         if state_of(self._queues.get(name)) != "Open":
             return f"queue {name} is not open"
-        # A group that was made anew while some of its pods run needs only what they have not.
+        # A group that was made anew while some of its pods run needs room only for the others.
         own = self._own[key_of(group)]
         minimum = {k: max(amount - own[k], 0.0) for k, amount in _minimum(group).items()}
         free = _sum([room.free for room in rooms])
-        # What no node has is no reason: such a group is let in, and its Pods find no node.
+        # A resource that no node has is no reason to refuse: the group is admitted, and its Pods
+        # find no node.
         known = {k: amount for k, amount in minimum.items() if self._total[k]}
         short = [k for k, amount in known.items() if amount > free[k] - self._reserved[k]]
         if short:
@@ -73,24 +74,24 @@ class Shares:
         return ""
 
     def let_in(self, group: Object) -> None:
-        """Count what *group* needs as used."""
+        """Count the needs of *group* as used."""
         for key, amount in _minimum(group).items():
             self._used[queue_of(group)][key] += amount
             self._reserved[key] += amount
 
     def allowance(self, group: Object) -> Amounts:
-        """Return what pods of *group* may still take of what its Queue has a limit for."""
+        """Return what pods of *group* may still use of the resources that its Queue limits."""
         name = queue_of(group)
         bound = self._bound[name]
         return {key: limit - bound[key] for key, limit in self._capability(name).items()}
 
     def statuses(self) -> Iterator[tuple[str, Object]]:
-        """Yield, for each Queue, what its status is to say beside its state."""
+        """Yield, for each Queue, the content of its status beside its state."""
         for name in self._queues:
             used = {"cpu": 0.0, "memory": 0.0, **self._bound[name]}
             pods = self._pods[name]
             amounts = {key: shown_amount(value) for key, value in used.items()}
-            # How many groups are in each phase is told by Volcano's metrics alone since 1.10.
+            # Since 1.10 only Volcano's metrics have the number of groups in each phase.
             allocated = amounts | ({"pods": str(pods)} if pods else {})
             yield name, {"allocated": allocated, "reservation": {}}
 
@@ -111,9 +112,9 @@ class Shares:
             self._reserved[key] += max(minimum.get(key, 0.0) - there[key], 0.0)
 
     def _share(self, name: str) -> float:
-        """Return the largest part of anything that the Queue uses, for its weight."""
+        """Return the largest share of any resource that the Queue uses, for its weight."""
         weight = ((self._queues.get(name) or {}).get("spec") or {}).get("weight") or 1
-        # Of what no node has, nobody uses a part: a group that asks for it waits in its Queue.
+        # A resource that no node has gives no share: a group that asks for it waits in its Queue.
         used = self._used[name].items()
         parts = [amount / self._total[key] for key, amount in used if self._total[key]]
         return max(parts, default=0.0) / float(weight)
@@ -130,7 +131,7 @@ def queue_of(group: Object) -> str:
 
 def _minimum(group: Object) -> Amounts:
     asked = group["spec"].get("minResources") or {}
-    # What is counted for quotas alone is nothing that a node has.
+    # Resources that only quotas count are not resources of a node.
     amounts = {key: value for key, value in asked.items() if not key.startswith("count/")}
     return {key: quantity(str(amount)) for key, amount in amounts.items()}
 

@@ -1,7 +1,7 @@
-"""A job's state machine: tables, and the counting that moves it on by itself. No I/O.
+"""A job's state machine: tables, and the counts that move it on by themselves. No I/O.
 
-An *action* (from a policy or a Command) kills pods and moves the job to a phase; between
-actions the counts of its pods move it. `decide` is the whole of it.
+An *action* (from a policy or a Command) kills pods and moves the job to a phase. Between actions
+the counts of its pods move it. `decide` does all of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _COUNTS: Final = ("pending", "running", "succeeded", "failed", "terminating", "u
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an action does: whom it kills, the phase it leads to, whether it is a retry."""
+    """An action: which pods it kills, the phase it leads to, and whether it counts as a retry."""
 
     kills: Scope
     phase: str
@@ -37,7 +37,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, Effect]]] = {
     "": _ACTIVE,
     "Pending": _ACTIVE,
     "Running": _ACTIVE,
-    # In Restarting a command only kills; what it asked for is lost.
+    # In Restarting a command only kills. Its action is lost.
     "Restarting": {
         "AbortJob": Effect("all", "Restarting"),
         "TerminateJob": Effect("all", "Restarting"),
@@ -51,7 +51,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, Effect]]] = {
     "Terminated": {},
 }
 _ENDINGS: Final = {"Aborting": "Aborted", "Completing": "Completed", "Terminating": "Terminated"}
-"""Phases that last until the living pods are gone, and what comes then."""
+"""Phases that last until the living pods are gone, and the phase after each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ class Decision:
     kill: tuple[str, ...] = ()
     retry: bool = False
     full: bool = False
-    """Whether all living pods go: then PodGroup and companions go too, and the version rises."""
+    """Whether all living pods are killed. Then PodGroup and companions go too, and the version
+    rises.
+    """
 
 
 def phase_of(job: Object) -> str:
@@ -102,7 +104,7 @@ def _effect(job: Object, pods: Sequence[Object], effect: Effect, victim: Victim)
     scope = effect.kills
     retries = (job.get("status") or {}).get("retryCount", 0) + effect.retry
     if scope == "all" and retries >= job["spec"].get("maxRetry", 3):
-        scope = "living"  # the last attempt's finished pods stay for their logs
+        scope = "living"  # the finished pods of the last attempt stay for their logs
     kill = _chosen(pods, scope, victim)
     full = effect.kills in ("all", "living")
     return Decision(effect.phase, kill=kill, retry=effect.retry, full=full)
@@ -120,7 +122,7 @@ def _by_counts(job: Object, pods: Sequence[Object], phase: str) -> str:
     counts, spec = count(pods), job["spec"]
     ended = counts["succeeded"] + counts["failed"]
     if phase == "Pending":
-        # A job without pods yet must not count as one whose pods have all come up.
+        # A job without pods must not count as one whose pods are all up.
         up = counts["running"] + ended
         return (
             "Running" if spec["minAvailable"] <= up and (up or not total_replicas(job)) else phase
@@ -138,7 +140,7 @@ def _by_counts(job: Object, pods: Sequence[Object], phase: str) -> str:
 
 
 def _succeeded(job: Object, pods: Sequence[Object], counts: Mapping[str, int]) -> bool:
-    """Whether a job whose pods have all ended has done what it had to."""
+    """Whether a job whose pods have all ended has succeeded."""
     spec = job["spec"]
     needed = sum(task["minAvailable"] for task in spec["tasks"])
     if spec["minAvailable"] >= needed:
@@ -152,7 +154,7 @@ def _succeeded(job: Object, pods: Sequence[Object], counts: Mapping[str, int]) -
 
 
 def count(pods: Sequence[Object]) -> dict[str, int]:
-    """Return how many pods are in each state, as a job's status counts them."""
+    """Return the number of pods in each state, as a job's status counts them."""
     counts = dict.fromkeys(_COUNTS, 0)
     for pod in pods:
         counts[pod_state(pod)] += 1
@@ -160,7 +162,7 @@ def count(pods: Sequence[Object]) -> dict[str, int]:
 
 
 def pod_state(pod: Object) -> str:
-    """Return under which of a job's counts *pod* falls."""
+    """Return the count of a job's status that includes *pod*."""
     if pod["metadata"].get("deletionTimestamp"):
         return "terminating"
     state = str((pod.get("status") or {}).get("phase", "Pending")).lower()
@@ -183,7 +185,7 @@ def total_replicas(job: Object) -> int:
 
 
 def _chosen(pods: Sequence[Object], scope: Scope, victim: Victim) -> tuple[str, ...]:
-    """Return the names of the pods that *scope* kills and that are not going already."""
+    """Return the names of the pods that *scope* kills and that are not terminating already."""
     states = {pod["metadata"]["name"]: (pod_state(pod), task_of(pod)) for pod in pods}
     there = {name: at for name, at in states.items() if at[0] != "terminating"}
     match scope:

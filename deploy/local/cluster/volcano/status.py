@@ -1,4 +1,4 @@
-"""What a job's status says. No I/O."""
+"""Makes a job's status. No I/O."""
 
 from collections import defaultdict
 from datetime import datetime
@@ -19,11 +19,11 @@ Object = dict[str, Any]
 def make_status(
     job: Object, pods: list[Object], decision: Decision, *, with_counts: bool, now: str
 ) -> Object:
-    """Return the status that goes with *decision*."""
+    """Return the status for *decision*."""
     old = job.get("status") or {}
     phase = decision.phase
     changed = phase != phase_of(job)
-    # The kill that ends a job raises its version once more, when its counts go.
+    # The kill that ends a job raises its version once more, when its counts vanish.
     raised = decision.full or (not with_counts and "taskStatusCount" in old)
     status: Object = {
         "state": {"phase": phase, "lastTransitionTime": now} if changed else old["state"],
@@ -47,7 +47,7 @@ def make_status(
 
 
 def _provided(job: Object, decision: Decision) -> bool:
-    """Whether companions were seen to: not at first, and a kill takes them along."""
+    """Whether companions exist: not at first, and a kill removes them."""
     return bool(phase_of(job)) and not decision.kill and decision.phase in ("Pending", "Running")
 
 

@@ -1,4 +1,4 @@
-"""What Volcano's webhook finds wrong in a task's pod template, as Kubernetes would say it."""
+"""Problems that Volcano's webhook finds in a task's pod template, in Kubernetes' words."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _RESTARTS: Final = ("Always", "OnFailure", "Never")
 
 
 def pod_problems(spec: Object, position: int) -> Iterator[str]:
-    """Yield what is wrong with the pods of the task at *position*; each ends with a full stop."""
+    """Yield the problems with the pods of the task at *position*; each ends with a full stop."""
     path = f"spec.task[{position}].template.spec"
     if not spec.get("containers"):
         yield f"{path}.containers: Required value."
@@ -32,7 +32,7 @@ def pod_problems(spec: Object, position: int) -> Iterator[str]:
     restarts = spec.get("restartPolicy")
     if restarts is not None and restarts not in _RESTARTS:
         allowed = ", ".join(f'"{policy}"' for policy in _RESTARTS)
-        # Without the task's place, as Volcano has it.
+        # Without the task's position, as in Volcano.
         where = "template.spec.restartPolicy"
         yield f'{where}: Unsupported value: "{restarts}": supported values: {allowed}.'
 

@@ -1,4 +1,4 @@
-"""How Go reads a job, before any schema is asked: the first value of another type refuses it."""
+"""How Go decodes a job, before any schema: the first value of a wrong type refuses the job."""
 
 import re
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _DURATION: Final = re.compile(
 
 
 def unreadable(job: Object) -> str | None:
-    """Return why Go could not read *job*, in the words of its decoder, or None."""
+    """Return why Go could not decode *job*, in the words of its decoder, or None."""
     spec = job.get("spec") or {}
     schema = job_schema()["properties"]["spec"]
     return next(_problems(schema, spec, "JobSpec", "spec"), None) or _unreadable_amount(spec)
 
 
 def _problems(schema: Object, value: Any, struct: str, path: str) -> Iterator[str]:
-    """Yield what does not fit the fields of *struct*; lists of structs are named after theirs."""
+    """Yield the values that do not fit the fields of *struct*; a list has its items' name."""
     for name, inner in (schema.get("properties") or {}).items():
         found = value.get(name) if isinstance(value, dict) else None
         if found is None:
@@ -68,7 +68,7 @@ def _fits(schema: Object, value: Any) -> bool:
 
 
 def _unreadable_amount(spec: Object) -> str | None:
-    """Return the decoder's words if a container asks for what is no quantity."""
+    """Return the decoder's words if a container's resources hold no valid quantity."""
     for task in spec.get("tasks") or []:
         pod = (task.get("template") or {}).get("spec") or {}
         containers = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]

@@ -1,4 +1,4 @@
-"""The webhook server: AdmissionReviews in, what `admission` decides out."""
+"""The webhook server: receives AdmissionReviews and returns the decisions of `admission`."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ _VALIDATING: Final = Resource(_CONFIGURATIONS, "validatingwebhookconfigurations"
 
 
 def make_app(queues: Queues) -> web.Application:
-    """Return the application; *queues* gives the Queues as they are now."""
+    """Return the application; *queues* returns the present Queues."""
 
     async def mutate_job(request: web.Request) -> web.Response:
         review = await request.json()
@@ -64,7 +64,7 @@ def make_app(queues: Queues) -> web.Application:
 
 
 async def install_webhooks(client: Client, port: int, authority: bytes) -> None:
-    """Make the API server ask this process; a configuration that is there is replaced."""
+    """Make the API server call this process; replace an existing configuration."""
     jobs = ("batch.volcano.sh", "v1alpha1", "jobs")
     queues = ("scheduling.volcano.sh", "v1beta1", "queues")
     bundle = base64.b64encode(authority).decode()
