@@ -65,7 +65,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
     front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE), metrics)
     runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
-        # A controller that fails ends the server: better than one that collects no garbage.
+        # A controller that fails ends the server: that is better than one that collects no garbage.
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(
@@ -94,14 +94,14 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
 
 
 async def _listen(runner: web.AppRunner, port: int, pki: Pki) -> int:
-    """Serve on *port*, or on any for 0, and return which it is."""
+    """Serve on *port*, or on any port for 0; return the port."""
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=server_context(pki)).start()
     return int(runner.addresses[0][1])
 
 
 async def _ensure_namespaces(registry: Registry) -> None:
-    """Make the namespaces that come with a cluster, and return when each has its account."""
+    """Make the namespaces of a new cluster, and return when each has its account."""
     kind = registry.kinds.by_key(("", "namespaces"))
     for name in _NAMESPACES:
         body = {"metadata": {"name": name}}
@@ -121,7 +121,7 @@ def _identities(state: Path) -> dict[str, User]:
 
 
 async def _compact_now_and_then(store: Store, chance: random.Random) -> None:
-    """Forget history as etcd does, at moments of the seed: older watches then get 410."""
+    """Forget history as etcd does, at moments that the seed chooses: older watches then get 410."""
     while True:
         await asyncio.sleep(chance.uniform(5, 60))
         store.compact()

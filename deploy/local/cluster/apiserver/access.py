@@ -1,4 +1,4 @@
-"""Who is asking."""
+"""Identifies users by their tokens."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ _OPEN_TO_ALL: Final = ("/healthz", "/livez", "/readyz", "/version")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who may be asking; *rules* are those of RBAC roles."""
+    """A user; *rules* are those of RBAC roles."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class User:
 
     @property
     def info(self) -> Object:
-        """This user as an AdmissionReview names them."""
+        """This user in the format of an AdmissionReview."""
         return {"username": self.name, "groups": [*self.groups, "system:authenticated"]}
 
 
@@ -42,7 +42,7 @@ ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
 class Doorkeeper:
-    """Knows the users by their tokens, of which it keeps digests only."""
+    """Knows the users by their tokens. It keeps only digests of the tokens."""
 
     def __init__(
         self, tokens: Iterable[tuple[str, User]], alive: Callable[[Account], bool]
@@ -52,9 +52,9 @@ class Doorkeeper:
         self._issued: dict[bytes, tuple[Account, datetime]] = {}
 
     def issue(self, user: User, account: Account, ends: datetime) -> str:
-        """Return a new token that makes its bearer *user* until it *ends*, or the account does.
+        """Return a new token for *user*, valid until it *ends* or the account is deleted.
 
-        It reads as a JWT, but nobody verifies its signature: that is as random as any token.
+        The token has the format of a JWT, but its signature is random and nobody verifies it.
         """
         claims = {
             "aud": ["embedded"],
@@ -76,27 +76,27 @@ class Doorkeeper:
         return token
 
     def identify(self, authorization: str | None) -> User:
-        """Return who sent this header.
+        """Return the user who sent this header.
 
         Raises:
-            ApiError: 401 for a credential that is nobody's, or nobody's any more.
+            ApiError: 401 for a credential that is unknown, or no longer valid.
         """
         if authorization is None:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")
-        # Looked up by digest, so that timing tells nothing about a token.
+        # Looked up by digest, so that the time taken reveals nothing about a token.
         digest = _digest(token.strip())
         user = self._users.get(digest) if scheme.lower() == "bearer" else None
         account, ends = self._issued.get(digest, (None, None))
         over = ends is not None and ends <= datetime.now(UTC)
-        # A real server looks once in ten seconds whether the account is still there.
+        # A real server checks every ten seconds whether the account still exists.
         if user is None or over or (account is not None and not self._alive(account)):
             raise ApiError(401, "Unauthorized")
         return user
 
 
 def check_path(user: User, verb: str, path: str) -> None:
-    """Refuse paths that are not resources to whoever did not say who they are.
+    """Refuse paths other than resources to anonymous users.
 
     Raises:
         ApiError: 403.

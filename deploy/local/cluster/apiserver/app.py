@@ -1,4 +1,4 @@
-"""The server's front: who asks, what for, and refusals as Status objects."""
+"""The server's front: identifies the user, reads the request, and writes refusals as Status."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Front:
-    """Every request comes here; there is one route."""
+    """Handles every request; there is one route."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Front:
         return response
 
     def _impersonated(self, request: web.Request, user: User) -> User:
-        """Return as whom *user* asks: another one, if a rule lets them impersonate."""
+        """Return the effective user: *user*, or the one that *user* may and does impersonate."""
         name = request.headers.get("Impersonate-User")
         groups = tuple(request.headers.getall("Impersonate-Group", []))
         if name is None:
@@ -111,7 +111,7 @@ class Front:
         self._audit.note(user, verb, target, dry_run=tried, allowed=True)
 
     def _say(self, request: web.Request) -> web.Response:
-        """Answer what is asked about the server itself."""
+        """Answer requests about the server itself."""
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         if request.path in ("/healthz", "/livez", "/readyz"):
@@ -153,7 +153,7 @@ def _json(value: object, status: int) -> web.Response:
 
 
 def _unknown(group: str) -> web.Response:
-    """Answer for what is not served: the core group has words for it, others are a plain 404."""
+    """Answer for a path that is not served: the core group has a message, others a plain 404."""
     if not group:
         raise no_such_resource()
     return web.Response(text="404 page not found\n", status=404)

@@ -1,4 +1,4 @@
-"""Writes down what was asked of the server: each kind of request of each user once."""
+"""Records the requests to the server: each kind of request of each user once."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,14 @@ FILE: Final = "asked.jsonl"
 
 
 class Audit:
-    """Appends to a file; a line is a user, a request without the object's name, and its answer."""
+    """Appends a line to a file: user, request without the object's name, and status."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: set[tuple[str, str, str, str, str, bool, bool]] = set()
 
     def note(self, user: User, verb: str, target: Target, *, dry_run: bool, allowed: bool) -> None:
-        """Write down that *user* asked, unless that was written down before."""
+        """Record the request of *user*, unless an equal one was recorded before."""
         what = target.group, target.resource, target.namespace
         asked = (user.name, verb, *what, dry_run, allowed)
         if asked in self._seen:

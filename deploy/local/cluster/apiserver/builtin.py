@@ -1,4 +1,4 @@
-"""What Pods, Secrets, ConfigMaps, Services and Namespaces demand beyond their fields."""
+"""The rules of Pods, Secrets, ConfigMaps, Services and Namespaces beyond their fields."""
 
 import base64
 import binascii
@@ -34,7 +34,7 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 def _nothing(value: Object, old: Object | None) -> None:
-    """Leave *value* as it is."""
+    """Leave *value* unchanged."""
 
 
 def _no_problem(value: Object, old: Object | None) -> Iterator[Problem]:
@@ -43,7 +43,7 @@ def _no_problem(value: Object, old: Object | None) -> Iterator[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """How one kind is completed (in place) and checked, alone and against what it was."""
+    """How objects of a kind are completed (in place) and checked, alone and as a change."""
 
     complete: Callable[[Object, Object | None], None] = _nothing
     check: Callable[[Object, Object | None], Iterator[Problem]] = _no_problem
@@ -76,7 +76,7 @@ def _complete_pod(value: Object, old: Object | None) -> None:
 
 
 def _tolerate_lost_nodes(spec: Object) -> None:
-    """Give a new Pod the five minutes that it stays on a node which is not heard of."""
+    """Give a new Pod five minutes on a node that is unreachable or not ready."""
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         known = {toleration.get("key") for toleration in tolerations}
@@ -253,7 +253,7 @@ def _check_volumes(spec: Object) -> Iterator[Problem]:
 
 
 def _frozen(spec: Object) -> Object:
-    """Return what of a Pod's spec may never change."""
+    """Return the part of a Pod's spec that may never change."""
     kept = {name: value for name, value in spec.items() if name not in _CHANGEABLE}
     for field in ("containers", "initContainers"):
         if field in kept:
@@ -269,7 +269,7 @@ def _containers(spec: Object) -> Iterator[Object]:
 
 
 def _quality(spec: Object) -> str:
-    """Return the QoS class, by which a kubelet decides whom to evict first."""
+    """Return the QoS class, by which a kubelet decides which Pod to evict first."""
     resources = [container.get("resources") or {} for container in _containers(spec)]
     if not any(r.get("requests") or r.get("limits") for r in resources):
         return "BestEffort"
@@ -330,7 +330,7 @@ def _complete_service(value: Object, old: Object | None) -> None:
     spec.setdefault("sessionAffinity", "None")
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
-        # Nobody's addresses are asked for where there are neither selector nor address.
+        # A headless Service without a selector needs no addresses: it gets both families.
         both = spec.get("clusterIP") == "None" and not spec.get("selector")
         spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
@@ -366,7 +366,7 @@ def _complete_claim(value: Object, old: Object | None) -> None:
     value.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     value.setdefault("status", {"phase": "Pending"})
     if old is None:
-        # Until no Pod uses it: whoever deletes it is answered with the claim.
+        # Until no Pod uses it: a client that deletes the claim gets the claim as the response.
         finalizers = value["metadata"].setdefault("finalizers", [])
         if IN_USE not in finalizers:
             finalizers.append(IN_USE)
@@ -380,7 +380,7 @@ def _check_claim(value: Object, old: Object | None) -> Iterator[Problem]:
     if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
         yield Problem.required("spec.resources[storage]")
     if old is not None:
-        # Only the size may change, and what binding decides while it is not decided.
+        # Only the size may change, and the fields that binding sets, as long as they are not set.
         decided = {f for f in ("volumeName", "storageClassName") if f in old["spec"]}
         free = {"volumeName", "storageClassName"} - decided
         if (old.get("status") or {}).get("phase") == "Bound":

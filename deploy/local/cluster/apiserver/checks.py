@@ -1,4 +1,4 @@
-"""What Services, NetworkPolicies, Leases, claims, quotas, bindings and Events may not say."""
+"""Checks Services, NetworkPolicies, Leases, claims, quotas, bindings and Events."""
 
 import ipaddress
 import re
@@ -26,7 +26,7 @@ _QUOTA: Final = re.compile(
 
 
 def check_ports(ports: list[Object]) -> Iterator[Problem]:
-    """Yield what is wrong with the ports of a Service."""
+    """Yield the problems with the ports of a Service."""
     for position, port in enumerate(ports):
         path = f"spec.ports[{position}]"
         if len(ports) > 1 and not port.get("name"):
@@ -38,7 +38,7 @@ def check_ports(ports: list[Object]) -> Iterator[Problem]:
 
 
 def complete_network_policy(value: Object, old: Object | None) -> None:
-    """Fill in, in place, which ways the policy is about."""
+    """Fill in, in place, the directions that the policy applies to."""
     spec = value.setdefault("spec", {})
     spec.setdefault("podSelector", {})
     if not spec.get("policyTypes"):
@@ -49,7 +49,7 @@ def complete_network_policy(value: Object, old: Object | None) -> None:
 
 
 def check_network_policy(value: Object, old: Object | None) -> Iterator[Problem]:
-    """Yield what is wrong with selectors, ports and blocks of addresses."""
+    """Yield the problems with selectors, ports and blocks of addresses."""
     spec = value["spec"]
     for position, way in enumerate(spec["policyTypes"]):
         if way not in ("Ingress", "Egress"):
@@ -76,7 +76,7 @@ def _check_policy_port(port: Object, path: str) -> Iterator[Problem]:
     if isinstance(first, int) and not 0 < first < 65536:
         yield Problem.invalid(f"{path}.port", first, _PORTS)
     if isinstance(first, int) and isinstance(last, int) and last < first:
-        # A real server shows the port here, and not the endPort.
+        # A real server shows the port here, not the endPort.
         yield Problem.invalid(f"{path}.endPort", first, "must be greater than or equal to `port`")
 
 
@@ -108,10 +108,10 @@ def _within(inner: Any, outer: Any) -> bool:
 
 
 def complete_lease(value: Object, old: Object | None) -> None:
-    """Write the Lease's times as the server does.
+    """Write the Lease's times in the server's format.
 
     Raises:
-        ApiError: 400 for what is no time to the microsecond.
+        ApiError: 400 for a text that is no time to the microsecond.
     """
     spec = value.setdefault("spec", {})
     for name in ("renewTime", "acquireTime"):
@@ -129,13 +129,13 @@ def complete_lease(value: Object, old: Object | None) -> None:
 
 
 def _unparsed(text: str) -> str:
-    """Return what Go's time package says that it stopped at."""
+    """Return the text at which Go's time package stopped."""
     date = _DATE.match(text)
     return f'"{text[date.end() :]}" as ".000000"' if date else f'"{text}" as "2006"'
 
 
 def check_lease(value: Object, old: Object | None) -> Iterator[Problem]:
-    """Yield numbers that cannot be."""
+    """Yield the numbers that are out of range."""
     spec = value["spec"]
     if spec.get("leaseDurationSeconds", 1) <= 0:
         seconds = spec["leaseDurationSeconds"]
@@ -146,7 +146,7 @@ def check_lease(value: Object, old: Object | None) -> Iterator[Problem]:
 
 
 def check_claim_fields(spec: Object) -> Iterator[Problem]:
-    """Yield access modes that there are not, and a size that is none."""
+    """Yield the unknown access modes, and an invalid size."""
     for mode in spec.get("accessModes") or []:
         if mode not in _MODES:
             yield Problem.unsupported("spec.accessModes", mode, _MODES)
@@ -156,7 +156,7 @@ def check_claim_fields(spec: Object) -> Iterator[Problem]:
 
 
 def complete_quota(value: Object, old: Object | None) -> None:
-    """Refuse a quota whose amounts are none.
+    """Refuse a quota with an amount that is no quantity.
 
     Raises:
         ApiError: 400.
@@ -172,7 +172,7 @@ def complete_quota(value: Object, old: Object | None) -> None:
 
 
 def check_quota(value: Object, old: Object | None) -> Iterator[Problem]:
-    """Yield resources that no quota is about, and amounts below zero."""
+    """Yield the resources that no quota covers, and amounts below zero."""
     for name, amount in (value["spec"].get("hard") or {}).items():
         field = f"spec.hard[{name}]"
         if "/" not in name and not _QUOTA.fullmatch(name):
@@ -185,7 +185,7 @@ def check_quota(value: Object, old: Object | None) -> Iterator[Problem]:
 
 
 def check_binding(value: Object, old: Object | None) -> Iterator[Problem]:
-    """Yield what is wrong with the role that a binding refers to; it never refers to another."""
+    """Yield the problems with the role that a binding refers to, which can never change."""
     role = value.get("roleRef") or {}
     if old is not None and role != (old.get("roleRef") or {}):
         shown = {name: role.get(name[0].lower() + name[1:], "") for name in ("Kind", "Name")}
@@ -200,7 +200,7 @@ def check_binding(value: Object, old: Object | None) -> Iterator[Problem]:
 
 
 def check_event(value: Object, old: Object | None) -> Iterator[Problem]:
-    """Yield that an Event is about something in another namespace."""
+    """Yield the problem of an Event about an object in another namespace."""
     about = (value.get("involvedObject") or {}).get("namespace", "")
     own = value["metadata"].get("namespace", "")
     if about != own and (about or own != "default"):

@@ -1,8 +1,8 @@
-"""What kube-controller-manager does for a cluster of this size.
+"""The work of kube-controller-manager in a cluster of this size.
 
-Small loops beside the server: the garbage collector, what quotas count, the end of namespaces,
-their ``default`` ServiceAccount, and custom kinds. All are level-triggered: a change only wakes
-them, and each looks at the store.
+Small loops beside the server: the garbage collector, the use of quotas, the end of namespaces, the
+``default`` ServiceAccount of namespaces, and custom kinds. All are level-triggered: a change only
+wakes a loop, and the loop reads the store.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ _ROOT_AUTHORITY: Final = "kube-root-ca.crt"
 _OWNER_FIELDS: Final = ("apiVersion", "kind", "namespace", "name", "uid")
 _SETTLE_SECONDS: Final = 0.05
 _BURST_SECONDS: Final = 1.5
-"""What the collector's client may do at once: 30 requests, at 20 a second."""
+"""The rate of the collector's client: 20 requests a second, 30 at once."""
 
 _REQUESTS_OF_AN_END: Final = 2
-"""The collector reads an object again before it deletes it."""
+"""The collector reads an object again before it deletes the object."""
 
 Address = tuple[Key, str, str]
 
 
 def serve_definitions(kinds: KindTable, key: Key, event: Event) -> None:
-    """Serve what a definition defines, at once: a client that created it may go on."""
+    """Serve the kinds of a definition at once, so that the client that created it may go on."""
     if key != DEFINITIONS:
         return
     for kind in make_custom_kinds(event.now.value):
@@ -57,10 +57,10 @@ def serve_definitions(kinds: KindTable, key: Key, event: Event) -> None:
 
 
 class Controllers:
-    """The loops; `run` returns only by being cancelled."""
+    """The loops. `run` returns only when it is cancelled."""
 
     def __init__(self, registry: Registry, chance: random.Random, lags: Lags, trust: str) -> None:
-        """*trust* is the certificate by which Pods know the server."""
+        """Make the loops; *trust* is the certificate by which Pods verify the server."""
         self._trust: Object = {"data": {"ca.crt": trust}}
         self._registry = registry
         self._store = registry.store
@@ -70,13 +70,13 @@ class Controllers:
         self._by_uid: dict[str, Address] = {}
         self._spaces: set[str] = set()
         self._limit = RateLimit(lags, "collector", burst_seconds=_BURST_SECONDS)
-        # In the order of what happened: what ended first is collected first.
+        # In the order of events: the object whose owner ended first is collected first.
         self._suspects: dict[Address, None] = {}
         self._gone_owners: dict[str, None] = {}
         self._uncounted: set[str] = set()
         self._enqueue = asyncio.Event()
         self._count_wake = asyncio.Event()
-        self._store.listen(self._hear)  # from the start: nothing may happen unheard
+        self._store.listen(self._hear)  # from the start, so that no change is missed
 
     async def run(self) -> None:
         """Collect, finish and complete until cancelled."""
@@ -140,7 +140,7 @@ class Controllers:
                 self._count(namespace)
 
     def _count(self, namespace: str) -> None:
-        """Write what is used of the namespace's quotas."""
+        """Write the use of the namespace's quotas."""
         for stored in self._store.items(_QUOTAS, namespace):
             value = stored.copy()
             hard = (value.get("spec") or {}).get("hard") or {}
@@ -201,18 +201,18 @@ class Controllers:
             await self._attempt(self._tell_of_owner(stored, elsewhere[0]))
         if len(gone) == len(owners):
             await self._limit.wait(_REQUESTS_OF_AN_END)
-            if self._store.get(*address) is stored:  # else it is looked at again, for its change
+            if self._store.get(*address) is stored:  # else its change enqueues it again
                 await self._delete(address, stored, "Background")
         elif gone:
             await self._without_owners(address, gone)
 
     def _is_reachable(self, uid: str, namespace: str) -> bool:
-        """Whether the owner is there, and not in another namespace: such a one is none."""
+        """Whether the owner exists. An object in another namespace is no owner."""
         address = self._by_uid.get(uid)
         return address is not None and address[1] in ("", namespace)
 
     async def _tell_of_owner(self, stored: Stored, owner: Object) -> None:
-        """Record that an object goes because its owner is in another namespace."""
+        """Record that an object is deleted because its owner is in another namespace."""
         value, metadata = stored.value, stored.value["metadata"]
         kind, space = self._kinds.by_key(_EVENTS), metadata.get("namespace", "")
         shown = ", ".join(f"{name}: {owner.get(name, '')}" for name in _OWNER_FIELDS)
@@ -254,7 +254,8 @@ class Controllers:
         for key, value in ((_ACCOUNTS, {}), (_CONFIG_MAPS, self._trust)):
             called = "default" if key == _ACCOUNTS else _ROOT_AUTHORITY
             if self._store.get(key, name, called) is None:
-                # Seconds on a real cluster, and never in the same instant as the namespace.
+                # On a real cluster it takes seconds, and never happens at the same moment as the
+                # namespace.
                 await asyncio.sleep(self._chance.uniform(0.01, 0.3))
                 body: Object = {"metadata": {"name": called, "namespace": name}, **value}
                 kind = self._kinds.by_key(key)
@@ -304,13 +305,13 @@ class Controllers:
         await self._registry.update(kind, namespace, name, change, user=_SELF, options=Options())
 
     async def _attempt(self, work: Any) -> None:
-        """Await *work*; what it finds already done or changed is somebody else's progress."""
+        """Await *work*; a change that somebody else has made already is no error."""
         try:
             await work
         except ApiError as error:
             if error.code not in (404, 409):
                 _LOG.warning("%s", error)
-        except StopIteration:  # its kind is served no more
+        except StopIteration:  # its kind is no longer served
             pass
 
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: from the object to the kinds that it makes the server serve."""
+"""CustomResourceDefinitions: makes the kinds of each object, which the server then serves."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,7 +18,7 @@ _VERBS: Final = (
     "update",
     "watch",
 )
-"""In the order in which a real server tells them of custom kinds."""
+"""The order in which a real server lists the verbs of custom kinds."""
 
 
 def make_custom_kinds(definition: Object) -> Iterator[Kind]:
@@ -46,7 +46,7 @@ def make_custom_kinds(definition: Object) -> Iterator[Kind]:
 
 
 def complete_definition(definition: Object, now: str) -> None:
-    """Accept the names of *definition*, in place: nothing else here could claim them."""
+    """Accept the names of *definition*, in place: no other definition could claim them here."""
     names = definition["spec"]["names"]
     names.setdefault("singular", names["kind"].lower())
     names.setdefault("listKind", f"{names['kind']}List")
@@ -66,7 +66,7 @@ def complete_definition(definition: Object, now: str) -> None:
 
 
 def definition_problems(definition: Object) -> Iterator[Problem]:
-    """Yield what keeps *definition* from being served."""
+    """Yield the problems that keep *definition* from being served."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     for field, value in (

@@ -1,4 +1,4 @@
-"""How far a DELETE goes at once: a decision without I/O."""
+"""Decides how far a DELETE goes at once. No I/O."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -20,14 +20,14 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What becomes of the object: *gone*, or kept as *value* until somebody confirms."""
+    """The result: the object is *gone*, or kept as *value* until its deletion is confirmed."""
 
     gone: bool
     value: Object
 
 
 def decide_deletion(kind: Kind, value: Object, wish: Object, now: datetime) -> Deletion:
-    """Return what a DELETE with the options *wish* does to *value*, which is changed.
+    """Return the result of a DELETE with the options *wish* for *value*, which is changed.
 
     Raises:
         ApiError: 409 if a precondition does not hold.
@@ -50,10 +50,10 @@ def decide_deletion(kind: Kind, value: Object, wish: Object, now: datetime) -> D
 
 
 def _set_end(metadata: Object, grace: int, now: datetime) -> None:
-    """Write when the grace ends; one that was given before can only be cut.
+    """Write the end of the grace period. A period that was set before can only be shortened.
 
-    It began when the deletion was first asked for (rest.BeforeDelete): so a Pod that is gone says
-    when that was.
+    It began when the deletion was first requested (rest.BeforeDelete). So a deleted Pod shows when
+    that was.
     """
     began = now
     if already := metadata.get("deletionTimestamp"):
@@ -68,7 +68,7 @@ def _set_end(metadata: Object, grace: int, now: datetime) -> None:
 def _check_preconditions(kind: Kind, metadata: Object, wanted: Object) -> None:
     for field, label, since in _PRECONDITIONS:
         if wanted.get(field) not in (None, metadata[field]):
-            # A real server names the kind here, and not the resource.
+            # A real server names the kind here, not the resource.
             named = replace(kind, plural=kind.kind)
             raise conflict(
                 named,
@@ -92,7 +92,7 @@ def _set_propagation(metadata: Object, wish: Object) -> None:
 
 
 def _grace_seconds(kind: Kind, value: Object, wish: Object) -> int:
-    """Return how long the kubelet has: none for a Pod that has none, or has ended."""
+    """Return the kubelet's grace period: 0 for a Pod that has no node, or has ended."""
     if kind.key != ("", "pods"):
         return 0
     running = value["spec"].get("nodeName") and value["status"].get("phase") not in _FINISHED
@@ -102,4 +102,4 @@ def _grace_seconds(kind: Kind, value: Object, wish: Object) -> int:
     own = value["spec"].get("terminationGracePeriodSeconds", 30)
     if asked is None:
         return int(own)
-    return 1 if asked < 0 else int(asked)  # a negative one is at once, but not by force
+    return 1 if asked < 0 else int(asked)  # a negative one means at once, but not by force

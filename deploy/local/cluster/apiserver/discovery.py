@@ -1,4 +1,4 @@
-"""What the server says of itself: groups, resources, version, and OpenAPI."""
+"""The server's description of itself: groups, resources, version, and OpenAPI."""
 
 import hashlib
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ VERSION: Final[Object] = {
 
 
 def describe(parts: list[str], kinds: Iterable[Kind], address: str) -> Object | None:
-    """Return what a path other than a resource's tells about the server, or None."""
+    """Return the document at a path that is not a resource's, or None."""
     kinds = list(kinds)
     match parts:
         case ["version"]:
@@ -44,7 +44,7 @@ def describe(parts: list[str], kinds: Iterable[Kind], address: str) -> Object | 
 
 
 def core_versions(address: str) -> Object:
-    """Return the answer of /api."""
+    """Return the response of /api."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -53,7 +53,7 @@ def core_versions(address: str) -> Object:
 
 
 def group_list(kinds: Iterable[Kind]) -> Object:
-    """Return the answer of /apis."""
+    """Return the response of /apis."""
     groups = sorted({kind.group for kind in kinds if kind.group})
     return {
         "kind": "APIGroupList",
@@ -63,7 +63,7 @@ def group_list(kinds: Iterable[Kind]) -> Object:
 
 
 def group(name: str, kinds: Iterable[Kind]) -> Object | None:
-    """Return the answer of /apis/<group>, or None if nothing is served there."""
+    """Return the response of /apis/<group>, or None if nothing is served there."""
     names = sorted({kind.version for kind in kinds if kind.group == name})
     if not names:
         return None
@@ -108,7 +108,7 @@ def _resources(kind: Kind) -> list[Object]:
 def _subresource(kind: Kind, name: str) -> Object:
     verbs = {"exec": ["create", "get"], "log": ["get"]}
     created = {"binding": "Binding", "eviction": "Eviction", "token": "TokenRequest"}
-    # Clients that drain nodes look for it there.
+    # Clients that drain nodes look for eviction there.
     elsewhere = {"group": "policy", "version": "v1"} if name == "eviction" else {}
     return {
         **elsewhere,
@@ -121,7 +121,7 @@ def _subresource(kind: Kind, name: str) -> Object:
 
 
 def openapi_index(kinds: Iterable[Kind]) -> Object:
-    """Return the answer of /openapi/v3: where each group's document is."""
+    """Return the response of /openapi/v3: the path of each group's document."""
     paths = {}
     for kind in kinds:
         path = _group_path(kind)
@@ -189,7 +189,7 @@ def _identity(kind: Kind) -> Object:
 
 
 def _model(kind: Kind) -> str:
-    """Return the reversed name that real servers use, as in ``sh.volcano.batch.v1alpha1.Job``."""
+    """Return a kind's name in reverse, as real servers do: ``sh.volcano.batch.v1alpha1.Job``."""
     parts = kind.group.split(".")[::-1] if kind.group else ["io", "k8s", "api", "core"]
     return ".".join((*parts, kind.version, kind.kind))
 

@@ -1,4 +1,4 @@
-"""Refusals as a Kubernetes API server words them: a Status with code, reason and details."""
+"""Refusals in the words of a Kubernetes API server: a Status with code, reason and details."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One field that is wrong. *reason* is one of Kubernetes' cause types."""
+    """A field that is wrong. *reason* is one of Kubernetes' cause types."""
 
     field: str
     reason: str
@@ -42,7 +42,7 @@ class Problem:
 
     @classmethod
     def invalid(cls, field: str, value: object, message: str) -> Self:
-        """Return the problem of a field whose value cannot be."""
+        """Return the problem of a field with an invalid value."""
         shown = f'"{value}"' if isinstance(value, str) else _go_value(value)
         return cls(field, "FieldValueInvalid", f"Invalid value: {shown}: {message}")
 
@@ -56,7 +56,7 @@ class Problem:
 
     @classmethod
     def duplicate(cls, field: str, value: object) -> Self:
-        """Return the problem of a value that is there twice."""
+        """Return the problem of a duplicate value."""
         return cls(field, "FieldValueDuplicate", f"Duplicate value: {_go_value(value)}")
 
     @classmethod
@@ -66,9 +66,9 @@ class Problem:
 
 
 class ApiError(Exception):
-    """A request that is refused; `status` is what the client gets.
+    """A request that is refused; `status` is the response for the client.
 
-    An empty *reason* is none at all: not every refusal of a real server has one.
+    An empty *reason* means that there is none: not every refusal of a real server has one.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ def not_found(kind: Kind, name: str) -> ApiError:
 def already_exists(
     kind: Kind, name: str, *, going: bool = False, generated: bool = False
 ) -> ApiError:
-    """Return the 409 of a name that is taken: by what is *going*, or though it was *generated*."""
+    """Return the 409 of a name that exists: its object may be *going*, or it was *generated*."""
     if generated:
         why = ", the server was not able to generate a unique name for the object"
         return _taken(kind, name, after=why, retryAfterSeconds=1)
@@ -134,7 +134,7 @@ def _taken(kind: Kind, name: str, before: str = "", after: str = "", **more: Any
 
 
 def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
-    """Return the 409 of a write that is based on what is no longer so."""
+    """Return the 409 of a write that is based on an old revision."""
     why = why or (
         "the object has been modified; please apply your changes to the latest version and "
         "try again"
@@ -152,7 +152,7 @@ def invalid(kind: Kind, name: str, problems: Sequence[Problem]) -> ApiError:
 
 
 def invalid_options(options: str, problem: Problem) -> ApiError:
-    """Return the 422 of a query or a body that says how to do something: *options* is its kind."""
+    """Return the 422 of an option in a query or body; *options* is the kind of the options."""
     return _invalid("meta.k8s.io", options, "", [problem])
 
 
@@ -172,7 +172,7 @@ def _invalid(group: str, kind: str, name: str, problems: Sequence[Problem]) -> A
 
 
 def forbidden(kind: Kind, name: str, why: str) -> ApiError:
-    """Return the 403 of a write that a rule of the server stands against."""
+    """Return the 403 of a write that a rule of the server forbids."""
     return ApiError(
         403, f'{kind.resource} "{name}" is forbidden: {why}', details=_details(kind, name)
     )
@@ -184,7 +184,7 @@ def expired(revision: int, oldest: int) -> ApiError:
 
 
 def expired_list(token: str) -> ApiError:
-    """Return the 410 of a page whose revision is no longer kept; *token* leads on anyway."""
+    """Return the 410 of a page whose revision is no longer kept; *token* continues anyway."""
     return ApiError(
         410,
         "The provided continue parameter is too old to display a consistent list result. You can "
@@ -209,13 +209,13 @@ def _details(kind: Kind, name: str) -> Object:
 
 
 def method_not_allowed() -> ApiError:
-    """Return the 405 of what is not done to this resource."""
+    """Return the 405 of a verb that the resource does not support."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, message, details={})
 
 
 def no_such_resource() -> ApiError:
-    """Return the 404 of a path that names no resource."""
+    """Return the 404 of a path that is not a resource's."""
     return ApiError(404, "the server could not find the requested resource", details={})
 
 

@@ -1,4 +1,4 @@
-"""Trouble that a real API server makes now and then, at rates that somebody asked for."""
+"""Faults that a real API server has now and then, at the rates that a test requests."""
 
 import json
 import random
@@ -28,13 +28,13 @@ _REFUSALS: Final = {
 
 
 class Faults:
-    """Decides when something goes wrong, and for whom.
+    """Decides when a fault occurs, and for which user.
 
     Args:
-        chance: Where the moments come from.
-        rates: What is to happen, a key of `FAULTS`, and how often, from 0 to 1.
-        spare: Whether administrators and the cluster's own programs see nothing of it; else
-            only kubelets do not.
+        chance: Chooses the moments.
+        rates: The faults, keys of `FAULTS`, and how often each occurs, from 0 to 1.
+        spare: Whether administrators and the cluster's own programs are spared. Without it only
+            kubelets are.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Faults:
         self._spared = _SPARED if spare else ("system:nodes",)
 
     def read(self, path: Path) -> None:
-        """Take other rates from a file of JSON; without one everything goes well."""
+        """Read other rates from a JSON file; without the file there are no faults."""
         self._rates = json.loads(path.read_text()) if path.exists() else {}
 
     def refuse(self, verb: str, target: Target, user: User) -> None:
         """Refuse a request now and then, before anything is done.
 
         Raises:
-            ApiError: As `FAULTS` says.
+            ApiError: As `FAULTS` defines it.
         """
         for code, message in _REFUSALS.items():
             if self.happens(str(code), user):
@@ -75,7 +75,7 @@ class Faults:
             raise expired(revision, revision + 1)
 
     def happens(self, fault: str, user: User) -> bool:
-        """Whether *fault* befalls *user* now."""
+        """Whether *fault* occurs for *user* now."""
         rate = self._rates.get(fault, 0.0)
         if not rate or any(group in user.groups for group in self._spared):
             return False

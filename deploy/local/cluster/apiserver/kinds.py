@@ -1,7 +1,7 @@
-"""The table of kinds: what each is called, and the few ways in which kinds differ.
+"""The table of kinds: their names, and the few properties in which kinds differ.
 
-Nothing elsewhere in the server asks for a kind by name, except the semantics of Pods,
-Secrets, Namespaces and Services in `builtin`, which the table refers to.
+Nothing else in the server refers to a kind by name, except the rules of Pods, Secrets, Namespaces
+and Services in `builtin`, to which the table refers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from deploy.local.cluster.apiserver.models import schema_of
 
 Object = dict[str, Any]
 Columns = tuple[tuple[str, str], ...]
-"""What `kubectl get` prints: a title, and the path of the value in the object."""
+"""A column of `kubectl get`: a title, and the path of the value in the object."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,12 +28,12 @@ class Kind:
     status: bool = False
     """Whether /status is a subresource: then only that writes ``status``."""
     generation: bool = False
-    """Whether ``metadata.generation`` counts the changes of what is not status."""
+    """Whether ``metadata.generation`` counts the changes outside of the status."""
     schema: Object | None = None
-    """A structural schema; without one, fields are taken as they come."""
+    """A structural schema. Without one, fields are accepted as they are."""
     columns: Columns = ()
     wide: Columns = ()
-    """More columns, for ``-o wide``."""
+    """Further columns, for ``-o wide``."""
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = (
         "create",
@@ -46,7 +46,7 @@ class Kind:
         "watch",
     )
     upsert: bool = False
-    """Whether a PUT of what is missing creates it."""
+    """Whether a PUT creates an object that does not exist."""
     custom: bool = False
 
     @property
@@ -56,17 +56,17 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """``plural.group``, as messages name it."""
+        """``plural.group``, as messages write it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the store and the rules know it by: versions share their objects."""
+        """The key for store and rules: all versions of a kind share their objects."""
         return self.group, self.plural
 
 
 class KindTable:
-    """The kinds that are served now; custom ones come and go."""
+    """The kinds that are served now. Custom kinds are added and removed."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
@@ -84,15 +84,15 @@ class KindTable:
         return next((k for k in matching if k.api_version == api_version), None)
 
     def by_key(self, key: tuple[str, str]) -> Kind:
-        """Return the kind that the store knows as *key*."""
+        """Return the kind with the store's key *key*."""
         return next(kind for kind in self._kinds.values() if kind.key == key)
 
     def add(self, kind: Kind) -> None:
-        """Serve *kind* from now on, in place of what was served at its path."""
+        """Serve *kind* from now on, in place of the kind at its path."""
         self._kinds[kind.group, kind.version, kind.plural] = kind
 
     def remove(self, kind: Kind) -> None:
-        """Serve *kind* no more."""
+        """Stop serving *kind*."""
         self._kinds.pop((kind.group, kind.version, kind.plural), None)
 
 

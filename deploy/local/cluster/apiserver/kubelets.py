@@ -1,4 +1,4 @@
-"""pods/log and pods/exec: found here, answered by the kubelet of the Pod's node."""
+"""pods/log and pods/exec: finds the Pod; the kubelet of its node answers."""
 
 import asyncio
 import ssl
@@ -17,7 +17,7 @@ _FRAME_BYTES: Final = 16 * 1024 * 1024
 
 
 class Kubelets:
-    """Reaches kubelets with the certificate that they ask of an API server."""
+    """Calls kubelets with the certificate that they require of an API server."""
 
     def __init__(self, store: Store, pods: Kind, trust: ssl.SSLContext) -> None:
         self._store = store
@@ -31,17 +31,17 @@ class Kubelets:
             await self._session.close()
 
     async def resource_metrics(self, node: Object) -> str:
-        """Return what the kubelet of *node* tells of its containers, in Prometheus' text format.
+        """Return the metrics of containers from the kubelet of *node*, in Prometheus' text format.
 
         Raises:
-            aiohttp.ClientError, TimeoutError: If it does not.
+            aiohttp.ClientError, TimeoutError: If the kubelet does not answer.
         """
         url, limit = f"{_address(node)}/metrics/resource", aiohttp.ClientTimeout(total=10)
         async with self._client().get(url, timeout=limit, raise_for_status=True) as answer:
             return await answer.text()
 
     async def log(self, request: web.Request, pod: Stored) -> web.StreamResponse:
-        """Answer with the container's log as the kubelet has it, for as long as it sends."""
+        """Answer with the container's log from the kubelet, for as long as the kubelet sends it."""
         container = self._container(pod, request.query.get("container", ""))
         if not pod.value["spec"].get("nodeName"):
             return web.Response(status=204)  # seen on a real server
@@ -59,10 +59,10 @@ class Kubelets:
         except aiohttp.ClientConnectorError as error:
             raise _unreachable(error) from error
         except ConnectionError:
-            return response  # the client has left
+            return response  # the client has disconnected
 
     async def exec(self, request: web.Request, pod: Stored) -> web.StreamResponse:
-        """Join the client's WebSocket to the kubelet's; whatever is wrong is said before."""
+        """Join the client's WebSocket to the kubelet's; all refusals come before the join."""
         if not pod.value["spec"].get("nodeName"):
             name = pod.value["metadata"]["name"]
             raise bad_request(f"pod {name} does not have a host assigned")
@@ -147,7 +147,7 @@ async def _pump(
     source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
     sink: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
 ) -> None:
-    """Carry messages until *source* ends; the kubelet learns of a client's end too."""
+    """Forward messages until *source* ends; the kubelet also notices the end of a client."""
     try:
         async for message in source:
             if message.type is aiohttp.WSMsgType.BINARY:

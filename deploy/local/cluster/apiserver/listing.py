@@ -1,4 +1,4 @@
-"""What the query of a list or a watch asks for, and the pages of a list."""
+"""The query of a list or a watch, and the pages of a list."""
 
 import base64
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from deploy.local.cluster.apiserver.store import Stored
 _MATCHES: Final = ("", "Exact", "NotOlderThan")
 _TOKEN_VERSION: Final = "meta.k8s.io/v1"  # noqa: S105 - no secret
 NOW: Final = -1
-"""The revision of a token that goes on with whatever is there now."""
+"""The revision of a token that continues with the present objects."""
 
 
 def check_options(query: Mapping[str, str], *, watch: bool) -> None:
-    """Refuse a query that no server would take (apimachinery, ``ValidateListOptions``).
+    """Refuse a query that no server would accept (apimachinery, ``ValidateListOptions``).
 
     Raises:
-        ApiError: 400 for what is no number, 422 for what does not go together.
+        ApiError: 400 for what is no number, 422 for options that exclude each other.
     """
     for name in ("limit", "timeoutSeconds"):
         _number(query.get(name) or "0", "ParseInt")
@@ -60,15 +60,15 @@ def check_options(query: Mapping[str, str], *, watch: bool) -> None:
 
 
 def wants_initial_events(query: Mapping[str, str]) -> bool:
-    """Whether a watch begins with what there is, and a bookmark after it."""
+    """Whether a watch begins with the present objects, followed by a bookmark."""
     return is_true(query.get("sendInitialEvents"))
 
 
 def revision_of(text: str) -> int:
-    """Return the number that a resourceVersion is.
+    """Return the number of a resourceVersion.
 
     Raises:
-        ApiError: 500, as a real server's watch says it.
+        ApiError: 500, in the words of a real server's watch.
     """
     try:
         return _number(text or "0", "ParseUint")
@@ -78,9 +78,9 @@ def revision_of(text: str) -> int:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """How far a list has been read: all of its pages show one revision.
+    """A position in a list. All pages of the list show one revision.
 
-    The token is that of a real server: the revision, and the key after which to go on.
+    The token is that of a real server: the revision, and the key after which to continue.
     """
 
     v: str
@@ -94,11 +94,11 @@ class Page(msgspec.Struct, frozen=True):
 
     @classmethod
     def asked(cls, query: Mapping[str, str], namespace: str, current: int) -> Self:
-        """Return the page that *query* asks for.
+        """Return the page that *query* requests.
 
         Raises:
-            ApiError: 400 for a token or a revision that is none, or both; 504 for a revision
-                that is still to come.
+            ApiError: 400 for an invalid token or revision, or both given; 504 for a revision that
+                does not exist yet.
         """
         token, version = query.get("continue", ""), query.get("resourceVersion", "")
         if token:
@@ -134,7 +134,7 @@ class Page(msgspec.Struct, frozen=True):
             page = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=cls)
         except (ValueError, msgspec.DecodeError) as error:
             raise bad_request(f"continue key is not valid: unable to decode: {error}") from error
-        # A key of one namespace's list is a name alone.
+        # The key in a list of one namespace is only the name.
         start = page.start if page.start.count("\0") == 1 and page.start[-1] != "\0" else ""
         if not start:
             start = f"{namespace}\0{page.start.rstrip(chr(0))}"
@@ -142,7 +142,7 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """What a client sends to get this page."""
+        """The token with which a client gets this page."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @property
@@ -152,11 +152,11 @@ class Page(msgspec.Struct, frozen=True):
         return namespace, name
 
     def expired(self) -> ApiError:
-        """Return the 410 of this page: its token leads on, but to what is there by then."""
+        """Return the 410 of this page. Its token continues, but with the objects at that time."""
         return expired_list(Page(self.v, NOW, self.start).token)
 
     def cut(self, items: list[Stored], limit: str) -> tuple[list[Stored], Object]:
-        """Return the *items* of this page, and the metadata that leads on."""
+        """Return the *items* of this page, and the metadata for the next page."""
         rest = [item for item in items if item.place > self.place]
         count = int(limit or "0")
         count = count if count > 0 else len(rest)

@@ -1,7 +1,8 @@
-"""Write ``models.json``: the fields of the built-in kinds, as `kubernetes_asyncio` knows them.
+"""Writes ``models.json``: the fields of the built-in kinds, from `kubernetes_asyncio`.
 
-Run by hand when that library is raised: ``python -m deploy.local.cluster.apiserver.make_models``.
-The server reads only the file, since importing the library takes longer than it may take to start.
+Run it by hand after an upgrade of that library: ``python -m
+deploy.local.cluster.apiserver.make_models``. The server reads only the file, since importing the
+library takes longer than the server may take to start.
 """
 
 import json
@@ -16,7 +17,7 @@ Models = dict[str, dict[str, Any]]
 
 
 def make_models() -> Models:
-    """Return every model that a built-in kind is made of: its fields' types, and which it needs."""
+    """Return every model of the built-in kinds: types of fields, and required fields."""
     models: Models = {}
     for name in MODELS.values():
         _visit(name, models)
@@ -37,7 +38,7 @@ def _visit(name: str, models: Models) -> None:
 
 
 def _needs(model: Any, attribute: str) -> bool:
-    """Whether the model's own validation refuses to have *attribute* taken away."""
+    """Whether the model's own validation refuses to remove *attribute*."""
     blank = object.__new__(model)
     blank.local_vars_configuration = library.Configuration()
     try:

@@ -1,4 +1,4 @@
-"""What every object's metadata must look like, and what of it only the server writes."""
+"""The rules of every object's metadata, and the fields that only the server writes."""
 
 import re
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ _PATHS: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrole
 
 
 def check_shape(kind: Kind, metadata: object) -> None:
-    """Refuse metadata whose types no server could decode.
+    """Refuse metadata with types that no server could decode.
 
     Raises:
         ApiError: 400.
@@ -73,7 +73,7 @@ def check_shape(kind: Kind, metadata: object) -> None:
 
 
 def problems(kind: Kind, metadata: Object) -> Iterator[Problem]:
-    """Yield what is wrong with names, labels, annotations, finalizers and owners."""
+    """Yield the problems with names, labels, annotations, finalizers and owners."""
     yield from _name_problems(kind, metadata.get("name", ""))
     yield from label_problems("metadata.labels", metadata.get("labels") or {})
     annotations = metadata.get("annotations") or {}
@@ -97,15 +97,15 @@ def problems(kind: Kind, metadata: Object) -> Iterator[Problem]:
 
 
 def clean_new(kind: Kind, metadata: Object) -> Object:
-    """Return *metadata* of an object to be created, without what the server writes."""
+    """Return *metadata* of an object to be created, without the fields that the server writes."""
     dropped = {*_SERVER_WRITES, "managedFields", "selfLink", "resourceVersion"}
     if not kind.generation:
-        dropped.discard("generation")  # nobody counts it, so nobody takes it away
+        dropped.discard("generation")  # the server does not count it, so it does not remove it
     return {k: v for k, v in metadata.items() if k not in dropped and v is not None}
 
 
 def carried_over(old: Object, new: Object) -> Object:
-    """Return *new* metadata with what the server writes taken from *old*."""
+    """Return *new* metadata with the fields that the server writes taken from *old*."""
     kept = {k: v for k, v in new.items() if v is not None and k != "managedFields"}
     for name in (*_SERVER_WRITES, "name", "namespace", "generateName", "resourceVersion"):
         if name in old:
@@ -119,7 +119,7 @@ def carried_over(old: Object, new: Object) -> Object:
 
 
 def finalizer_problems(old: Object, new: Object) -> Iterator[Problem]:
-    """Yield the finalizers that were added to an object that is going."""
+    """Yield the finalizers that were added to an object that is being deleted."""
     if not old.get("deletionTimestamp"):
         return
     added = [f for f in new.get("finalizers") or [] if f not in (old.get("finalizers") or [])]
@@ -142,7 +142,7 @@ def _name_problems(kind: Kind, name: str) -> Iterator[Problem]:
 
 
 def name_problems(field: str, name: str, *, label: bool) -> Iterator[Problem]:
-    """Yield what is wrong with a name that is a DNS label, or else a DNS subdomain."""
+    """Yield the problems with a name that must be a DNS label, or else a DNS subdomain."""
     pattern, rule = (_LABEL, LABEL_RULE) if label else (_SUBDOMAIN, _SUBDOMAIN_RULE)
     longest = 63 if label else 253
     if len(name) > longest:
@@ -154,7 +154,7 @@ def name_problems(field: str, name: str, *, label: bool) -> Iterator[Problem]:
 
 
 def label_problems(field: str, labels: Object) -> Iterator[Problem]:
-    """Yield what is wrong with labels, or with what is to match them."""
+    """Yield the problems with labels, or with a selector's labels."""
     for key, value in labels.items():
         yield from _key_problems(field, key)
         if value and len(value) > 63:
@@ -184,6 +184,6 @@ def _entries(where: str, metadata: Object, name: str) -> list[object]:
 
 
 def json_type(value: object) -> str:
-    """Return what Go's decoder calls a JSON value."""
+    """Return the name of a JSON value's type in Go's decoder."""
     names = {bool: "bool", str: "string", int: "number", float: "number", list: "array"}
     return names.get(type(value), "object")

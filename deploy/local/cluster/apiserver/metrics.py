@@ -1,7 +1,7 @@
-"""The resource metrics API (metrics.k8s.io), as metrics-server answers it behind an API server.
+"""The resource metrics API (metrics.k8s.io), as metrics-server serves it behind an API server.
 
-Kubelets are scraped every few seconds (``/metrics/resource``); a pod has metrics once it was seen
-in the last two scrapes. Until there were two, the API is there and answers 503.
+Kubelets are scraped every few seconds (``/metrics/resource``). A pod has metrics once it was in the
+last two scrapes. Until there were two scrapes, the API exists and answers 503.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _LINE: Final = re.compile(
 
 
 class _Usage(NamedTuple):
-    """What a container had used by a time (unix seconds)."""
+    """The use of a container up to a time (unix seconds)."""
 
     at: float
     cpu_seconds: float
@@ -102,7 +102,7 @@ class MetricsServer:
             key = (namespace, name, container["name"])
             usage, before = self._last.get(key), self._before.get(key)
             if usage is None or before is None or usage.cpu_seconds < before.cpu_seconds:
-                return None  # one that is not measured, or was started anew: not the pod either
+                return None  # not measured, or restarted: then the pod has no metrics
             window = max(1e-3, usage.at - before.at)
             nanocores = int((usage.cpu_seconds - before.cpu_seconds) / window * 1e9)
             shown = {

@@ -30,9 +30,9 @@ _KINDS: Final = (
     "StorageClass",
 )
 MODELS: Final = {"Event": "CoreV1Event", **{kind: f"V1{kind}" for kind in _KINDS}}
-"""The model behind each kind; definitions and webhook configurations have none."""
+"""The model of each kind. Definitions and webhook configurations have none."""
 
-# Quantities are written as numbers too.
+# Quantities may be numbers, too.
 _QUANTITIES: Final = frozenset(
     (
         "allocatable",
@@ -49,7 +49,7 @@ _QUANTITY: Final = frozenset(("divisor", "sizeLimit"))
 
 
 def schema_of(kind: str) -> Object | None:
-    """Return the schema of a built-in kind, or None for one that is taken as it comes."""
+    """Return the schema of a built-in kind, or None for a kind whose fields are not checked."""
     return _schema(MODELS[kind]) if kind in MODELS else None
 
 
@@ -61,7 +61,7 @@ def _models() -> dict[str, Any]:
 
 @cache
 def _schema(name: str) -> Object:
-    """Return the one schema of a model."""
+    """Return the schema of a model; always the same object."""
     model = _models()[name]
     fields = {field: _field(field, type_name) for field, type_name in model["fields"].items()}
     return {"type": "object", "required": model["required"], "properties": fields}

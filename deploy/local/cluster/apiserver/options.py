@@ -1,4 +1,4 @@
-"""How a write is to be done: what its query, and the body of a DELETE, say."""
+"""The options of a write: from its query, and from the body of a DELETE."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ _INTERNAL: Final = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/reg
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a write is to be done: *strict* refuses fields that the kind does not have."""
+    """The options of a write: *strict* refuses fields that the kind does not have."""
 
     dry_run: bool = False
     strict: bool = False
 
 
 def write_options(query: Mapping[str, str], kind: str) -> Options:
-    """Return what the query says; *kind* is that of the options, such as ``CreateOptions``.
+    """Return the options in the query; *kind* is their kind, such as ``CreateOptions``.
 
     Raises:
-        ApiError: 422 for values that there are not.
+        ApiError: 422 for unknown values.
     """
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
@@ -39,7 +39,7 @@ def delete_wish(query: Mapping[str, str], body: Object) -> Object:
     """Return the DeleteOptions of a request: those of the body, else those of the query.
 
     Raises:
-        ApiError: 400 for what are no DeleteOptions, 422 for values that cannot be.
+        ApiError: 400 for a body that is no DeleteOptions, 422 for invalid values.
     """
     wish: Object = {name: query[name] for name in ("propagationPolicy",) if name in query}
     if "gracePeriodSeconds" in query:

@@ -12,21 +12,21 @@ APPLY: Final = "application/apply-patch+yaml"
 
 
 class _Missing(LookupError):
-    """A path of a JSON patch leads nowhere."""
+    """A path of a JSON patch does not exist."""
 
 
 def patched(content_type: str, value: Any, patch: Any, *, named_lists: bool = False) -> Any:
-    """Return *value* as changed by *patch*; *value* itself is not touched.
+    """Return *value* as changed by *patch*; *value* itself is not changed.
 
     Args:
-        content_type: Which kind of patch it is.
+        content_type: The kind of patch.
         value: The object.
         patch: The decoded patch.
-        named_lists: Whether the kind's lists are known, so that a strategic one is taken.
+        named_lists: Whether the kind's lists are known, so that a strategic patch is accepted.
 
     Raises:
-        ApiError: 415 for another content type, 400 for what is no such patch, 422 for a
-            JSON patch that does not apply.
+        ApiError: 415 for another content type, 400 for an invalid patch, 422 for a JSON patch that
+            does not apply.
     """
     if content_type == MERGE:
         if not isinstance(patch, dict):
@@ -84,7 +84,7 @@ def _step(value: Any, operation: dict[str, Any]) -> Any:
         case "add":
             return _set(value, path, operation.get("value"), insert=True)
         case "replace":
-            # A field that is not there is set: what real servers' library does, unlike the RFC.
+            # A missing field is set. The library of real servers does so, unlike the RFC.
             _at(value, path[:-1])
             return _set(value, path, operation.get("value"), insert=False)
         case "remove":

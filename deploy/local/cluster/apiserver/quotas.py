@@ -1,4 +1,4 @@
-"""ResourceQuotas: what objects of a namespace count for, and who is one too many. No I/O."""
+"""ResourceQuotas: what the objects of a namespace use, and which object is too many. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -13,13 +13,13 @@ _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 def quota_problem(
     quotas: Iterable[Object], kind: Kind, value: Object, others: Iterable[Object]
 ) -> str | None:
-    """Return why a new *value* is beyond one of *quotas*, or None.
+    """Return why a new *value* exceeds one of *quotas*, or None.
 
     Args:
-        quotas: Those of its namespace.
+        quotas: The quotas of its namespace.
         kind: Its kind.
         value: The new object.
-        others: Those of its kind that are in the namespace already.
+        others: The existing objects of its kind in the namespace.
     """
     asked = usage(kind, value)
     there = [usage(kind, other) for other in others]
@@ -29,7 +29,7 @@ def quota_problem(
             return f"failed quota: {name}: must specify {'; '.join(missing)}"
         used = {key: sum(amounts.get(key, 0.0) for amounts in there) for key in hard}
         limits = {key: quantity(str(limit)) for key, limit in hard.items()}
-        # All that the object counts for is told, once any of it is too much.
+        # If one resource is exceeded, the message lists all resources that the object uses.
         counted = sorted(key for key in hard if asked.get(key))
         over = [key for key in counted if used[key] + asked[key] > limits[key]]
         if over:
@@ -44,7 +44,7 @@ def _listed(resources: list[str], amounts: Mapping[str, float]) -> str:
 
 
 def shown_resource(resource: str, amount: float) -> str:
-    """Return *amount* as Kubernetes writes it: bytes in powers of two."""
+    """Return *amount* in Kubernetes' format: bytes in powers of two."""
     binary = resource.endswith(("memory", "storage"))
     for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)) if binary else ():
         if amount and not amount % size:
@@ -53,7 +53,7 @@ def shown_resource(resource: str, amount: float) -> str:
 
 
 def usage(kind: Kind, value: Object) -> dict[str, float]:
-    """Return what *value* counts for, by the names that a quota uses."""
+    """Return what *value* uses, by the names of a quota."""
     if kind.key == ("", "pods") and (value.get("status") or {}).get("phase") in _ENDED:
         return {}
     amounts = {f"count/{kind.resource}": 1.0}
@@ -76,7 +76,7 @@ def _of_containers(spec: Object, group: str) -> dict[str, float]:
     for container in spec.get("containers") or []:
         for name, amount in _amounts(container, group).items():
             total[name] = total.get(name, 0.0) + quantity(str(amount))
-    for container in spec.get("initContainers") or []:  # before the others, so not beside them
+    for container in spec.get("initContainers") or []:  # they run before the others
         for name, amount in _amounts(container, group).items():
             total[name] = max(total.get(name, 0.0), quantity(str(amount)))
     for name, amount in (spec.get("overhead") or {}).items():
@@ -89,7 +89,7 @@ def _amounts(container: Object, group: str) -> Object:
 
 
 def _unspecified(pod: Object, hard: Object) -> Iterator[str]:
-    """Yield what *hard* limits and a container does not say of itself."""
+    """Yield the resources that *hard* limits and a container does not name."""
     containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
     for resource in sorted(hard):
         group, _, name = resource.rpartition(".")

@@ -1,4 +1,4 @@
-"""What users may do: their own rules, and those that role bindings in the store give them."""
+"""The rights of users: their own rules, and those of role bindings in the store."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -14,7 +14,7 @@ _ROLES: Final = ("roles", "clusterroles")
 
 
 def rules_of(store: Store, user: User, namespace: str) -> Iterator[Rule]:
-    """Yield every rule that is *user*'s in *namespace*, or without one in the whole cluster."""
+    """Yield every rule that *user* has in *namespace*, or without one in the whole cluster."""
     yield from user.rules
     bindings = store.items((RBAC, "clusterrolebindings"))
     if namespace:
@@ -26,7 +26,7 @@ def rules_of(store: Store, user: User, namespace: str) -> Iterator[Rule]:
 
 
 def role_rules(store: Store, binding: Object) -> list[Rule]:
-    """Return the rules of the role that *binding* refers to; none if there is no such role."""
+    """Return the rules of the role that *binding* refers to; none if the role does not exist."""
     reference = binding.get("roleRef") or {}
     if reference.get("kind") == "ClusterRole":
         role = store.get((RBAC, "clusterroles"), "", reference.get("name", ""))
@@ -39,7 +39,7 @@ def role_rules(store: Store, binding: Object) -> list[Rule]:
 def may(
     store: Store, user: User, verb: str, group: str, resource: str, namespace: str, name: str
 ) -> bool:
-    """Whether *user* may do *verb* to *resource* (``plural/subresource``) of that name."""
+    """Whether *user* may do *verb* to *resource* (``plural/subresource``) with that name."""
     return "system:masters" in user.groups or any(
         _covers(rule, verb, group, resource, name) for rule in rules_of(store, user, namespace)
     )
@@ -48,7 +48,7 @@ def may(
 def check_resource(
     store: Store, user: User, verb: str, group: str, resource: str, namespace: str, name: str
 ) -> None:
-    """Refuse what no rule of *user* allows.
+    """Refuse a request that no rule of *user* allows.
 
     Raises:
         ApiError: 403.
@@ -68,9 +68,9 @@ def check_resource(
 
 
 def check_grant(store: Store, kind: Kind, value: Object, user: User) -> None:
-    """Refuse a role, or a binding to one, that holds more than *user* has.
+    """Refuse a role, or a binding to one, that grants more than *user* has.
 
-    Whoever may ``escalate`` the role, or ``bind`` it, need not have what it holds.
+    A user who may ``escalate`` the role, or ``bind`` it, need not have its rights.
 
     Raises:
         ApiError: 403.
@@ -129,7 +129,7 @@ def _has(rule: Rule, field: str, *spellings: str) -> bool:
 
 
 def _is_within(rule: Rule, own: list[Rule]) -> bool:
-    """Whether everything that *rule* allows is allowed by *own* rules, each thing by one."""
+    """Whether the *own* rules allow everything that *rule* allows, each combination by one rule."""
     return all(
         any(_covers(mine, verb, group, resource, name) for mine in own)
         for verb in rule.get("verbs") or ()

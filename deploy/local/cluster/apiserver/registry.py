@@ -1,7 +1,7 @@
-"""Create, update and delete as the API server does them, for every kind alike.
+"""Create, update and delete in the API server's way, for every kind alike.
 
-Reads go to the store directly. A write completes and checks the object, asks webhooks where
-any are concerned, and stores it only if it still is what the decision was made on.
+Reads go to the store directly. A write completes and checks the object, and calls the webhooks that
+apply to it. It stores the object only if nothing has changed since the decision.
 """
 
 import re
@@ -54,12 +54,12 @@ _ETCD_BYTES: Final = 1_572_864
 
 
 def now() -> str:
-    """Return the time as metadata holds it."""
+    """Return the time in the format of metadata."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Registry:
-    """The writes; `store` holds what they come to. Services' addresses are in *services*."""
+    """The writes; `store` holds their results. *services* has the addresses for Services."""
 
     def __init__(
         self, store: Store, kinds: KindTable, webhooks: Webhooks, services: IPv4Network
@@ -83,7 +83,7 @@ class Registry:
     async def create(
         self, kind: Kind, namespace: str, body: Object, *, user: User, options: Options
     ) -> Stored:
-        """Store a new object and return it as it now is."""
+        """Store a new object and return it as stored."""
         self._check_envelope(kind, namespace, body)
         if body["metadata"].get("resourceVersion"):
             why = "resourceVersion should not be set on objects to be created"
@@ -121,7 +121,7 @@ class Registry:
         subresource: str = "",
         whole: bool = False,
     ) -> Stored:
-        """Store what *change* makes of the object; *whole* says that it replaces all of it."""
+        """Store the object that *change* returns; *whole* means that it is a replacement."""
         for _ in range(_TRIES):
             stored = self.get(kind, namespace, name)
             body = change(stored.copy())
@@ -129,8 +129,8 @@ class Registry:
             _check_basis(kind, stored.value, body, whole=whole)
             value = _carried(kind, stored.value, body, subresource)
             value = await self._admitted(kind, value, stored.value, user, options, subresource)
-            # It may have changed while webhooks were asked: then what was decided is void. A
-            # write that names a revision is refused in the next round, another one goes through.
+            # The object may have changed while webhooks were called. Then the decision is void. In
+            # the next round a write that names a revision is refused, and another write succeeds.
             if self.get(kind, namespace, name) is stored:
                 return self._updated(kind, value, stored, options)
         raise conflict(kind, name)
@@ -166,7 +166,7 @@ class Registry:
     async def delete(
         self, kind: Kind, namespace: str, name: str, wish: Object, *, user: User
     ) -> tuple[Stored, Deletion]:
-        """Delete the object, or begin to; return its last state and how far it went."""
+        """Delete the object, or begin to; return its last state and how far the deletion went."""
         stored = self.get(kind, namespace, name)
         dry_run = bool(wish.get("dryRun"))
         review = Review(kind, "DELETE", stored.value, user.info, dry_run)
@@ -177,7 +177,8 @@ class Registry:
             return stored, decision
         if decision.gone:
             if decision.value != stored.value:
-                # A Pod is told to end, and removed: two writes, which a watch sees both.
+                # A Pod is marked as terminating, and then removed: two writes, and a watch sees
+                # both.
                 stored = self.store.put(kind.key, decision.value)
             return self.store.remove(kind.key, stored), decision
         if decision.value == stored.value:
@@ -192,7 +193,7 @@ class Registry:
         if options.dry_run:
             return tried
         going = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
-        # Namespaces and Pods on a node also wait for their controller and their kubelet.
+        # Namespaces also wait for their controller, and Pods on a node for their kubelet.
         waits = (value.get("spec") or {}).get("finalizers") or metadata.get(
             "deletionGracePeriodSeconds"
         )
@@ -254,7 +255,7 @@ class Registry:
     def _own_problems(self, kind: Kind, value: Object, old: Object | None) -> Iterator[Problem]:
         if kind.schema is not None:
             found = violations(kind.schema, value)
-            # A built-in status is not checked; Required is what its other fields can lack here.
+            # A built-in status is not checked. Only the Required of its other fields applies here.
             # Metadata has been checked, in other words.
             unchecked = ("metadata",) if kind.custom else ("metadata", "status")
             kept = [p for p in found if not p.field.startswith(unchecked)]
@@ -265,10 +266,10 @@ class Registry:
 
 
 def _carried(kind: Kind, old: Object, body: Object, subresource: str) -> Object:
-    """Return *body* with what this way of writing cannot change taken from *old*."""
+    """Return *body* with the fields that this kind of write cannot change taken from *old*."""
     metadata = meta.carried_over(old["metadata"], body["metadata"])
     if subresource == "status":
-        # As on a real server, a Pod's status also carries labels and annotations.
+        # As on a real server, a write of a Pod's status also changes labels and annotations.
         kept = metadata if kind.key == ("", "pods") else dict(old["metadata"])
         value = {**old, "metadata": kept}
         value.pop("status", None)
@@ -286,14 +287,14 @@ def _substance(value: Object) -> Object:
 
 
 def _check_types(kind: Kind, value: Object) -> None:
-    """Refuse what does not fit the kind's types: a real server fails to decode it (400)."""
+    """Refuse an object with wrong types, which a real server could not decode (400)."""
     found = violations(kind.schema or {}, value)
     wrong = next((p for p in found if p.reason == "FieldValueTypeInvalid"), None)
     if wrong is None:
         return
     *_, wanted, got = wrong.message.replace('"', "").replace(":", "").split()
     path = re.sub(r"\[\d+\]", "", wrong.field).split(".")
-    # Go names the struct that holds the field: of the object, of its spec, of an item of a list.
+    # Go names the struct that holds the field: the object, its spec, or an item of a list.
     outer = path[-2] if len(path) > 1 else ""
     struct = {"": "", "spec": "Spec"}.get(outer)
     named = f"{kind.kind}{struct}" if struct is not None else outer.removesuffix("s").capitalize()
@@ -305,7 +306,7 @@ def _check_types(kind: Kind, value: Object) -> None:
 
 
 def _as_ratcheted(problem: Problem) -> Problem:
-    """Return *problem* as an update has it: what did not change is let be, so fields are alone."""
+    """Return *problem* as in an update: unchanged parts are accepted, so fields stand alone."""
     if problem.reason != "FieldValueTypeInvalid":
         return problem
     alone = problem.field.rpartition(".")[2]
@@ -326,7 +327,7 @@ def _wrong_kind(kinds: KindTable, kind: Kind, body: Object) -> ApiError:
 
 
 def _check_basis(kind: Kind, old: Object, body: Object, *, whole: bool) -> None:
-    """Refuse a write that was made for another object, or from an older state."""
+    """Refuse a write for another object, or from an older revision."""
     given, is_now = body["metadata"], old["metadata"]
     name = is_now["name"]
     if given.get("name", name) != name:

@@ -1,4 +1,4 @@
-"""A URL path as Kubernetes reads it: which kind, which object, which verb."""
+"""Reads a URL path as Kubernetes does: kind, object and verb."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ _VERBS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names; *name* is empty for a collection."""
+    """The target of a path; *name* is empty for a collection."""
 
     group: str
     version: str
@@ -29,17 +29,17 @@ class Target:
 
     @property
     def resource(self) -> str:
-        """``plural`` or ``plural/subresource``, as rules name it."""
+        """``plural`` or ``plural/subresource``, as rules write it."""
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
 def is_true(text: str | None) -> bool:
-    """Whether a query's value is one of the spellings of true that Go takes."""
+    """Whether a query's value is one of the spellings of true that Go accepts."""
     return text in ("1", "t", "T", "true", "TRUE", "True")
 
 
 def parse_path(path: str) -> Target | None:
-    """Return what *path* names, or None if it is not that of a resource."""
+    """Return the target of *path*, or None if it is not a resource's path."""
     parts = path.strip("/").split("/")
     match parts:
         case ["api", version, *rest] if rest:
@@ -51,10 +51,10 @@ def parse_path(path: str) -> Target | None:
 
 
 def verb_of(method: str, target: Target, *, watch: bool) -> str:
-    """Return the verb that rules know this request by.
+    """Return the verb of this request in rules.
 
     Raises:
-        ApiError: 405 for what is not served.
+        ApiError: 405 for a request that is not served.
     """
     if target.subresource in ("exec", "binding", "eviction", "token"):
         verb = {"GET": "get", "POST": "create"}.get(method)

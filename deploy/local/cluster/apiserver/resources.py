@@ -43,7 +43,7 @@ _METADATA: Final = "as=PartialObjectMetadataList"
 _TABLE: Final = "as=Table"
 _WARNINGS: Final = 20
 _FUTURE_SECONDS: Final = 3.0
-"""How long a list waits for a revision that is still to come."""
+"""How long a list waits for a revision that does not exist yet."""
 
 _DELETED_IS_SHOWN: Final = frozenset(
     ("", plural)
@@ -72,10 +72,10 @@ class Resources:
     async def answer(
         self, request: web.Request, verb: str, kind: Kind, target: Target, user: User
     ) -> web.StreamResponse:
-        """Return the answer to *verb*.
+        """Return the response to *verb*.
 
         Raises:
-            ApiError: If it is refused.
+            ApiError: If the request is refused.
         """
         if target.subresource and target.subresource not in (
             *kind.subresources,
@@ -109,7 +109,7 @@ class Resources:
     async def _subresource(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.StreamResponse:
-        """Answer what is not the object itself; it has to be there."""
+        """Answer a request for a subresource; the object must exist."""
         if target.subresource == "eviction":
             return await self._evict(request, kind, target, user)
         stored = self._get(kind, target)
@@ -151,15 +151,15 @@ class Resources:
         if _METADATA in request.headers.get("Accept", ""):
             return _json(make_metadata_list([i.value for i in page], metadata))
         if kind.custom:
-            metadata.setdefault("continue", "")  # Go's ListMeta of what is not typed
+            metadata.setdefault("continue", "")  # Go's ListMeta of an untyped list
         head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
         body = msgspec.json.encode(head)[:-1] + b',"items":['
-        # In a typed list the items do not say again what they are.
+        # Items of a typed list do not repeat their kind.
         items_raw = (item.raw if kind.custom else item.untyped for item in page)
         return _raw(body + b",".join(items_raw) + b"]}")
 
     async def _page(self, query: Mapping[str, str], namespace: str) -> Page:
-        """Return the page that *query* asks for; a revision still to come is waited for."""
+        """Return the page that *query* requests; wait for a revision that does not exist yet."""
         try:
             return Page.asked(query, namespace, self.store.revision)
         except ApiError as error:
@@ -199,7 +199,7 @@ class Resources:
         except ApiError as error:
             await response.write(error_line(error))
         except ConnectionError:
-            return response  # the client has left
+            return response  # the client has disconnected
         await response.write_eof()
         return response
 
@@ -258,7 +258,7 @@ class Resources:
     async def _delete_collection(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        """Delete what the selectors choose, one after the other, and answer with all of it."""
+        """Delete the selected objects, one after the other, and answer with all of them."""
         if kind.key == ("", "namespaces"):
             raise method_not_allowed()
         query = request.query
@@ -288,7 +288,7 @@ class Resources:
     async def _evict(
         self, request: web.Request, kind: Kind, target: Target, user: User
     ) -> web.Response:
-        """Delete a Pod for the cluster's sake; there are no budgets that could forbid it."""
+        """Evict a Pod; there are no disruption budgets that could forbid it."""
         body = await read_body(request)
         if (body.get("metadata") or {}).get("name", target.name) != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
@@ -302,10 +302,10 @@ class Resources:
 
 
 async def read_body(request: web.Request, kind: Kind | None = None) -> Object:
-    """Return the JSON object that is sent, of *kind* if it is known.
+    """Return the JSON object of the body, of *kind* if that is known.
 
     Raises:
-        ApiError: 415 for another content type, 400 for what is no object.
+        ApiError: 415 for another content type, 400 for a body that is no object.
     """
     if request.content_type not in ("application/json", "application/octet-stream"):
         raise ApiError(
@@ -342,7 +342,7 @@ async def read_body(request: web.Request, kind: Kind | None = None) -> Object:
 
 
 def _abbreviated(raw: bytes) -> str:
-    """Return *raw* as apimachinery shows what it cannot read: text if it looks like an object."""
+    """Return *raw* as apimachinery shows an unreadable body: as text if it resembles an object."""
     if not raw:
         return "<empty>"
     if raw[:1] != b"{":
@@ -374,7 +374,7 @@ async def _patch(request: web.Request, *, named_lists: bool) -> Callable[[Object
 
 
 def _warnings(request: web.Request, kind: Kind, body: Object) -> list[str]:
-    """Return the fields of *body* that are dropped, unless the client does not want to know."""
+    """Return the dropped fields of *body*, unless the client does not want to know them."""
     if kind.schema is None or request.query.get("fieldValidation") == "Ignore":
         return []
     return [f'unknown field "{path}"' for path in unknown_fields(kind.schema, body)]

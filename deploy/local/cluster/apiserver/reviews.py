@@ -1,4 +1,4 @@
-"""Answers about who one is, and what one may do: tokens of ServiceAccounts, and reviews."""
+"""Identities and rights on request: tokens of ServiceAccounts, and reviews."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,13 +21,13 @@ Identify = Callable[[str], User]
 
 
 def account_user(namespace: str, name: str) -> User:
-    """Return who a token of a ServiceAccount makes one."""
+    """Return the user of a ServiceAccount's token."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
 
 
 def is_alive(store: Store, account: Account) -> bool:
-    """Whether the account is there still, and not another one of its name."""
+    """Whether the same account still exists, and not a new one with its name."""
     stored = store.get(_ACCOUNTS, account.namespace, account.name)
     return stored is not None and stored.value["metadata"]["uid"] == account.uid
 
@@ -36,7 +36,7 @@ def answer_token_request(body: Object, account: Stored, issue: Issue) -> Object:
     """Return a TokenRequest with a token for the ServiceAccount.
 
     Raises:
-        ApiError: 422 for a life that is too short.
+        ApiError: 422 for a lifetime that is too short.
     """
     spec, metadata = body.get("spec") or {}, account.value["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
@@ -63,10 +63,10 @@ def answer_token_request(body: Object, account: Stored, issue: Issue) -> Object:
 def answer_review(
     target: Target, body: Object, user: User, store: Store, identify: Identify
 ) -> Object:
-    """Return the review that is asked for, with its status.
+    """Return the requested review, with its status.
 
     Raises:
-        ApiError: 404 for another review, 403 for one about others without the right.
+        ApiError: 404 for another kind of review, 403 for a review about others without the right.
     """
     spec = body.get("spec") or {}
     match target.group, target.plural:

@@ -1,4 +1,4 @@
-"""Admission that needs other objects: namespaces, service accounts, priorities, addresses."""
+"""Admission that depends on other objects: namespaces, accounts, priorities, addresses."""
 
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
@@ -19,7 +19,7 @@ NAMESPACES: Final = ("", "namespaces")
 
 
 def check_namespace(store: Store, kinds: KindTable, kind: Kind, namespace: str, name: str) -> None:
-    """Refuse to create in a namespace that is missing (404) or going (403)."""
+    """Refuse to create in a namespace that is missing (404) or being deleted (403)."""
     if not kind.namespaced:
         return
     space = store.get(NAMESPACES, "", namespace)
@@ -42,9 +42,9 @@ def check_namespace(store: Store, kinds: KindTable, kind: Kind, namespace: str, 
 
 
 def admit(store: Store, kind: Kind, value: Object, services: IPv4Network) -> None:
-    """Complete, in place, or refuse a new object by what else there is.
+    """Complete, in place, or refuse a new object, depending on the existing objects.
 
-    A Service that asks for an address gets one in *services*.
+    A Service without an address gets one from *services*.
     """
     match kind.key:
         case ("", "pods"):
@@ -124,7 +124,7 @@ def _give_address(store: Store, kind: Kind, service: Object, network: IPv4Networ
 
 
 def disrupt(pod: Object, now: str) -> None:
-    """Say on *pod*, in place, that it is evicted."""
+    """Write into *pod*, in place, that it is evicted."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",

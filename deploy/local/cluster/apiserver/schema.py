@@ -1,6 +1,6 @@
-"""Structural schemas: what they drop, what they fill in, and what they refuse.
+"""Structural schemas: the fields that they drop, fill in and refuse.
 
-The part of OpenAPI v3 that CustomResourceDefinitions may use: types, properties,
+They use the part of OpenAPI v3 that CustomResourceDefinitions may use: types, properties,
 additionalProperties, items, required, enum, pattern, bounds, defaults, nullable, and the
 ``x-kubernetes-`` extensions for unknown fields and for integers that may be strings.
 """
@@ -66,14 +66,14 @@ def pruned(schema: Object, value: Any, *, root: bool = True) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return *value* without fields that are null: to a built-in kind they are absent."""
+    """Return *value* without null fields, which are absent to a built-in kind."""
     if isinstance(value, dict):
         return {name: without_nulls(item) for name, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def fill_defaults(schema: Object, value: Any) -> None:
-    """Set, in place, what *value* leaves out and *schema* has a default for."""
+    """Set, in place, the defaults of *schema* that *value* leaves out."""
     if isinstance(value, list):
         for item in value:
             fill_defaults(schema.get("items", {}), item)
@@ -90,7 +90,7 @@ def fill_defaults(schema: Object, value: Any) -> None:
 
 
 def violations(schema: Object, value: Any, path: str = "") -> Iterator[Problem]:
-    """Yield every way in which *value* is not as *schema* says."""
+    """Yield every violation of *schema* in *value*."""
     if value is None and schema.get("nullable"):
         return
     wrong = _wrong_type(schema, value, path)

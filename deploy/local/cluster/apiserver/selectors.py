@@ -1,4 +1,4 @@
-"""Label and field selectors: text to a predicate, or a 400."""
+"""Label and field selectors: a predicate from a text, or a 400."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -34,10 +34,10 @@ _TERM: Final = re.compile(
 
 
 def make_selector(labels: str, fields: str) -> Predicate:
-    """Return what both selectors together let pass.
+    """Return a predicate that both selectors must accept.
 
     Raises:
-        ApiError: 400, if either cannot be parsed or names a field that cannot be selected.
+        ApiError: 400 if one cannot be parsed, or names a field that cannot be selected.
     """
     by_label = [_label_requirement(term) for term in _terms(labels)]
     by_field = [_field_requirement(part) for part in fields.split(",") if part]
@@ -51,7 +51,7 @@ def make_selector(labels: str, fields: str) -> Predicate:
 
 
 def equal_labels(labels: str) -> dict[str, str]:
-    """Return the labels that a selector wants to have one value each; others may be wanted too."""
+    """Return the labels for which a selector requires one value; it may require others, too."""
     return {
         term["key"]: term["value"]
         for term in _terms(labels)
@@ -60,7 +60,7 @@ def equal_labels(labels: str) -> dict[str, str]:
 
 
 def value_at(value: Object, path: str) -> object:
-    """Return what is at the dotted *path*, or None."""
+    """Return the value at the dotted *path*, or None."""
     found: object = value
     for part in path.split("."):
         found = found.get(part) if isinstance(found, dict) else None
@@ -86,7 +86,7 @@ def _label_requirement(term: re.Match[str]) -> _Requirement:
     if term["set"]:
         values = {value.strip() for value in term["values"].split(",")}
         wanted = term["set"] == "in"
-        # `notin` also holds for an object without the label, `in` never does.
+        # `notin` also matches an object without the label, `in` never does.
         return lambda labels: (labels.get(key) in values if key in labels else False) == wanted
     if term["operator"]:
         value, equal = term["value"], term["operator"] != "!="

@@ -1,7 +1,7 @@
-"""Objects in memory, one revision after the other, and what changed since a revision.
+"""Objects in memory under one revision counter, and the changes since a revision.
 
-What is stored is never changed in place: a write replaces the object. Each is also kept
-encoded, so that lists and watches copy bytes instead of encoding again.
+A stored object is never changed in place: a write replaces it. Each is also kept encoded, so that
+lists and watches copy bytes instead of encoding again.
 """
 
 from collections import defaultdict, deque
@@ -17,15 +17,15 @@ Key = tuple[str, str]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _FIRST: Final = 100
-"""Nobody finds a cluster at its first revision: what came before is compacted."""
+"""No client finds a cluster at its first revision: earlier ones are compacted."""
 
 HISTORY: Final = 4096
-"""Changes kept per kind; a watch from before them gets 410."""
+"""The number of changes kept for each kind; a watch from before them gets 410."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it is at its revision."""
+    """An object at its revision."""
 
     value: Object
     raw: bytes
@@ -33,7 +33,7 @@ class Stored:
 
     @classmethod
     def of(cls, value: Object) -> Self:
-        """Return *value* with its encoding; the caller gives it up."""
+        """Return *value* with its encoding; the caller must not change *value* any more."""
         typed = {name: value[name] for name in ("kind", "apiVersion") if name in value}
         return cls(value, msgspec.json.encode({**typed, **value}))
 
@@ -46,12 +46,12 @@ class Stored:
 
     @property
     def revision(self) -> int:
-        """The revision at which it came to be so."""
+        """The revision of its last change."""
         return int(self.value["metadata"]["resourceVersion"])
 
     @property
     def place(self) -> tuple[str, str]:
-        """Its namespace, empty for what is in none, and its name."""
+        """Its namespace (empty for an object without one) and its name."""
         metadata = self.value["metadata"]
         return metadata.get("namespace", ""), metadata["name"]
 
@@ -61,7 +61,7 @@ class Stored:
         return self.value["metadata"].get("labels") or {}
 
     def copy(self) -> Object:
-        """Return a copy that may be changed."""
+        """Return a copy that the caller may change."""
         copy: Object = msgspec.json.decode(self.raw)
         return copy
 
@@ -91,7 +91,7 @@ class Store:
         self._labelled: dict[tuple[Key, str, str], set[tuple[str, str]]] = defaultdict(set)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call *listener* at every change from now on; the returned function ends that."""
+        """Call *listener* at every change from now on; the returned function stops that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -100,7 +100,7 @@ class Store:
         return self._objects[key].get(namespace, {}).get(name)
 
     def labelled(self, key: Key, namespace: str, labels: Mapping[str, str]) -> list[Stored]:
-        """Return the objects of `items` that have all of *labels*, without looking at others."""
+        """Return the objects of `items` that have all of *labels*; others are not visited."""
         if not labels:
             return self.items(key, namespace)
         none: set[tuple[str, str]] = set()
@@ -112,7 +112,7 @@ class Store:
     def labelled_at(
         self, key: Key, namespace: str, labels: Mapping[str, str], revision: int
     ) -> list[Stored] | None:
-        """Return `labelled` as of *revision*, or None when that is no longer known."""
+        """Return `labelled` at *revision*, or None if that is no longer known."""
         changes = self.since(key, revision)
         if changes is None:
             return None
@@ -149,7 +149,7 @@ class Store:
                 yield key, item
 
     def put(self, key: Key, value: Object) -> Stored:
-        """Store *value* under its name, with a new revision; the caller gives it up."""
+        """Store *value* with a new revision; the caller must not change *value* any more."""
         metadata = value["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         before = self.get(key, namespace, name)
@@ -161,7 +161,7 @@ class Store:
         return stored
 
     def remove(self, key: Key, stored: Stored) -> Stored:
-        """Remove the object; what is returned has the revision of the removal."""
+        """Remove the object; the returned object has the revision of the removal."""
         metadata = stored.value["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         del self._objects[key][namespace][name]
@@ -173,7 +173,7 @@ class Store:
         return last
 
     def since(self, key: Key, revision: int) -> list[Event] | None:
-        """Return what changed after *revision*, or None when that is no longer known."""
+        """Return the changes after *revision*, or None if they are no longer known."""
         history = self._history[key]
         if revision < self._oldest[key]:
             return None
@@ -184,7 +184,7 @@ class Store:
         return self._oldest[key]
 
     def compact(self) -> None:
-        """Forget what happened before now, as etcd does every few minutes."""
+        """Forget all earlier changes, as etcd does every few minutes."""
         for key in list(self._objects):
             self._history[key].clear()
             self._oldest[key] = self.revision
@@ -214,7 +214,7 @@ class Store:
 
 
 def _labels(stored: Stored | None) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return each label and its value, with where the object is."""
+    """Return each label and its value, with the object's place."""
     if stored is None:
         return {}
     return dict.fromkeys(stored.labels.items(), stored.place)

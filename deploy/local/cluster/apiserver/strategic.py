@@ -1,4 +1,4 @@
-"""Strategic merge patch of built-in kinds: lists of named things are merged by their names."""
+"""Strategic merge patch of built-in kinds: lists with named items are merged by the names."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,17 +24,17 @@ _KEYS: Final[Mapping[str, str]] = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""The lists whose items are told apart by a field. Other lists are replaced."""
+"""The lists whose items are identified by a field. Other lists are replaced."""
 
 _SETS: Final = ("finalizers",)
 _ORDER, _DELETED = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
 def merged_strategically(value: Any, patch: Any) -> Any:
-    """Return *value* as changed by *patch*; *value* itself is not touched.
+    """Return *value* as changed by *patch*; *value* itself is not changed.
 
     Raises:
-        ApiError: 400 for an item of a named list that does not say its name.
+        ApiError: 400 for an item of a named list without its name.
     """
     if not isinstance(patch, dict):
         return patch
@@ -82,5 +82,5 @@ def _merged_list(before: list[Any], changes: list[Any], key: str, order: list[An
         else:
             items[change[key]] = merged_strategically(items.get(change[key]), change)
     places = {entry.get(key): place for place, entry in enumerate(order)}
-    # What the patch does not place keeps to its neighbours: the sort is stable.
+    # Items that the patch does not place stay beside their neighbours: the sort is stable.
     return sorted(items.values(), key=lambda item: places.get(item.get(key), len(places)))

@@ -1,4 +1,4 @@
-"""Objects as the rows of a table, which is how `kubectl get` asks for them, or cut to metadata."""
+"""Objects as the rows of a table, which `kubectl get` requests, or reduced to metadata."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from deploy.local.cluster.apiserver.selectors import value_at
 
 
 def make_table(kind: Kind, objects: Sequence[Object], revision: str, *, whole: str) -> Object:
-    """Return a Table of *objects*; *whole* is Object, Metadata or None, as includeObject says."""
+    """Return a Table of *objects*; *whole* is Object, Metadata or None, as in includeObject."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -30,12 +30,12 @@ def make_table(kind: Kind, objects: Sequence[Object], revision: str, *, whole: s
 
 
 def make_metadata_list(objects: Sequence[Object], metadata: Object) -> Object:
-    """Return a list of what *objects* are called, without what they hold."""
+    """Return a list of the metadata of *objects*, without their content."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        # An empty slice of Go is null where the field is not omitempty.
+        # An empty slice of Go is null if the field is not omitempty.
         "items": [_cut(value) for value in objects] or None,
     }
 
@@ -49,7 +49,7 @@ def _cut(value: Object) -> Object:
 
 
 def age(since: str, now: datetime) -> str:
-    """Return how long ago *since* is, as kubectl shows it."""
+    """Return the age of *since* in kubectl's format."""
     seconds = int((now - datetime.fromisoformat(since)).total_seconds())
     if seconds < 120:
         return f"{max(seconds, 0)}s"

@@ -1,4 +1,4 @@
-"""Watches: what a client that follows a kind is sent, and when its stream ends."""
+"""Watches: the events for a client that follows a kind, and when its stream ends."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from deploy.local.cluster.apiserver.selectors import Predicate
 from deploy.local.cluster.apiserver.store import Change, Event, Key, Store, Stored
 
 _QUEUE: Final = 10_000
-"""A client that falls further behind than this is cut off, and lists again."""
+"""A client that is further behind than this is cut off, and lists again."""
 
 _BOOKMARK_SECONDS: Final = 10.0
 _INITIAL_END: Final = "k8s.io/initial-events-end"
@@ -22,15 +22,15 @@ _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a watch asks for."""
+    """The options of a watch."""
 
     namespace: str
     selected: Predicate
     revision: int
-    """What the client has seen; 0 is nothing."""
+    """The revision that the client has seen; 0 means none."""
 
     initial: bool
-    """Whether what there is comes first, and a bookmark that says so after it."""
+    """Whether the present objects come first, followed by a bookmark."""
 
     seconds: float
     bookmarks: bool
@@ -40,8 +40,8 @@ async def follow(store: Store, kind: Kind, asked: Asked) -> AsyncGenerator[tuple
     """Yield change and object for everything that *asked* selects, until its time is over.
 
     Raises:
-        ApiError: 410 if its revision is too old; by then the answer has begun, so that the
-            caller sends it as an ERROR event.
+        ApiError: 410 if its revision is too old. The response has begun by then, so the caller
+            sends the error as an ERROR event.
     """
     queue: asyncio.Queue[Event] = asyncio.Queue(_QUEUE)
 
@@ -60,7 +60,7 @@ async def follow(store: Store, kind: Kind, asked: Asked) -> AsyncGenerator[tuple
 
 
 def _beginning(store: Store, kind: Kind, asked: Asked) -> Iterator[tuple[str, Stored]]:
-    """Yield what is due at once: everything there is, or what came after a revision."""
+    """Yield the events that are due at once: all objects, or the changes after a revision."""
     if asked.revision == 0 or asked.initial:
         for stored in store.items(kind.key, asked.namespace):
             if asked.selected(stored.value):
@@ -80,14 +80,14 @@ async def _later(
 ) -> AsyncGenerator[tuple[str, Stored]]:
     loop = asyncio.get_running_loop()
     end = loop.time() + asked.seconds
-    # A revision of the future is waited for: nothing before it is sent.
+    # A watch waits for a revision that does not exist yet: no earlier change is sent.
     first = 0 if asked.initial else asked.revision
     while (left := end - loop.time()) > 0 and not queue.full():
         try:
             async with asyncio.timeout(min(left, _BOOKMARK_SECONDS)):
                 event = await queue.get()
         except TimeoutError:
-            # What came together with the timeout is not sent yet, and might never be.
+            # An event that arrived together with the timeout is not sent yet, and might be lost.
             if asked.bookmarks and queue.empty():
                 yield "BOOKMARK", _bookmark(kind, store.revision)
             continue
@@ -97,7 +97,7 @@ async def _later(
 
 
 def _seen(event: Event, asked: Asked) -> Iterator[tuple[Change, Stored]]:
-    """Yield *event* as it looks through the selector: leaving it is a DELETED."""
+    """Yield *event* as the selector shows it: leaving the selection is a DELETED."""
     namespace = event.now.value["metadata"].get("namespace", "")
     if asked.namespace and namespace != asked.namespace:
         return
@@ -110,17 +110,17 @@ def _seen(event: Event, asked: Asked) -> Iterator[tuple[Change, Stored]]:
 
 
 def line(change: str, raw: bytes) -> bytes:
-    """Return one line of a watch's answer."""
+    """Return one line of a watch's response."""
     return b'{"type":"%s","object":%s}\n' % (change.encode(), raw)
 
 
 def error_line(error: ApiError) -> bytes:
-    """Return the line that a watch ends with when it cannot go on."""
+    """Return the last line of a watch that cannot continue."""
     return line("ERROR", msgspec.json.encode(error.status))
 
 
 def lifetime(asked_seconds: float | None, chance: random.Random) -> float:
-    """Return for how long a watch lives: what was asked, or less when the seed says so."""
+    """Return the lifetime of a watch: as requested, or less if the seed says so."""
     longest = chance.uniform(1800, 3600) if asked_seconds is None else asked_seconds
     return min(longest, chance.uniform(1, 20)) if chance.random() < 0.2 else longest
 

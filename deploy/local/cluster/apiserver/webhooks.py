@@ -1,4 +1,4 @@
-"""Admission webhooks: whom to ask about a write, and what the answers mean."""
+"""Admission webhooks: which ones a write calls, and what their responses mean."""
 
 import base64
 import secrets
@@ -25,7 +25,7 @@ _WITHOUT_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What is asked about: a write, by whom, what it would replace, whether it is only tried."""
+    """A write to review: its user, the object that it replaces, and whether it is a dry run."""
 
     kind: Kind
     operation: Operation
@@ -35,7 +35,7 @@ class Review:
 
 
 class Webhooks:
-    """Asks the webhooks that are configured in the store; closed with `close`."""
+    """Calls the webhooks that are configured in the store; closed with `close`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -50,8 +50,8 @@ class Webhooks:
         """Return *new* as mutating webhooks change it.
 
         Raises:
-            ApiError: If one denies it (its code, else 400), cannot be asked (500), or could not
-                take back what it would do for a dry run (400).
+            ApiError: If a webhook denies it (its code, else 400), cannot be called (500), or has
+                side effects in a dry run (400).
         """
         for hook in self._hooks(_MUTATING, review):
             if _matches(hook, new):
@@ -61,7 +61,7 @@ class Webhooks:
         return new
 
     async def validate(self, review: Review, new: Object | None) -> None:
-        """Ask the validating webhooks.
+        """Call the validating webhooks.
 
         Raises:
             ApiError: As `mutate`.
@@ -137,7 +137,7 @@ def _denial(hook: Object, response: Object) -> ApiError:
     said = status.get("message") or status.get("reason") or ""
     text = f'admission webhook "{hook["name"]}" denied the request'
     message = f"{text}: {said}" if said else f"{text} without explanation"
-    # A webhook's own words, or none: a denial has no reason of the server's.
+    # The message is the webhook's own, or none: a denial has no reason of the server's.
     return ApiError(status.get("code") or 400, message, reason=status.get("reason") or "")
 
 
