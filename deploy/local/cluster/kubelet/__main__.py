@@ -1,4 +1,4 @@
-"""Register a node and run the Pods that are bound to it."""
+"""Registers a node and runs the Pods that are bound to it."""
 
 import argparse
 import asyncio
@@ -36,7 +36,7 @@ _LOG: Final = logging.getLogger("deploy.local.cluster.kubelet")
 
 
 class Kubelet:
-    """The Pods of one node, each run by a task of `tasks`."""
+    """The Pods of one node. Each runs in a task of `tasks`."""
 
     def __init__(self, node: Node, tasks: asyncio.TaskGroup) -> None:
         self._node = node
@@ -45,7 +45,7 @@ class Kubelet:
         self._lives: set[asyncio.Task[None]] = set()
 
     def changed(self, change: str, pod: Object) -> None:
-        """Take a Pod as the server tells of it."""
+        """Take a change of a Pod from the server."""
         uid = pod["metadata"]["uid"]
         running = self._pods.get(uid)
         if change == "DELETED":
@@ -61,12 +61,12 @@ class Kubelet:
             life.add_done_callback(self._lives.discard)
 
     def source_changed(self, kind: str, namespace: str, name: str) -> None:
-        """Take that a ConfigMap or Secret has changed."""
+        """Record that a ConfigMap or Secret has changed."""
         for running in self._pods.values():
             running.source_changed(kind, namespace, name)
 
     def end(self) -> None:
-        """End all Pods here and now; each cleans up as it is cancelled."""
+        """End all Pods at once. Each cleans up when it is cancelled."""
         for life in self._lives:
             life.cancel()
 
@@ -185,7 +185,7 @@ def _shown(network: PodNetwork | None) -> str:
 
 
 def _host_root() -> dict[str, str | None]:
-    """Return the entries of this machine's root folder: a link's target, or None."""
+    """Return the entries of this machine's root folder: the target of a link, else None."""
     return {
         entry.name: os.readlink(entry.path) if entry.is_symlink() else None
         for entry in os.scandir("/")
@@ -193,7 +193,7 @@ def _host_root() -> dict[str, str | None]:
 
 
 def main() -> None:
-    """Run until SIGTERM; no process or folder of a Pod stays."""
+    """Run until SIGTERM; no process and no folder of a Pod remains."""
     parser = client_parser("The embedded cluster's kubelet: Pods as local processes.")
     parser.add_argument("--state", type=Path, required=True, help="a folder for Pods, removed")
     parser.add_argument("--pki", type=Path, required=True, help="the API server's certificates")

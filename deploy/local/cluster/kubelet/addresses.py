@@ -12,35 +12,35 @@ _TRIES: Final = 1000
 
 
 class Addresses:
-    """Hands out addresses of a block that no other kubelet on this machine has.
+    """Gives out addresses of a block that no other kubelet on this machine has.
 
-    The block is claimed by a socket in the kernel's abstract name space, so that the claim
-    ends with the process, however it ends.
+    A socket in the kernel's abstract name space claims the block. So the claim ends with the
+    process, however that ends.
     """
 
     def __init__(self, chance: random.Random) -> None:
-        # Not from the seed: two clusters with one seed run side by side.
+        # Not from the seed: two clusters with the same seed run side by side.
         self._claims: list[socket.socket] = []
         self._free: deque[str] = deque()
-        # Legal either way: the freed address at once again, or all the others first.
+        # Both are legal: give out the freed address again at once, or all the others first.
         self._at_once = chance.random() < 0.5
         self._claim_block()
 
     def take(self) -> str:
-        """Return an address that no Pod here has."""
+        """Return an address that no Pod of this kubelet has."""
         if not self._free:
             self._claim_block()
         return self._free.popleft()
 
     def give_back(self, address: str) -> None:
-        """Let *address* be taken again."""
+        """Release *address*."""
         if self._at_once:
             self._free.appendleft(address)
         else:
             self._free.append(address)
 
     def close(self) -> None:
-        """Give up the blocks."""
+        """Release the blocks."""
         for claim in self._claims:
             claim.close()
 

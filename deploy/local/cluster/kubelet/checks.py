@@ -1,4 +1,4 @@
-"""A running container's probes, and what follows from what they say."""
+"""Runs a container's probes, and acts on their results."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from deploy.local.cluster.kubelet.sandboxes import Sandbox
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The probes of one container; `run` lasts as long as its process."""
+    """The probes of one container. `run` lasts as long as its process."""
 
     container: ContainerRun
     sandbox: Sandbox
@@ -23,7 +23,7 @@ class Checks:
     """Records an Event: its type, reason and message."""
 
     async def run(self) -> None:
-        """Ask the startup probe alone first, then the others, until cancelled."""
+        """Run the startup probe alone first, then the others, until cancelled."""
         spec, record, where = self.container.spec, self.container.record, self._where()
         if startup := spec.get("startupProbe"):
             started = asyncio.Event()

@@ -1,4 +1,4 @@
-"""One container of a Pod: it runs, ends, and runs again as the restart policy says."""
+"""One container of a Pod: it runs, ends, and runs again as the restart policy requires."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ _CONFIGURE_AGAIN_SECONDS: Final = 1.0
 _MESSAGE_BYTES: Final = 4096
 _FALLBACK_BYTES, _FALLBACK_LINES = 2048, 80
 _NEVER: Final = "1970-01-01T00:00:00Z"
-"""When containerd says that a program began which it could not start."""
+"""The start time that containerd gives to a program that could not be started."""
 _RUNTIME: Final = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
     "runc create failed: unable to start container process: "
@@ -44,12 +44,12 @@ _RUNTIME: Final = (
 
 
 class ConfigurationError(RuntimeError):
-    """The container cannot be made from what its spec says."""
+    """The container cannot be made as its spec requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all containers of a Pod stand on."""
+    """The objects that all containers of a Pod share."""
 
     pod: Callable[[], Object]
     sandbox: Sandbox
@@ -63,7 +63,7 @@ class Ground:
 
 
 class ContainerRun:
-    """A container from its spec; `record` is what the Pod's status shows of it."""
+    """A container of a spec; `record` is its part of the Pod's status."""
 
     def __init__(self, spec: Object, log_folder: Path, changed: Callable[[], None]) -> None:
         self.spec = spec
@@ -84,11 +84,11 @@ class ContainerRun:
         return str(self.spec["name"])
 
     def recall(self, shown: Object, policy: str) -> None:
-        """Go on from the status that another kubelet published."""
+        """Continue from the status that another kubelet published."""
         self._runs = recall(self.record, shown, policy)
 
     def wait_for(self, reason: str, message: str = "") -> None:
-        """Show that the container waits, and what for."""
+        """Show that the container waits, and for what."""
         waiting = {"reason": reason, **({"message": message} if message else {})}
         self.record.state = {"waiting": waiting}
         self.record.ready = self.record.started = False
@@ -97,12 +97,12 @@ class ContainerRun:
     async def keep_running(
         self, ground: Ground, policy: str, running: Callable[[], asyncio.Task[None]] | None
     ) -> None:
-        """Run the container until *policy* lets it rest, or it is stopped.
+        """Run the container until *policy* requires no further start, or it is stopped.
 
         Args:
-            ground: What it stands on.
+            ground: The objects that all containers of the Pod share.
             policy: The Pod's restart policy.
-            running: Starts what is to go on while the process runs, such as probes.
+            running: Starts tasks that last as long as the process, such as probes.
         """
         backoff = _FIRST_BACKOFF_SECONDS
         while self._runs and not self._stopping.is_set():
@@ -121,12 +121,12 @@ class ContainerRun:
             backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Ask the process to end, and end it after *grace_seconds*; it is not started again."""
+        """Send SIGTERM, and SIGKILL after *grace_seconds*; the process is not started again."""
         self._stopping.set()
         await self.kill(grace_seconds)
 
     async def kill(self, grace_seconds: float) -> None:
-        """End the process; whether it is started again is the restart policy's."""
+        """End the process. The restart policy decides whether it is started again."""
         process = self.process
         if process is None:
             return
@@ -138,7 +138,7 @@ class ContainerRun:
             process.send_signal(signal.SIGKILL)
 
     def exec_specification(self, argv: list[str], *, tty: bool = False) -> Object:
-        """Return what the sandbox needs to run *argv* beside the process.
+        """Return the specification with which the sandbox runs *argv* beside the process.
 
         Raises:
             SandboxFailed: If the container does not run.
@@ -158,7 +158,7 @@ class ContainerRun:
         }
 
     async def _pull(self, ground: Ground) -> Image | None:
-        """Return the image; wait and try again, as for a pull that fails. None: stopped."""
+        """Return the image; retry with pauses, as for a pull that fails. None: stopped."""
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             image = find_image(self.spec["image"])
@@ -175,7 +175,7 @@ class ContainerRun:
         return None
 
     async def _configure(self, ground: Ground, image: Image) -> Object | None:
-        """Return what to start; wait and try again while the spec cannot be met. None: stopped."""
+        """Return the specification to start; retry while the spec cannot be met. None: stopped."""
         while not self._stopping.is_set():
             try:
                 return make_specification(self.spec, image, ground)
@@ -229,7 +229,7 @@ class ContainerRun:
         ended = terminated(code, started_at, _now(), identifier)
         if too_large and code == -signal.SIGKILL:
             ended["terminated"]["reason"] = "OOMKilled"
-            del ended["terminated"]["signal"]  # as containerd, which gives the code alone
+            del ended["terminated"]["signal"]  # as containerd, which gives only the code
         if message := self._last_words(ground, code):
             ended["terminated"]["message"] = message
         self._show_end(ended)
@@ -245,7 +245,7 @@ class ContainerRun:
         process.send_signal(signal.SIGKILL)
 
     def _last_words(self, ground: Ground, code: int) -> str:
-        """Return what the container left as its termination message."""
+        """Return the container's termination message."""
         message = ""
         with (
             contextlib.suppress(OSError),
@@ -303,11 +303,11 @@ class ContainerRun:
 
 
 def make_specification(container: Object, image: Image, ground: Ground) -> Object:
-    """Return what the sandbox needs to start *container*; its own folder is made anew.
+    """Return the sandbox's specification to start *container*, with a new folder of its own.
 
     Raises:
         ConfigurationError: If the spec asks for a user that it forbids.
-        Unresolved: If it refers to what is not there.
+        Unresolved: If it refers to an object that does not exist.
     """
     pod = ground.pod()
     declared = make_environment(container, pod, ground.lookup)
@@ -317,7 +317,7 @@ def make_specification(container: Object, image: Image, ground: Ground) -> Objec
     own = _fresh_folder(own_folder(ground, container), pod, user)
     mounts = make_mounts(container, image, ground.volumes, own=own, environment=declared)
     for step in mounts:
-        # A kubelet makes the folder of a subPath that is not there.
+        # A kubelet creates the folder of a subPath if it is missing.
         if step.get("sub") and not os.path.exists(step["source"]):
             os.makedirs(step["source"])
     working_dir = container.get("workingDir") or image.working_dir
@@ -334,7 +334,7 @@ def make_specification(container: Object, image: Image, ground: Ground) -> Objec
 
 
 def own_folder(ground: Ground, container: Object) -> Path:
-    """Return the folder of what a container has beside its volumes."""
+    """Return the folder of the container's own files, outside of its volumes."""
     return ground.folder / "containers" / str(container["name"])
 
 
@@ -353,7 +353,7 @@ def _user(container: Object, pod: Object, image: Image) -> int:
 
 
 def _fresh_folder(own: Path, pod: Object, user: int) -> Path:
-    """Make the container's writable folder and its files of /etc anew, and return where."""
+    """Make the container's writable folder and its files of /etc anew; return the folder."""
     shutil.rmtree(own, ignore_errors=True)
     for name in ("root", "work"):
         (own / name).mkdir(parents=True)
@@ -373,7 +373,7 @@ def _account(user: int) -> str:
 
 
 def make_hosts(pod: Object) -> str:
-    """Return a Pod's hosts file."""
+    """Return the content of a Pod's hosts file."""
     hostname, spec = pod_hostname(pod), pod["spec"]
     names = hostname
     if spec.get("hostname") and spec.get("subdomain"):

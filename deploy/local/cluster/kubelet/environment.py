@@ -8,14 +8,14 @@ from deploy.local.cluster.quantities import quantity
 
 Object = dict[str, Any]
 Lookup = Callable[[str, str], Mapping[str, str] | None]
-"""Kind (``configMap`` or ``secret``) and name to its texts, or None if there is no such thing."""
+"""Returns the texts of a kind (``configMap`` or ``secret``) and name, or None if it is missing."""
 
 _REFERENCE: Final = re.compile(r"\$(\$|\((?P<name>[^()$\s]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['(?P<key>[^']*)'\]")
 
 
 class Unresolved(LookupError):
-    """The spec refers to what is not there; a kubelet waits and tries again."""
+    """The spec refers to a missing object; a kubelet waits and tries again."""
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
@@ -30,7 +30,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def make_environment(container: Object, pod: Object, lookup: Lookup) -> dict[str, str]:
-    """Return the variables that *container* declares, in order, each seeing those before it.
+    """Return the variables of *container*, in order; each may refer to earlier ones.
 
     Raises:
         Unresolved: If a ConfigMap, Secret or key is missing and not optional.
@@ -55,14 +55,14 @@ def make_environment(container: Object, pod: Object, lookup: Lookup) -> dict[str
 def make_command(
     container: Object, entrypoint: tuple[str, ...], command: tuple[str, ...], env: Mapping[str, str]
 ) -> list[str]:
-    """Return the argument vector: ``command`` and ``args`` over what the image says."""
+    """Return the argument vector: ``command`` and ``args`` take precedence over the image's."""
     own, args = container.get("command") or [], container.get("args") or []
     words = [*own, *args] if own else [*entrypoint, *(args or command)]
     return [expand(word, env) for word in words]
 
 
 def value_from(source: Object, pod: Object, container: Object | None, lookup: Lookup) -> str | None:
-    """Return what a ``valueFrom`` points at; None if it is optional and not there."""
+    """Return the value of a ``valueFrom``; None if it is optional and missing."""
     if reference := source.get("fieldRef"):
         return field_value(pod, reference["fieldPath"])
     if reference := source.get("resourceFieldRef"):
@@ -79,7 +79,7 @@ def value_from(source: Object, pod: Object, container: Object | None, lookup: Lo
 
 
 def field_value(pod: Object, path: str) -> str:
-    """Return a field of the Pod as the downward API gives it."""
+    """Return a field of the Pod, as in the downward API."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     if keyed := _KEYED.fullmatch(path):
         return str((metadata.get(keyed[1]) or {}).get(keyed["key"], ""))

@@ -1,8 +1,8 @@
-"""The packet filter of the node's network: each new connection between Pods is asked about.
+"""The packet filter of the node's network: decides about each new connection between Pods.
 
-One rule holds back what begins a connection and passes the rest; what it holds back comes to
-this process by a queue of the kernel's, and goes on or is dropped as `Judge` says. When nobody
-answers, as when this process is gone, the kernel drops.
+One rule holds back the first packet of each connection and passes all others. The kernel queues the
+held packet for this process, which passes or drops it as `Judge` decides. If this process is gone,
+nothing answers, and the kernel drops the packet.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from deploy.local.cluster.kubelet.netlink import (
 )
 
 NETFILTER: Final = 12
-"""The protocol of the netlink sockets that this module is given."""
+"""The protocol of the netlink sockets that this module needs."""
 
 _TABLES, _QUEUES, _BEGIN, _END = 10, 3, 16, 17
 _NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
@@ -39,19 +39,19 @@ _REGISTER: Final = 8
 _KNOWN_STATES: Final = 2 | 4  # established, related
 _ACCEPT, _DROP = 1, 0
 _PACKET_BYTES: Final = 65536
-_COPIED_BYTES: Final = 64  # the head of IP and of what it carries
+_COPIED_BYTES: Final = 64  # the IP header and the header after it
 _TABLE: Final = "pods"
 _NAMES: Final = {socket.IPPROTO_TCP: "TCP", socket.IPPROTO_UDP: "UDP", 132: "SCTP"}
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What begins a connection: from where, to where."""
+    """The first packet of a connection: its source and its target."""
 
     source: str
     target: str
     protocol: str
-    """``TCP``, ``UDP``, ``SCTP``, or empty for what has no ports."""
+    """``TCP``, ``UDP``, ``SCTP``, or empty for a protocol without ports."""
 
     port: int
 
@@ -60,7 +60,7 @@ Judge = Callable[[Attempt], bool]
 
 
 def read_attempt(packet: bytes) -> Attempt:
-    """Return what an IPv4 packet tries."""
+    """Return the connection that an IPv4 packet tries to open."""
     length = (packet[0] & 15) * 4
     source, target = (str(IPv4Address(packet[at : at + 4])) for at in (12, 16))
     protocol = _NAMES.get(packet[9], "")
@@ -70,20 +70,20 @@ def read_attempt(packet: bytes) -> Attempt:
 
 
 def install(kernel: socket.socket) -> None:
-    """Hold back new connections in the network that *kernel* belongs to.
+    """Hold back new connections in the network of *kernel*.
 
     Raises:
-        OSError: If this kernel has no packet filter for us.
+        OSError: If this kernel has no packet filter for unprivileged users.
     """
     try:
         _install(kernel, _expression("queue", attribute(1, struct.pack("!H", 0))))
-    except FileNotFoundError:  # built without nft's own way to queues, maybe with the older one
+    except FileNotFoundError:  # built without nft's own queues, maybe with the older ones
         older = text(1, "NFQUEUE") + network_number(2, 0) + attribute(3, bytes(8))
         _install(kernel, _expression("target", older))
 
 
 def answer_attempts(queue: socket.socket, judge: Judge) -> None:
-    """Answer from now on, in the running loop, what `install` holds back.
+    """Decide from now on, in the running loop, about the packets that `install` holds back.
 
     Raises:
         OSError: If this kernel has no such queues.
@@ -95,7 +95,7 @@ def answer_attempts(queue: socket.socket, judge: Judge) -> None:
 
 
 def _answer_all(queue: socket.socket, judge: Judge) -> None:
-    with contextlib.suppress(BlockingIOError, OSError):  # full: what was lost is tried again
+    with contextlib.suppress(BlockingIOError, OSError):  # full: a lost packet is sent again
         while True:
             for _, body in split(queue.recv(_PACKET_BYTES)):
                 found = attributes(body[4:])

@@ -1,7 +1,7 @@
-"""Which local programs stand behind an image's name. Add an image here, and only here.
+"""The local programs behind the names of images. Add an image here, and only here.
 
 A name is matched without registry and tag: ``quay.io/jupyter/base-notebook:1`` is
-``jupyter/base-notebook``. A name that is not in the table fails like a pull of what is not there.
+``jupyter/base-notebook``. A name that is not in the table fails like a pull of a missing image.
 
 The environment variable `MORE_VARIABLE` names a JSON file of further images: each has a name,
 ``visible`` (paths) and ``environment``.
@@ -25,15 +25,15 @@ _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a real image would hold.
+    """The content of an image.
 
     Attributes:
-        entrypoint: Comes first in the command; a container's ``command`` replaces it.
-        command: Its arguments; ``command`` or ``args`` of a container replace it.
-        environment: Variables under those of the container.
-        visible: Paths of this machine that are seen, read-only, beside the system's own.
-        working_dir: Where the program starts: a writable folder of the container's own.
-        user: The numeric user that the program believes to be.
+        entrypoint: The beginning of the command; a container's ``command`` replaces it.
+        command: Its arguments; ``command`` or ``args`` of a container replace them.
+        environment: Variables, which those of the container override.
+        visible: Paths of this machine that are visible read-only, in addition to the system's own.
+        working_dir: The folder where the program starts: a writable folder of the container.
+        user: The numeric user as which the program sees itself.
     """
 
     entrypoint: tuple[str, ...] = ()
@@ -45,14 +45,14 @@ class Image:
 
 
 def find_image(name: str) -> Image | None:
-    """Return what stands behind *name*, or None."""
+    """Return the image *name*, or None."""
     bare = name.partition("@")[0]
     head, slash, tail = bare.rpartition("/")
     bare = head + slash + tail.partition(":")[0]
     images = {**IMAGES, **_read_more()}
     while bare not in images:
         first, slash, rest = bare.partition("/")
-        # Only what looks like a host is taken off, as in a real reference.
+        # Only a part that looks like a host is removed, as in a real reference.
         if not slash or not ("." in first or ":" in first or first == "localhost"):
             return None
         bare = rest
@@ -60,7 +60,7 @@ def find_image(name: str) -> Image | None:
 
 
 def _python_paths() -> tuple[Path, ...]:
-    """Return what the interpreter that runs this needs to be seen."""
+    """Return the paths that this interpreter needs."""
     paths = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent]
     return tuple(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
 
@@ -80,7 +80,7 @@ _PYTHON: Final = Image(
     visible=_python_paths(),
 )
 _SHELL: Final = Image(
-    # `wait` is interrupted by a signal, so that the shell ends at once when asked to.
+    # A signal interrupts `wait`, so the shell ends at once when it is asked to.
     command=("bash", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"),
     environment=_environment(PS1="\\u@\\h:\\w\\$ "),
     visible=_python_paths(),
@@ -89,7 +89,7 @@ _SHELL: Final = Image(
 
 @cache
 def _read_more() -> dict[str, Image]:
-    """Return the further images; not before one is looked for, as a process may be a fork."""
+    """Return the further images. They are read late, since this process may be a fork."""
     path = os.environ.get(MORE_VARIABLE)
     if path is None:
         return {}
@@ -115,11 +115,11 @@ IMAGES: Final[Mapping[str, Image]] = {
     "desktop": Image(
         entrypoint=(sys.executable, "-m", "deploy.local.apps.desktop"),
         environment=_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"),
-        # Where Xvnc is installed, it wants its keyboard maps.
+        # Xvnc, if it is installed, needs its keyboard maps.
         visible=(*_python_paths(), ROOT / "deploy", *_existing("/var/lib/xkb")),
     ),
     "python": _PYTHON,
-    # TensorBoard, where it is installed beside this.
+    # TensorBoard, if it is installed in this environment.
     "tensorflow/tensorflow": _PYTHON,
     "busybox": Image(
         command=(shutil.which("sh", path=os.defpath) or "/bin/sh",), environment=_environment()

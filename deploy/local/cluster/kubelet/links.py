@@ -1,12 +1,11 @@
-"""Cables between Pods' networks and the node's: what the kernel is asked for.
+"""Links between the networks of Pods and that of the node: the requests to the kernel.
 
-A Pod has one link, `eth0`, with its address; everything in the cluster's networks goes over it
-to the node, which passes packets on. Nobody asks who has an address (no ARP): both ends of a
-cable have the same hardware address, so that whatever one sends is for the other.
+A Pod has one link, `eth0`, with its address. Everything for the cluster's networks goes over it to
+the node, which forwards packets. There is no ARP: both ends of a link have the same hardware
+address, so each end accepts whatever the other sends.
 
-Addresses of the cluster are loopback addresses, so that a Pod has the same one inside and
-outside; in a Pod, 127.0.0.0/10 alone stays what loopback is, and the links are told to route
-the rest.
+Addresses of the cluster are loopback addresses, so that a Pod has the same address inside and
+outside. In a Pod, only 127.0.0.0/10 stays loopback, and the links route the rest.
 """
 
 import fcntl
@@ -38,7 +37,7 @@ def join(pod: socket.socket, node: socket.socket, name: str) -> tuple[int, int]:
 
     Args:
         pod: A route socket of the Pod's network.
-        node: One of the node's.
+        node: A route socket of the node's network.
         name: At most 15 characters.
     """
     namespace = fcntl.ioctl(node.fileno(), _SOCKET_NAMESPACE)
@@ -53,13 +52,13 @@ def join(pod: socket.socket, node: socket.socket, name: str) -> tuple[int, int]:
 
 
 def index_of(kernel: socket.socket, name: str) -> int:
-    """Return the index of the link *name* in the network that *kernel* belongs to."""
+    """Return the index of the link *name* in the network of *kernel*."""
     answer = fcntl.ioctl(kernel.fileno(), 0x8933, struct.pack("16si20x", name.encode(), 0))
     return int(struct.unpack_from("16si", answer)[1])
 
 
 def bring_up(kernel: socket.socket, index: int, *, node: bool = False) -> None:
-    """Set a link up, such that it carries loopback addresses; at the node also for others."""
+    """Set a link up, and let it carry loopback addresses; at the node also let it forward."""
     settings = {_ROUTE_LOCALNET: 1} | ({_FORWARDING: 1} if node else {})
     conf = nested(1, *(integer(setting, value) for setting, value in settings.items()))
     inet = nested(socket.AF_INET, conf)
@@ -73,14 +72,14 @@ def add_address(kernel: socket.socket, index: int, address: str, bits: int) -> N
 
 
 def remove_address(kernel: socket.socket, index: int, address: str, bits: int) -> None:
-    """Take an address from a link."""
+    """Remove an address from a link."""
     ask(kernel, message(_DELADDR, PLAIN, _address(index, address, bits)))
 
 
 def add_route(
     kernel: socket.socket, network: IPv4Network, index: int, *, source: str | None = None
 ) -> None:
-    """Send what goes to *network* out over a link, from the address *source* if we begin it."""
+    """Route *network* over a link, with the address *source* for connections from here."""
     header = struct.pack(
         "=BBBBBBBBI",
         socket.AF_INET,
@@ -100,13 +99,13 @@ def add_route(
 
 
 def narrow_loopback(kernel: socket.socket, bits: int) -> None:
-    """Leave no more than 127.0.0.0 with so many *bits* to `lo`."""
+    """Leave only 127.0.0.0 with so many *bits* to `lo`."""
     add_address(kernel, LOOPBACK, "127.0.0.1", bits)
     remove_address(kernel, LOOPBACK, "127.0.0.1", 8)
 
 
 def remove_link(kernel: socket.socket, index: int) -> None:
-    """Remove a link, both its ends, and the routes over it."""
+    """Remove a link with both of its ends, and the routes over it."""
     ask(kernel, message(_DELLINK, PLAIN, _link(index, 0)))
 
 

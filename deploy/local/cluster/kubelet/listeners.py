@@ -1,8 +1,8 @@
-"""Which TCP ports are listened on in a Pod's network, as the kernel says.
+"""Finds the TCP ports on which the processes of a Pod's network listen.
 
-By netlink (sock_diag(7)) where the kernel has it: it is asked for the listening sockets of one
-network alone, in 0.05 ms. The tables under ``/proc/net`` say the same, but to read one the kernel
-walks through the connections of the whole machine: that takes 10 ms on one with 24 GB.
+It uses netlink (sock_diag(7)) if the kernel has it, and asks for the listening sockets of one
+network alone: 0.05 ms. The tables under ``/proc/net`` have the same content. But to read one, the
+kernel walks through the connections of the whole machine: 10 ms on one with 24 GB.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ _ERROR, _DONE = 2, 3
 _DUMP: Final = 0x301
 _LISTENING: Final = 10
 _REQUEST: Final = struct.Struct("=BBxxI48x")
-"""Family, protocol, states, and which sockets: all (``struct inet_diag_req_v2``)."""
+"""Family, protocol, states, and a filter that matches all sockets (``struct inet_diag_req_v2``)."""
 _FOUND: Final = struct.Struct("!BBxxH2x16s")
 """Family, state, port and address (the beginning of ``struct inet_diag_msg``)."""
 _PACKET_BYTES: Final = 65536
 
 
 class Listeners:
-    """Looks at one network's listening sockets.
+    """Reads the listening sockets of one network.
 
     Args:
         tables: ``/proc/net/tcp`` and ``tcp6``, opened within the network.
-        kernel: A socket of NETLINK_SOCK_DIAG, made within the network; None where there is none.
+        kernel: A socket of NETLINK_SOCK_DIAG, made within the network; None if there is none.
     """
 
     def __init__(self, tables: Sequence[int], kernel: socket.socket | None) -> None:
@@ -41,19 +41,19 @@ class Listeners:
             kernel.setblocking(False)
 
     def close(self) -> None:
-        """Close all descriptors; nothing is found any more."""
+        """Close all descriptors; from then on no port is found."""
         for table in self._tables:
             os.close(table)
         self._tables = ()
         self._no_kernel()
 
     def ports(self, address: str) -> set[int]:
-        """Return the TCP ports that are listened on at *address*, by itself or as any."""
+        """Return the TCP ports that accept connections to *address* itself or to any address."""
         if self._kernel is not None:
             try:
                 return _asked(self._kernel, address)
             except OSError:
-                self._no_kernel()  # it cannot say, and will not be able to
+                self._no_kernel()  # the kernel has no sock_diag for this, and will not get it
         ports: set[int] = set()
         for table in self._tables:
             with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ def _asked(kernel: socket.socket, address: str) -> set[int]:
 
 
 def _answers(kernel: socket.socket) -> list[tuple[int, bytes]]:
-    """Return everything up to the end of the dump: it is there at once."""
+    """Return everything up to the end of the dump, which is available at once."""
     found: list[tuple[int, bytes]] = []
     while True:
         for kind, body in netlink.split(kernel.recv(_PACKET_BYTES)):
@@ -94,7 +94,7 @@ def _answers(kernel: socket.socket) -> list[tuple[int, bytes]]:
 
 
 def _port_at(found: bytes, address: str) -> int | None:
-    """Return the port of a socket that would answer at *address*."""
+    """Return the port of a socket if it accepts connections to *address*."""
     family, state, port, raw = _FOUND.unpack_from(found)
     if state != _LISTENING:
         return None
@@ -108,7 +108,7 @@ def _port_at(found: bytes, address: str) -> int | None:
 
 
 def parse_listeners(table: str, address: str) -> set[int]:
-    """Return the ports of a ``/proc/net/tcp`` table whose sockets would answer at *address*."""
+    """Return the ports of a ``/proc/net/tcp`` table that accept connections to *address*."""
     little_endian = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
     answering = {
         "00000000",

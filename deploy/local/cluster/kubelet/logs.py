@@ -1,4 +1,4 @@
-"""A container's log: what its process writes, kept line by line with the time."""
+"""A container's log: the output of its process, kept line by line with the time."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from deploy.local.cluster.pipes import read_chunks
 
 _CHUNK_BYTES: Final = 65536
 _MAX_BYTES: Final = 10 * 1024 * 1024
-"""A log grows to twice this and then loses its older half, as kubelets rotate theirs."""
+"""A log grows to twice this size and then loses its older half, as kubelets rotate theirs."""
 
 
 class Log:
@@ -23,16 +23,16 @@ class Log:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
         self._more = asyncio.Event()
-        self._begins = 0  # of all that was ever written, where the file does
+        self._begins = 0  # the position of the file's beginning in all output so far
         self.ended = False
 
     def write_fd(self) -> tuple[int, asyncio.Task[None]]:
-        """Return a pipe's writing end, for a process, and the task that reads what comes."""
+        """Return a pipe's writing end, for a process, and the task that reads the other end."""
         reading, writing = os.pipe()
         return writing, asyncio.create_task(self._collect(reading))
 
     def end(self) -> None:
-        """Say that nothing more comes."""
+        """Record that the log is complete."""
         self.ended = True
         self._tell()
 
@@ -44,7 +44,7 @@ class Log:
     async def lines(
         self, *, follow: bool, tail: int | None, since: datetime | None, timestamps: bool
     ) -> AsyncGenerator[bytes]:
-        """Yield the log's lines, and with *follow* those to come until the container ends."""
+        """Yield the log's lines; with *follow* also later ones, until the container ends."""
         with ExitStack() as files:
             file, begins = files.enter_context(self._path.open("rb")), self._begins
             first = True
@@ -59,7 +59,7 @@ class Log:
                 shown = [_shown(line, timestamps) for line in lines if _is_since(line, since)]
                 if shown:
                     yield b"".join(shown)
-                if rotated:  # goes on in the new file, behind what was read of the old one
+                if rotated:  # continue in the new file, after what was read of the old one
                     read = begins + file.tell()
                     files.close()
                     file, begins = files.enter_context(self._path.open("rb")), self._begins
@@ -70,7 +70,7 @@ class Log:
                 await more.wait()
 
     def tail(self, lines: int, limit: int) -> str:
-        """Return the end of the log: at most so many lines, and so many bytes of them."""
+        """Return the end of the log, bounded by a number of lines and of bytes."""
         text = b"".join(_shown(line, False) for line in self._path.read_bytes().splitlines())
         return b"".join(text[-limit:].splitlines(keepends=True)[-lines:]).decode(errors="replace")
 
@@ -79,7 +79,7 @@ class Log:
         async with aclosing(read_chunks(reading, _CHUNK_BYTES)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
-                # A line without an end yet is shown too: a prompt, or a very long one.
+                # A line without an end is shown too: a prompt, or a very long line.
                 if len(rest) > _CHUNK_BYTES:
                     lines, rest = [*lines, rest], b""
                 self._append(lines)

@@ -1,8 +1,8 @@
-"""What the processes of a container use, and what becomes of one that takes too much memory.
+"""Measures what a container uses, and finds the container that takes too much memory.
 
-A real node has the kernel end what exceeds the container's limit (cgroups). Who runs this cluster
-need not be allowed to make cgroups, so the kubelet looks itself, a few times a second. It counts
-what cgroups count and nobody could give back: anonymous and shared memory, without files.
+On a real node the kernel ends a process that exceeds its container's limit (cgroups). A user who
+runs this cluster may not be allowed to make cgroups. So the kubelet checks a few times a second. It
+counts what cgroups count and nobody could reclaim: anonymous and shared memory, without files.
 """
 
 import asyncio
@@ -14,26 +14,26 @@ from deploy.local.cluster.quantities import quantity
 
 _PAUSE_SECONDS: Final = 0.5
 _SHORT_PAUSE_SECONDS: Final = 0.1
-"""Of a container that has half of its limit."""
+"""The pause between checks of a container that has half of its limit."""
 _MOST_PROCESSES: Final = 1000
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _COUNTED: Final = (b"RssAnon:", b"RssShmem:")
 
 
 class Processes:
-    """The processes of a Pod, by the ``/proc`` that the Pod's first process has opened."""
+    """The processes of a Pod, in the ``/proc`` that the Pod's first process has opened."""
 
     def __init__(self, proc: int) -> None:
         self._proc: int | None = proc
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the folder; nothing is measured any more."""
         if self._proc is not None:
             os.close(self._proc)
             self._proc = None
 
     def memory_of(self, pid: int) -> int:
-        """Return the bytes of *pid* and its descendants; what ends meanwhile holds nothing."""
+        """Return the bytes of *pid* and its descendants. A process that ends meanwhile counts 0."""
         return sum(
             int(line.split()[1]) * 1024
             for one in self._with_descendants(pid)
@@ -42,11 +42,11 @@ class Processes:
         )
 
     def cpu_seconds_of(self, pid: int) -> float:
-        """Return the processor's time of *pid* and its descendants, and those that have ended."""
+        """Return the CPU time of *pid* and its descendants, including those that have ended."""
         ticks = 0
         for one in self._with_descendants(pid):
-            # proc_pid_stat(5): behind the name, which may hold anything, utime to cstime are
-            # fields 14 to 17.
+            # proc_pid_stat(5): the name may contain anything. After it, utime to cstime are fields
+            # 14 to 17.
             fields = self._read(f"{one}/stat").rpartition(b")")[2].split()
             ticks += sum(map(int, fields[11:15]))
         return ticks / _TICKS
@@ -82,7 +82,7 @@ class Processes:
 
 
 def limit_of(container: dict[str, object]) -> int | None:
-    """Return the bytes that *container* (JSON) may take; None where nothing says so."""
+    """Return the memory limit of *container* (JSON) in bytes; None without one."""
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
     amount = limits.get("memory") if isinstance(limits, dict) else None
@@ -90,6 +90,6 @@ def limit_of(container: dict[str, object]) -> int | None:
 
 
 async def exceeded(held: Callable[[], int], limit: int) -> None:
-    """Return once *held* says more than *limit*."""
+    """Return once *held* returns more than *limit*."""
     while (now := held()) <= limit:  # noqa: ASYNC110 - the kernel tells nobody
         await asyncio.sleep(_SHORT_PAUSE_SECONDS if 2 * now > limit else _PAUSE_SECONDS)

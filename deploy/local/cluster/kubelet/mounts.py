@@ -1,4 +1,4 @@
-"""What a container sees as its file system, as a list of steps for the sandbox. No I/O."""
+"""The file system of a container, as a list of steps for the sandbox. No I/O."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from deploy.local.cluster.kubelet.volumes import Volume
 Object = dict[str, Any]
 Step = dict[str, Any]
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
-_SHM_BYTES: Final = 64 * 1024 * 1024  # what container runtimes give
+_SHM_BYTES: Final = 64 * 1024 * 1024  # the default of container runtimes
 _SHARED: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "sys")
 TERMINATION_LOG: Final = "termination-log"
 _FILES: Final = ("hostname", "passwd", "group", "resolv.conf")
@@ -19,10 +19,10 @@ _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def make_root(host: Mapping[str, str | None]) -> list[Step]:
-    """Return the steps for what every container has.
+    """Return the steps for the mounts of every container.
 
     Args:
-        host: The entries of this machine's root folder; a link's target, or None.
+        host: The entries of this machine's root folder: the target of a link, else None.
     """
     steps: list[Step] = []
     for name in _SHARED:
@@ -50,12 +50,12 @@ def make_mounts(
     own: Path,
     environment: Mapping[str, str],
 ) -> list[Step]:
-    """Return the steps for what *container* has of its own.
+    """Return the steps for the mounts of *container* alone.
 
     Args:
         container: From the Pod's spec.
-        image: What it is made from.
-        volumes: Those of the Pod, ready.
+        image: Its image.
+        volumes: The volumes of the Pod, ready.
         own: A folder with the container's ``work``, ``hosts``, `TERMINATION_LOG`, `_FILES`.
         environment: For ``subPathExpr``.
     """
@@ -64,7 +64,7 @@ def make_mounts(
     # Kubernetes lets a container write its hosts file.
     files.append(_bind(str(own / "hosts"), "/etc/hosts", read_only=False))
     mounts = [_volume_mount(m, volumes, environment) for m in container.get("volumeMounts") or []]
-    # A parent before what is mounted within it, whatever the order in the spec.
+    # A parent comes before mounts within it, whatever the order in the spec.
     steps = sorted([home, *mounts], key=lambda step: step["target"].count("/"))
     visible = sorted(image.visible, key=lambda path: len(path.parts))
     seen = (_bind(str(path), str(path)) for path in _outermost(visible))
@@ -73,7 +73,7 @@ def make_mounts(
 
 def _termination_log(container: Object, own: Path) -> list[Step]:
     path = container.get("terminationMessagePath")
-    # It may be meant for a folder of a volume, so it comes after those.
+    # It may be in a folder of a volume, so it comes after the volumes.
     return [_bind(str(own / TERMINATION_LOG), _clean(path), read_only=False)] if path else []
 
 
@@ -94,7 +94,7 @@ def _clean(path: str) -> str:
 
 
 def _outermost(paths: list[Path]) -> list[Path]:
-    """Return *paths* without those that another one contains; they come sorted by depth."""
+    """Return *paths* without those inside another one; *paths* are sorted by depth."""
     kept: list[Path] = []
     for path in paths:
         if not any(path.is_relative_to(other) for other in kept):

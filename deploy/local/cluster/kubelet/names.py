@@ -1,8 +1,8 @@
-"""Names of Services and Pods, and the answers of a name server for them. No I/O.
+"""Names of Services and Pods, and a name server's responses for them. No I/O.
 
-As of a cluster's DNS: ``<service>.<namespace>.svc.cluster.local`` is the Service's address, of
-a headless one its Pods' addresses, and ``<hostname>.<service>.<namespace>.svc.cluster.local``
-is the Pod whose ``hostname`` and ``subdomain`` say so.
+As in a cluster's DNS, ``<service>.<namespace>.svc.cluster.local`` is the Service's address; for a
+headless Service it is its Pods' addresses. ``<hostname>.<service>.<namespace>.svc.cluster.local``
+is the Pod with that ``hostname`` and ``subdomain``.
 """
 
 import struct
@@ -25,13 +25,13 @@ _MOST_BYTES: Final = 4096
 
 
 def make_resolver_file(namespace: str, server: str) -> str:
-    """Return the ``/etc/resolv.conf`` of Pods in *namespace*."""
+    """Return the ``/etc/resolv.conf`` of the Pods in *namespace*."""
     search = f"{namespace}.svc.cluster.local svc.cluster.local cluster.local"
     return f"search {search}\nnameserver {server}\noptions ndots:5\n"
 
 
 def endpoints(service: Object, pods: Iterable[Object]) -> list[Object]:
-    """Return the Pods that stand behind *service*."""
+    """Return the Pods behind *service*."""
     spec, namespace = service["spec"], service["metadata"]["namespace"]
     if not spec.get("selector"):
         return []
@@ -48,7 +48,7 @@ def endpoints(service: Object, pods: Iterable[Object]) -> list[Object]:
 
 
 def target_port(port: Object, pod: Object) -> int | None:
-    """Return where *pod* is to listen for a Service's *port*."""
+    """Return the port of *pod* for a Service's *port*."""
     target = port.get("targetPort") or port["port"]
     if isinstance(target, int):
         return target
@@ -56,7 +56,7 @@ def target_port(port: Object, pod: Object) -> int | None:
 
 
 def addresses_of(name: str, services: Services, pods: Iterable[Object]) -> list[str] | None:
-    """Return the addresses of *name*, without any if it has none, or None: no such name."""
+    """Return the addresses of *name*, which may be none; return None if the name does not exist."""
     name = name.lower().removesuffix(".")
     if not name.endswith(_ZONE):
         return None
@@ -74,7 +74,7 @@ def addresses_of(name: str, services: Services, pods: Iterable[Object]) -> list[
 
 
 def answer(query: bytes, resolve: Resolve) -> bytes | None:
-    """Return what a name server says to *query*; None to what is no query."""
+    """Return the name server's response to *query*; None if it is not a query."""
     if len(query) < _HEADER.size:
         return None
     identifier, flags, questions, *_ = _HEADER.unpack_from(query)

@@ -1,7 +1,7 @@
 """Netlink: the kernel's interface to links, addresses, routes and packet filters.
 
-Only what the Pods' network needs. A message is bytes made by the pure functions here; `ask`
-sends one and waits for the kernel's word on it, which comes at once.
+It has only what the Pods' network needs. Pure functions make the bytes of a message. `ask` sends
+messages and reads the kernel's response, which is available at once.
 """
 
 import errno
@@ -72,7 +72,7 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 def ask(kernel: socket.socket, *messages: bytes) -> None:
-    """Have the kernel do what *messages*, sent as one, say.
+    """Send *messages* as one to the kernel.
 
     Raises:
         OSError: With the kernel's reason, if it refuses one of them.
@@ -83,7 +83,7 @@ def ask(kernel: socket.socket, *messages: bytes) -> None:
     kernel.setblocking(True)
     kernel.settimeout(5.0)
     try:
-        # To a named receiver: then our rights count, not those of the socket's opener.
+        # With an explicit receiver the kernel checks our rights, not those of the socket's opener.
         kernel.sendto(b"".join(messages), (0, 0))
         while wanted:
             wanted -= _acknowledged(kernel.recv(_ANSWER_BYTES))

@@ -1,10 +1,9 @@
-"""The network that the Pods of a node share: cables, a packet filter, names and Services.
+"""The network that the Pods of a node share: links, a packet filter, names and Services.
 
-The node has a network of its own, held by a sandbox without containers. Every Pod's network
-is joined to it by a cable, so that Pods reach each other by address, on any port. Everything
-that decides is here, in the kubelet's process, with sockets that belong to the node's network:
-the packet filter asks whether a connection is allowed, a name server answers, and a listener
-at a Service's address stands for the Pods behind it.
+The node has a network of its own, held by a sandbox without containers. A link joins every Pod's
+network to it, so that Pods reach each other by address, on any port. Everything that decides runs
+in the kubelet's process, with sockets that belong to the node's network: the packet filter, a name
+server, and a listener at each Service's address for the Pods behind it.
 """
 
 import asyncio
@@ -34,21 +33,21 @@ _NAME_SERVER_POD: Final[Object] = {
     "metadata": {"namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
     "spec": {"containers": []},
 }
-"""What policies know the name server as, in most clusters."""
+"""The labels of the name server for policies, as in most clusters."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A Pod's connection to the network; `PodNetwork.detach` takes it."""
+    """A Pod's connection to the network. Pass it to `PodNetwork.detach`."""
 
     address: str
     index: int
 
 
 class PodNetwork:
-    """The network of the Pods of one node; made by `start`, followed by `run`."""
+    """The network of the Pods of one node. `start` makes it, `run` keeps it up to date."""
 
     def __init__(self, client: Client, node: Sandbox, routes: socket.socket) -> None:
         self._node = node
@@ -66,8 +65,8 @@ class PodNetwork:
         """Make the node's network.
 
         Raises:
-            OSError: If the kernel does not let us.
-            SandboxFailed: As above.
+            OSError: If the kernel does not allow it.
+            SandboxFailed: If its sandbox does not start.
         """
         node = await Sandbox.start(isolated=True)
         try:
@@ -77,7 +76,7 @@ class PodNetwork:
             links.bring_up(routes, links.LOOPBACK, node=True)
             network = cls(client, node, routes)
             await network._filter()
-        except BaseException:  # cancelled, too: nobody else would end the sandbox
+        except BaseException:  # cancellation too: nothing else would end the sandbox
             await node.close()
             raise
         return network
@@ -88,7 +87,7 @@ class PodNetwork:
         return self._queue is not None
 
     async def run(self) -> None:
-        """Follow what Services and policies say, and answer for names, until cancelled."""
+        """Follow Services and policies, and answer name queries, until cancelled."""
         server = await self._node.socket(socket.AF_INET, socket.SOCK_DGRAM)
         server.bind((NAME_SERVER, _NAMES_PORT))
         loop = asyncio.get_running_loop()
@@ -103,7 +102,7 @@ class PodNetwork:
             server.close()
 
     async def synced(self) -> None:
-        """Return when everything that decides has been read once."""
+        """Return when all objects that decisions need have been read once."""
         for cache in (self._policies, self._namespaces, self._services):
             await cache.synced.wait()
 
@@ -116,7 +115,7 @@ class PodNetwork:
         await self._node.close()
 
     async def attach(self, sandbox: Sandbox, address: str, pod: Callable[[], Object]) -> Cable:
-        """Join a Pod's network to the others; inside, it has *address* from now on.
+        """Join a Pod's network to the others. Inside, it has *address* from now on.
 
         Raises:
             OSError: If the kernel refuses.
@@ -137,7 +136,7 @@ class PodNetwork:
         return Cable(address, outside)
 
     def detach(self, cable: Cable) -> None:
-        """Remove a Pod's cable, so that its address is free at once."""
+        """Remove a Pod's link, so that its address is free at once."""
         self._pods.pop(cable.address, None)
         try:
             links.remove_link(self._routes, cable.index)
@@ -145,7 +144,7 @@ class PodNetwork:
             _LOG.info("cable of %s: %s", cable.address, error)  # it went with the Pod's network
 
     def pods_changed(self) -> None:
-        """Learn that a Pod's readiness or labels may have changed."""
+        """Record that a Pod's readiness or labels may have changed."""
         self.proxies.look_again()
 
     # --- deciding ---
@@ -182,11 +181,11 @@ class PodNetwork:
     # --- acting ---
 
     async def _filter(self) -> None:
-        """Ask about new connections from now on; where that fails, nothing is held back."""
+        """Decide about new connections from now on. If that is impossible, none is held back."""
         kind = (socket.AF_NETLINK, socket.SOCK_RAW, firewall.NETFILTER)
         queue = await self._node.socket(*kind)
         try:
-            # Somebody listens before anything is held back.
+            # The reader must exist before the kernel holds back packets.
             firewall.answer_attempts(queue, self._allows)
             with await self._node.socket(*kind) as filters:
                 firewall.install(filters)
@@ -198,7 +197,7 @@ class PodNetwork:
             self._queue = queue
 
     def _answer_names(self, server: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # nothing more, or the asker is gone
+        with contextlib.suppress(OSError):  # nothing more to read, or the client is gone
             while True:
                 query, (address, port) = server.recvfrom(_QUERY_BYTES)
                 if not self._allows(Attempt(address, NAME_SERVER, "UDP", _NAMES_PORT)):
@@ -213,4 +212,4 @@ async def _netlink(sandbox: Sandbox) -> socket.socket:
 
 
 def _ignore(change: str, value: Object) -> None:
-    """Nothing follows from a change by itself: what is known is asked for when it matters."""
+    """Do nothing: the present objects are read when a decision needs them."""

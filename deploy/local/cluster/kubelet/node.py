@@ -17,9 +17,9 @@ VERSION: Final = "v1.36.2+embedded"
 
 
 POD_NETWORK_LABEL: Final = "embedded-cluster/pod-network"
-"""On a Node of ours: ``filtered`` where Pods reach each other as NetworkPolicies let them,
-``open`` where policies are not enforced, ``none`` where each Pod is alone or has this
-machine's network."""
+"""A label of the Node. ``filtered``: Pods reach each other as NetworkPolicies allow. ``open``:
+policies are not enforced. ``none``: each Pod is alone, or has this machine's network.
+"""
 
 
 def make_node(
@@ -76,13 +76,13 @@ def make_node(
 
 
 def this_machine() -> tuple[int, int]:
-    """Return the cpus and the bytes of memory of this machine."""
+    """Return the number of CPUs and the bytes of memory of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return os.cpu_count() or 1, memory
 
 
 async def register(client: Client, node: Object) -> None:
-    """Create the Node, or take over one of its name, and write its status."""
+    """Create the Node, or take over an existing one of its name, and write its status."""
     await client.ensure(NODES, "", {k: v for k, v in node.items() if k != "status"})
     await client.patch(NODES, "", node["metadata"]["name"], {"status": node["status"]}, "status")
 

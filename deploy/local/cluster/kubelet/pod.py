@@ -1,4 +1,4 @@
-"""One Pod on this node, from the moment it is bound to it until it is gone."""
+"""One Pod on this node, from its binding until it is gone."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ Tell = Callable[[Object, str, str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What all Pods of a node share."""
+    """The objects that all Pods of a node share."""
 
     client: Client
     name: str
@@ -46,11 +46,11 @@ class Node:
     """Records an Event about a Pod: type, reason, message."""
 
     network: PodNetwork | None = None
-    """Joins the Pods; None where each is alone, or all share this machine's."""
+    """Joins the Pods. None: each is alone, or all share this machine's network."""
 
 
 class PodRun:
-    """A Pod; `run` is its life. `update` and `forget` tell it what the server says."""
+    """A Pod. `run` is its life; `update` and `forget` pass on changes from the server."""
 
     def __init__(self, pod: Object, node: Node) -> None:
         self.pod = pod
@@ -74,7 +74,7 @@ class PodRun:
         self._gone = False
 
     def _recall(self) -> None:
-        """Take over from a kubelet that died: its containers died with it."""
+        """Take over from a kubelet that died. Its containers died with it."""
         status, policy = self.pod.get("status") or {}, self.pod["spec"]["restartPolicy"]
         for containers, key, rule in (
             (self.inits, "initContainerStatuses", "Never" if policy == "Never" else "OnFailure"),
@@ -86,7 +86,7 @@ class PodRun:
                     container.recall(shown[container.name], rule)
 
     def update(self, pod: Object) -> None:
-        """Take the newer state of the Pod."""
+        """Take the newer object of the Pod."""
         before, self.pod = self.pod["metadata"], pod
         if any(before.get(f) != pod["metadata"].get(f) for f in ("labels", "annotations")):
             self._sources_changed.set()
@@ -96,12 +96,12 @@ class PodRun:
             self._going.set()
 
     def source_changed(self, kind: str, namespace: str, name: str) -> None:
-        """Learn that a ConfigMap or Secret is another one now."""
+        """Record that a ConfigMap or Secret has changed."""
         if namespace == self.pod["metadata"]["namespace"] and (kind, name) in self._references:
             self._sources_changed.set()
 
     def forget(self) -> None:
-        """Learn that the Pod is gone from the server: nothing of it may stay."""
+        """Record that the Pod is gone from the server. Nothing of it may remain."""
         self._gone = True
         self._going.set()
 
@@ -111,11 +111,11 @@ class PodRun:
         return next((c for c in everything if c.name == container), None)
 
     async def run(self) -> None:
-        """Run the Pod until it is gone; whatever happens, its processes and folder go too."""
+        """Run the Pod until it is gone. Its processes and its folder always go, too."""
         publishing = asyncio.create_task(self._publish_forever())
         try:
             if self.pod.get("status", {}).get("phase") not in _ENDED:
-                # Again when its sandbox died under it: a Pod outlives its processes.
+                # Again if its sandbox died: a Pod outlives its processes.
                 while not await self._live_until_going():
                     pass
             await self._going.wait()
@@ -131,7 +131,7 @@ class PodRun:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _live_until_going(self) -> bool:
-        """Live until all containers have ended or the Pod is to go; False if something broke."""
+        """Run until all containers have ended or the Pod must go; return False after a failure."""
         life = asyncio.create_task(self._live())
         going = asyncio.create_task(self._going.wait())
         try:
@@ -156,7 +156,7 @@ class PodRun:
         return False
 
     async def _stop_containers(self, life: asyncio.Task[None]) -> None:
-        """Give the processes their grace period; then whatever is left ends with the sandbox."""
+        """Give the processes their grace period. Remaining ones end with the sandbox."""
         grace = 0 if self._gone else self.pod["metadata"].get("deletionGracePeriodSeconds", 0)
         for container in self.mains:
             if container.record.running:
@@ -171,7 +171,7 @@ class PodRun:
         ground = await self._prepare()
         policy = self.pod["spec"]["restartPolicy"]
         for container in self.inits:
-            # A Pod that is restarted for ever still runs each init container only to success.
+            # In a Pod that always restarts, an init container still runs only until it succeeds.
             await container.keep_running(
                 ground, "Never" if policy == "Never" else "OnFailure", None
             )
@@ -206,7 +206,7 @@ class PodRun:
         await container.keep_running(ground, policy, probing)
 
     async def _prepare(self) -> Ground:
-        """Return what the containers stand on; tried again while something is missing."""
+        """Return what the containers share; retry while something is missing."""
         while True:
             try:
                 return await self._prepared()
@@ -250,7 +250,7 @@ class PodRun:
         )
 
     async def _renew_volumes_forever(self) -> None:
-        """Bring changed ConfigMaps, Secrets, labels and annotations into the volumes."""
+        """Write changed ConfigMaps, Secrets, labels and annotations into the volumes."""
         while True:
             await self._sources_changed.wait()
             self._sources_changed.clear()
@@ -269,7 +269,7 @@ class PodRun:
             raise SandboxFailed("the sandbox is gone")
         return Relay(self.sandbox, self._address)
 
-    # --- what the server is told ---
+    # --- reports to the server ---
 
     def _touch(self) -> None:
         self._changed.set()
@@ -296,7 +296,7 @@ class PodRun:
             await self._write_status()
 
     async def _write_status(self) -> None:
-        """Write the status, unless the server has it or the Pod is gone."""
+        """Write the status, unless the server has it already or the Pod is gone."""
         metadata = self.pod["metadata"]
         if self._gone or self.pod.get("status", {}).get("phase") in _ENDED:
             return
@@ -320,7 +320,7 @@ class PodRun:
             self.forget()
 
     async def _confirm_deletion(self) -> None:
-        """Tell the server that nothing is left of the Pod, until it has heard."""
+        """Report to the server that nothing is left of the Pod; retry until it succeeds."""
         metadata = self.pod["metadata"]
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
         name = (metadata["namespace"], metadata["name"])

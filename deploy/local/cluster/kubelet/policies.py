@@ -1,9 +1,9 @@
-"""What NetworkPolicies let through. No I/O.
+"""Decides which connections NetworkPolicies allow. No I/O.
 
-A connection needs both sides: the ingress policies that select its target, and the egress
-policies that select its source. Where none selects a Pod, everything is let through; what is
-not a Pod, such as the node, is let through on its side. ``ipBlock`` is for what is outside of
-the cluster and never matches a Pod.
+A connection needs both sides: the ingress policies that select its target, and the egress policies
+that select its source. If no policy selects a Pod, every connection is allowed on its side. The
+node, and whatever else is not a Pod, is allowed on its side. ``ipBlock`` is for addresses outside
+of the cluster and never matches a Pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,15 +24,15 @@ def allows(
     protocol: str,
     port: int,
 ) -> bool:
-    """Whether *source* may begin a connection to *target*.
+    """Whether *source* may open a connection to *target*.
 
     Args:
         policies: All NetworkPolicies.
         namespaces: The labels of each namespace.
-        source: A Pod, or None for what is none.
+        source: A Pod; None for anything else.
         target: As *source*.
         protocol: ``TCP``, ``UDP`` or ``SCTP``.
-        port: The target's.
+        port: The target's port.
     """
     sides: tuple[tuple[Direction, Object | None, Object | None], ...] = (
         ("egress", source, target),
@@ -47,7 +47,7 @@ def allows(
             and _names_peer(rule.get(_PEERS[direction]), own, other, namespaces)
             for rule in rules
         ):
-            # What is no Pod, such as the node itself, is never kept from its Pods.
+            # The node itself, for example, may always reach its Pods.
             if direction == "ingress" and source is None:
                 continue
             return False
@@ -88,7 +88,7 @@ def _selects(policy: Object, direction: Direction, pod: Object) -> bool:
 
 
 def _spec(policy: Object) -> Object:
-    """Return the spec; one that is missing selects everything and lets nothing in."""
+    """Return the spec; a missing one selects everything and allows nothing."""
     return policy.get("spec") or {}
 
 
@@ -99,7 +99,7 @@ def _names_peer(
     namespaces: Mapping[str, Labels],
 ) -> bool:
     if not peers:
-        return True  # a rule without peers is for everyone
+        return True  # a rule without peers applies to all
     if own is None or other is None:
         return False
     metadata = other["metadata"]
@@ -134,7 +134,7 @@ def _covers(entry: Object, target: Object | None, protocol: str, port: int) -> b
 
 
 def named_ports(pod: Object | None, name: str, protocol: str = "TCP") -> list[int]:
-    """Return the ports that containers of *pod* call *name*."""
+    """Return the ports of the Pod's containers with the name *name*."""
     containers = pod["spec"]["containers"] if pod else []
     return [
         port["containerPort"]

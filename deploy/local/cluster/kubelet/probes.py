@@ -1,4 +1,4 @@
-"""Probes, as a kubelet asks them: a loop per probe that tells success and failure."""
+"""Probes, as a kubelet runs them: one loop for each, which reports success and failure."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ _HEAD_BYTES: Final = 16 * 1024
 
 @dataclass(slots=True)
 class Verdict:
-    """Counts outcomes until enough of one kind came in a row. No I/O."""
+    """Counts results until enough equal ones came in a row. No I/O."""
 
     success_threshold: int
     failure_threshold: int
@@ -23,7 +23,7 @@ class Verdict:
     _run: int = 0
 
     def take(self, outcome: bool) -> bool | None:
-        """Return the verdict that *outcome* completes, or None while it is open."""
+        """Return the verdict that *outcome* completes, or None as long as it is open."""
         self._run = self._run + 1 if outcome == self._last else 1
         self._last = outcome
         needed = self.success_threshold if outcome else self.failure_threshold
@@ -32,7 +32,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What a probe may be aimed at: a Pod's sandbox, its address, named ports, and exec."""
+    """The targets of a probe: a Pod's sandbox, its address, named ports, and exec."""
 
     sandbox: Sandbox
     address: str
@@ -41,7 +41,7 @@ class Where:
 
 
 async def follow_probe(probe: Object, where: Where, tell: Callable[[bool, str], None]) -> None:
-    """Ask *probe* as often as it says, and tell every verdict and why, until cancelled."""
+    """Run *probe* at its interval; report every verdict with its reason, until cancelled."""
     verdict = Verdict(probe.get("successThreshold", 1), probe.get("failureThreshold", 3))
     await asyncio.sleep(probe.get("initialDelaySeconds", 0))
     while True:

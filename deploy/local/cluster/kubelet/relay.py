@@ -1,9 +1,9 @@
-"""A Pod's address on this machine: every port that its processes listen on, and no other.
+"""A Pod's address on this machine: every port on which its processes listen, and no other.
 
-Inside, a Pod has a loopback network of its own. Outside, a listener at its address stands for
-each listening socket found inside, and is gone when that is: a connection is refused where a
-real Pod would refuse it. Connections are made with sockets that belong to the inside, so bytes
-are copied once.
+Inside, a Pod has a loopback network of its own. Outside, there is a listener at its address for
+each listening socket inside, as long as that exists. So a connection is refused if a real Pod would
+refuse it. Connections are made with sockets that belong to the inside, so bytes are copied only
+once.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from deploy.local.cluster.kubelet.sandboxes import Sandbox, SandboxFailed
 
 _LOG: Final = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 256 * 1024
-# The longer nothing has changed, the less often it is looked: what listens after two seconds is
-# reached a tenth of a second later.
+# The pause grows while nothing changes: a program that listens after two seconds is reachable a
+# tenth of a second later.
 _LEAST_LOOK_SECONDS: Final = 0.05
 _MOST_LOOK_SECONDS: Final = 0.2
 
@@ -34,7 +34,7 @@ class Relay:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Follow the Pod's listening sockets until cancelled; then nothing listens any more."""
+        """Follow the Pod's listening sockets until cancelled; then close all listeners."""
         if not self._sandbox.isolated:
             return  # without a network of its own it listens at every loopback address itself
         now = asyncio.get_running_loop().time
@@ -92,7 +92,7 @@ class Relay:
 async def carry(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inner: socket.socket
 ) -> None:
-    """Join a connection that came to one that was made for it, until both directions ended."""
+    """Join an accepted connection to the one made for it, until both directions have ended."""
     inner_reader, inner_writer = await asyncio.open_connection(sock=inner, limit=_CHUNK_BYTES)
     try:
         async with asyncio.TaskGroup() as tasks:

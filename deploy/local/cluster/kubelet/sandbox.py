@@ -1,19 +1,19 @@
-"""The first process of a Pod: it owns the Pod's namespaces and starts what runs in them.
+"""The first process of a Pod: it owns the Pod's namespaces and starts the processes in them.
 
-Started by the kubelet under ``unshare``, by its path and on its own: it imports nothing but the
-standard library, so that a Pod is up in milliseconds. It obeys a socket that the kubelet
-holds, and ends, and the kernel everything in the Pod with it, when that socket is closed,
-which is what a killed kubelet amounts to.
+The kubelet starts it under ``unshare``, by its path and on its own. It imports only the standard
+library, so that a Pod is up in milliseconds. It obeys a socket that the kubelet holds. When that
+socket is closed, as by the death of the kubelet, this process ends, and the kernel ends everything
+in the Pod with it.
 
-A request is one packet of JSON with file descriptors beside it:
+A request is one packet of JSON with file descriptors:
 
 - ``run``: a reply socket, a file with the process' specification, its stdin, stdout, stderr;
-- ``socket``: answered with a socket that belongs to the Pod's network;
+- ``socket``: the response is a socket that belongs to the Pod's network;
 - ``tmpfs``: mounts one for the Pod's containers to share.
 
-Each ``run`` is supervised by a fork of this process, which says ``pid`` or ``error``, then
-``exit``, over the reply socket, takes ``signal`` from it, and kills what it started when the
-socket closes and the specification says so.
+A fork of this process supervises each ``run``. Over the reply socket it sends ``pid`` or ``error``,
+then ``exit``, and receives ``signal``. When that socket closes, it kills the process that it
+started, if the specification says so.
 """
 
 import array
@@ -57,7 +57,7 @@ def main() -> None:
     if isolated:
         _bring_up_loopback()
         _mount("proc", "/proc", "proc", _NOSUID | _NODEV)
-    # The Pod's processes, and then who listens in it.
+    # The Pod's processes, and then the tables of its listening sockets.
     looks = [os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)]
     looks += [os.open(f"/proc/self/net/{name}", os.O_RDONLY) for name in _net_tables()]
     diag = _diag()
@@ -81,7 +81,7 @@ def _net_tables() -> list[str]:
 
 
 def _diag() -> int | None:
-    """Return a socket by which the kernel says who listens here, where it has that."""
+    """Return a socket that lists the listening sockets here, or None without sock_diag."""
     try:
         return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG).detach()
     except OSError:
@@ -107,7 +107,7 @@ def _obey(control: socket.socket, request: Spec, fds: list[int]) -> None:
 
 
 def _reap() -> None:
-    """Take leave of supervisors that have ended, and of orphans."""
+    """Reap supervisors that have ended, and orphans."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -119,7 +119,7 @@ def _reap() -> None:
 
 
 def _supervise(reply_fd: int, spec_fd: int, stdin: int, stdout: int, stderr: int) -> None:
-    """Start what the specification says, and report; never returns."""
+    """Start the specified process, and report; never returns."""
     reply = socket.socket(fileno=reply_fd)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
@@ -144,7 +144,7 @@ def _supervise(reply_fd: int, spec_fd: int, stdin: int, stdout: int, stderr: int
 
 
 def _attend(reply: socket.socket, child: int, *, until_gone: bool) -> None:
-    """Pass signals to *child* and say how it ended."""
+    """Pass signals to *child*, and report how it ended."""
     gone = os.pidfd_open(child)
     poll = select.poll()
     poll.register(gone, select.POLLIN)
@@ -159,14 +159,15 @@ def _attend(reply: socket.socket, child: int, *, until_gone: bool) -> None:
         if packet:
             os.kill(child, json.loads(packet)["signal"])
         elif until_gone:
-            # Who ran it has left. As with a real kubelet, it runs on; nobody hears its end.
+            # The client that ran it has left. As with a real kubelet, it runs on, and its end is
+            # not reported.
             poll.unregister(reply)
         else:
             os.kill(child, signal.SIGKILL)
 
 
 def _start_container(spec: Spec, stdio: list[int]) -> tuple[int, None, int]:
-    """Start a container's process as the first one of a process namespace and root of its own."""
+    """Start a container's process in a process namespace and with a root of its own."""
     if spec["isolated"]:
         _checked(_LIBC.unshare(_NEWNS | _NEWPID))
 
@@ -181,7 +182,7 @@ def _start_container(spec: Spec, stdio: list[int]) -> tuple[int, None, int]:
 
 
 def _start_inside(spec: Spec, stdio: list[int]) -> tuple[int, int | None, int]:
-    """Start a process beside a running container's, on a terminal of its own if asked for."""
+    """Start a process beside that of a running container, on its own terminal if required."""
     user: int | None = None
     if spec["isolated"]:
         user = _join(spec["beside"])
@@ -203,7 +204,7 @@ def _start_inside(spec: Spec, stdio: list[int]) -> tuple[int, int | None, int]:
 
 
 def _fork_and_exec(spec: Spec, stdio: list[int], enter: Callable[[], None]) -> tuple[int, int]:
-    """Return the child and a pipe that says what went wrong, or ends empty once it runs."""
+    """Return the child, and a pipe that has an error, or ends empty once the program runs."""
     failure, report = os.pipe()  # closed by a successful exec
     child = os.fork()
     if child:
@@ -233,7 +234,7 @@ def _fork_and_exec(spec: Spec, stdio: list[int], enter: Callable[[], None]) -> t
 
 
 def _why_not_started(program: str, error: OSError) -> str:
-    """Return what runc says of a program that cannot be executed; its words are Go's."""
+    """Return runc's message for a program that cannot be executed; its words are Go's."""
     if isinstance(error, FileNotFoundError) and "/" not in program:
         return f'exec: "{program}": executable file not found in $PATH'
     text = (error.strerror or str(error)).lower()
@@ -243,7 +244,7 @@ def _why_not_started(program: str, error: OSError) -> str:
 
 
 def _open_terminal() -> tuple[int, int]:
-    """Return both ends of a terminal of the container that was joined, so that `tty` works."""
+    """Return both ends of a terminal of the joined container, so that `tty` works."""
     master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
     fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
     number = struct.unpack("i", fcntl.ioctl(master, _TIOCGPTN, b"\0" * 4))[0]
@@ -273,7 +274,7 @@ def _join(pid: int) -> int | None:
 
 
 def _become(user: int) -> None:
-    """Be *user* in a user namespace below the Pod's: exec then leaves no capability."""
+    """Become *user* in a user namespace below the Pod's: exec then leaves no capability."""
     if user == 0:
         return
     _checked(_LIBC.unshare(_NEWUSER))
@@ -311,10 +312,10 @@ def _make_root(spec: Spec) -> None:
 
 
 def _make_room(root: str, target: str, *, folder: bool) -> None:
-    """See to it that *target* exists, so that something can be mounted there.
+    """Make sure that *target* exists, so that something can be mounted there.
 
-    Where its parent is shared with the host, and so read-only, the parent is replaced by a
-    folder of the Pod's own that holds the same entries.
+    If its parent is shared with the host, and so read-only, the parent is replaced by a folder of
+    the Pod with the same entries.
     """
     if os.path.lexists(target) and (folder or not os.path.islink(target)):
         return
@@ -325,7 +326,7 @@ def _make_room(root: str, target: str, *, folder: bool) -> None:
         _make_entry(target, folder=folder)
     except OSError:
         _open_up(parent)
-        if os.path.islink(target):  # as resolv.conf often is, to where nothing is in here
+        if os.path.islink(target):  # as resolv.conf often is; its target may not exist in here
             os.unlink(target)
         _make_entry(target, folder=folder)
 
@@ -357,7 +358,7 @@ def _make_read_only(target: str) -> None:
     done = _LIBC.syscall(
         _MOUNT_SETATTR, _AT_FDCWD, target.encode(), _AT_RECURSIVE, attributes, len(attributes)
     )
-    if done != 0:  # Linux before 5.12: what is mounted below stays as it is
+    if done != 0:  # Linux before 5.12: lower mounts stay as they are
         _mount("", target, "", _REMOUNT | _BIND | _RDONLY)
 
 
@@ -381,7 +382,7 @@ def _say(reply: socket.socket, message: Spec, fds: list[int] | None = None) -> N
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         reply.sendmsg([json.dumps(message).encode()], ancillary)
     except OSError:
-        pass  # nobody listens any more
+        pass  # the reader is gone
 
 
 def _read_all(fd: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The kubelet's side of a Pod's sandbox: start it, run processes in it, reach its network."""
+"""The kubelet's side of a Pod's sandbox: starts it, runs processes in it, reaches its network."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ class SandboxFailed(RuntimeError):
 
 
 class StartFailed(RuntimeError):
-    """A process could not be started in a sandbox; the message says why."""
+    """A process could not be started in a sandbox; the message has the reason."""
 
 
 def namespaces_available() -> bool:
-    """Whether the kernel lets us make the namespaces of a Pod."""
+    """Whether the kernel allows this user to make the namespaces of a Pod."""
     command = [*_UNSHARE, "mount", "-t", "proc", "proc", "/proc"]
     try:
         return subprocess.run(command, capture_output=True, timeout=5, check=False).returncode == 0
@@ -45,30 +45,30 @@ class Process:
     """A process in a sandbox."""
 
     pid: int
-    """As the sandbox's first process sees it: what ``exec`` is given to run beside."""
+    """The process id inside the sandbox; ``exec`` needs it to run a process beside this one."""
 
     terminal: int | None
     _reply: socket.socket = field(repr=False)
 
     async def wait(self) -> int:
-        """Return the exit code; a signal's number, negative, if one ended it."""
+        """Return the exit code; negative: the number of the signal that ended it."""
         message, _ = await _receive(self._reply)
         self._reply.close()
-        # Without a last word its supervisor was killed, and so was it.
+        # Without a final report its supervisor was killed, and so was the process.
         return int(message["exit"]) if message else -signal.SIGKILL
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         with contextlib.suppress(OSError):
             self._reply.send(json.dumps({"signal": number}).encode())
 
     def leave(self) -> None:
-        """Stop listening: a container's process is killed, another one runs on unheard."""
+        """Close the connection: a container's process is killed, another one runs on."""
         self._reply.close()
 
 
 class Sandbox:
-    """A Pod's first process and the namespaces that it holds; made by `start`."""
+    """A Pod's first process and the namespaces that it holds. Made by `start`."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], control: socket.socket, *, isolated: bool
@@ -85,7 +85,7 @@ class Sandbox:
         """Start a sandbox.
 
         Raises:
-            SandboxFailed: If it did not come up.
+            SandboxFailed: If it does not start.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -121,12 +121,12 @@ class Sandbox:
             await self._ask({"op": "hostname", "name": name})
 
     async def mount_memory(self, path: Path, size: int | None) -> None:
-        """Mount a file system of at most *size* bytes on *path*, seen by all containers."""
+        """Mount a file system of at most *size* bytes on *path*, visible to all containers."""
         if self.isolated:
             await self._ask({"op": "tmpfs", "path": str(path), "size": size})
 
     async def run(self, spec: Spec, stdio: Sequence[int]) -> Process:
-        """Start a process; *stdio* are its three descriptors, which stay the caller's.
+        """Start a process. Its three descriptors *stdio* stay the caller's to close.
 
         Raises:
             StartFailed: If the program could not be executed.
@@ -153,7 +153,7 @@ class Sandbox:
         return Process(answer["pid"], fds[0] if fds else None, ours)
 
     async def connect(self, address: str, port: int) -> socket.socket:
-        """Return a connection to *port* as a neighbour in the Pod's network would make it.
+        """Return a connection to *port*, opened from inside the Pod's network.
 
         Raises:
             OSError: If nothing listens there.
@@ -161,13 +161,13 @@ class Sandbox:
         connection = await self.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             await asyncio.get_running_loop().sock_connect(connection, (address, port))
-        except BaseException:  # cancelled, too: nobody else would close it
+        except BaseException:  # cancellation too: nothing else would close it
             connection.close()
             raise
         return connection
 
     async def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
-        """Return a fresh socket of the Pod's network, which does not block."""
+        """Return a new non-blocking socket of the Pod's network."""
         if self.isolated:
             fds = await self._ask({"op": "socket", "of": [family, kind, protocol]})
             fresh = socket.socket(fileno=fds[0])
@@ -177,15 +177,15 @@ class Sandbox:
         return fresh
 
     def memory_of(self, process: Process) -> int:
-        """Return how many bytes *process* and all that it started hold of memory."""
+        """Return the bytes of memory of *process* and its descendants."""
         return 0 if self._processes is None else self._processes.memory_of(process.pid)
 
     def cpu_seconds_of(self, process: Process) -> float:
-        """Return how much of a processor's time *process* and all that it started have used."""
+        """Return the CPU time of *process* and its descendants."""
         return 0.0 if self._processes is None else self._processes.cpu_seconds_of(process.pid)
 
     def listening_ports(self, address: str) -> set[int]:
-        """Return the TCP ports that are listened on at *address*, by itself or as any."""
+        """Return the TCP ports that accept connections to *address* itself or to any address."""
         return self._listeners.ports(address)
 
     async def _ask(self, request: Spec) -> list[int]:
@@ -213,7 +213,7 @@ def _spawn(command: list[str], kept: int) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a sandbox whose socket is closed; what does not end by itself is killed."""
+    """Wait for a sandbox whose socket is closed; kill it if it does not end by itself."""
     try:
         process.wait(3.0)
     except subprocess.TimeoutExpired:

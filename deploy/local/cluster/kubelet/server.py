@@ -44,7 +44,7 @@ class _Server:
         self._all_pods = all_pods
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        """Tell what every container uses, in Prometheus' text format."""
+        """Return the use of every container, in Prometheus' text format."""
         lines = [line for pod in self._all_pods() for line in _metric_lines(pod)]
         return web.Response(text="".join(lines))
 
@@ -68,7 +68,7 @@ class _Server:
             timestamps=_is_true(query.get("timestamps")),
         )
         async with contextlib.aclosing(lines):
-            with contextlib.suppress(ConnectionError):  # the client may leave
+            with contextlib.suppress(ConnectionError):  # the client may disconnect
                 async for part in lines:
                     await response.write(part)
         return response
@@ -87,7 +87,7 @@ class _Server:
         await socket.prepare(request)
         execution = _Execution(socket, wants, tty=tty)
         status = await execution.run(pod, specification)
-        with contextlib.suppress(ConnectionError):  # the client may have left
+        with contextlib.suppress(ConnectionError):  # the client may have disconnected
             await socket.send_bytes(bytes([_ERROR]) + json.dumps(status).encode())
         await socket.close()
         return socket
@@ -112,7 +112,7 @@ class _Execution:
         self._terminal: int | None = None
 
     async def run(self, pod: PodRun, specification: dict[str, Any]) -> dict[str, Any]:
-        """Run it to its end and return the Status that says how it went."""
+        """Run it to its end, and return the Status with its result."""
         theirs, ours = self._make_pipes()
         try:
             if pod.sandbox is None:
@@ -134,7 +134,7 @@ class _Execution:
         return await self._carry(process, ours)
 
     def _make_pipes(self) -> tuple[list[int], dict[int, int]]:
-        """Return the process' three descriptors, and our ends of those that are wanted."""
+        """Return the process' three descriptors, and our ends of the requested ones."""
         theirs, ours = [], {}
         for channel, name in enumerate(("stdin", "stdout", "stderr")):
             if self._tty or not self._wants[name]:
@@ -152,30 +152,30 @@ class _Execution:
         try:
             await asyncio.wait({listening, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
-                # The client has left: a terminal hangs up, anything else runs on unheard.
+                # The client has disconnected: a terminal hangs up, any other process runs on.
                 if self._terminal is not None:
                     process.send_signal(signal.SIGHUP)
                 process.leave()
                 return _failure("the client has left")
-            # A child that holds the pipe open must not keep the client.
+            # A child that holds the pipe open must not delay the client.
             await asyncio.wait(sending, timeout=0.5)
             return _ending(ending.result())
         finally:
             for task in (listening, ending, *sending):
                 task.cancel()
             await asyncio.gather(listening, ending, *sending, return_exceptions=True)
-            self._terminal = None  # closed by whoever read it
+            self._terminal = None  # closed by its reader
             self._close_stdin()
 
     async def _send(self, channel: int, fd: int) -> None:
-        """Send what the process writes, as fast as the client takes it."""
-        with contextlib.suppress(OSError):  # the client has left
+        """Send the process' output, as fast as the client reads it."""
+        with contextlib.suppress(OSError):  # the client has disconnected
             async with contextlib.aclosing(read_chunks(fd, _CHUNK_BYTES)) as chunks:
                 async for chunk in chunks:
                     await self._socket.send_bytes(bytes([channel]) + chunk)
 
     async def _listen(self) -> None:
-        """Take input, sizes and the end of input, until the client leaves."""
+        """Receive input, sizes and the end of input, until the client disconnects."""
         async for message in self._socket:
             if message.type is not WSMsgType.BINARY or not message.data:
                 continue
@@ -190,7 +190,8 @@ class _Execution:
     async def _write(self, data: bytes) -> None:
         if self._stdin is None:
             return
-        # A descriptor of the thread's own: this one may be closed while it waits for the process.
+        # A descriptor for the thread alone: this one may be closed while the thread waits for the
+        # process.
         await asyncio.to_thread(_write_all, os.dup(self._stdin), data)
 
     def _resize(self, data: bytes) -> None:
@@ -220,12 +221,12 @@ def _metric_lines(pod: PodRun) -> Iterator[str]:
 
 
 def _write_all(fd: int, data: bytes) -> None:
-    """Write *data* as fast as the process takes it, then close *fd*; its end is the data's too."""
+    """Write *data* as fast as the process reads it, then close *fd* to mark the end of the data."""
     writable = select.poll()
     writable.register(fd, select.POLLOUT)
     try:
         while data:
-            writable.poll()  # a terminal does not block, for whoever reads it
+            writable.poll()  # its reader has made the terminal non-blocking
             data = data[os.write(fd, data) :]
     except OSError:
         pass

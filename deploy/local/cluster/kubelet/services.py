@@ -1,8 +1,8 @@
-"""Services' addresses: a listener for each port that has Pods behind it, for Pods and machine.
+"""Services' addresses: a listener for each port with Pods behind it, for Pods and this machine.
 
-The way kube-proxy once worked: a connection is taken at the Service's address, in the Pods'
-network and on this machine, and carried to one of its Pods, chosen by chance. Only TCP. A port
-without a ready Pod is not listened on, so that a connection to it is refused.
+It works as kube-proxy's userspace mode did. A connection is accepted at the Service's address, in
+the Pods' network and on this machine, and carried to one of its Pods, chosen by chance. Only TCP. A
+port without a ready Pod has no listener, so a connection to it is refused.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ class ServiceProxies:
         self._connections: set[asyncio.Task[None]] = set()
 
     def look_again(self) -> None:
-        """Learn that Services or Pods have changed."""
+        """Record that Services or Pods have changed."""
         self._enqueue.set()
 
     async def run(self, services: Services, pods: Pods) -> None:
-        """Follow until cancelled; then nothing listens any more."""
+        """Follow the Services until cancelled; then close all listeners."""
         try:
             while True:
                 await self._enqueue.wait()
@@ -97,7 +97,7 @@ class ServiceProxies:
             return await asyncio.start_server(
                 lambda reader, writer: self._accept(place, reader, writer), sock=listening
             )
-        except BaseException:  # cancelled, too: nobody else would close it
+        except BaseException:  # cancellation too: nothing else would close it
             listening.close()
             raise
 
@@ -140,7 +140,7 @@ def backends(
         address, selector = service["spec"].get("clusterIP"), service["spec"].get("selector")
         if not address or address == "None" or not selector:
             continue
-        # With many Services and Pods, only those that share the rarest label are compared.
+        # With many Services and Pods, only Pods that have the rarest label are compared.
         candidates = [labelled.get((namespace, *pair), []) for pair in selector.items()]
         behind = endpoints(service, sorted(candidates, key=len)[0])
         for port in service["spec"].get("ports") or []:

@@ -1,4 +1,4 @@
-"""The ConfigMaps and Secrets that Pods are made from, as the server last told."""
+"""The ConfigMaps and Secrets of Pods, as the server last sent them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ class Sources:
         }
 
     async def follow(self, changed: Changed) -> None:
-        """Follow until cancelled, telling *changed* kind, namespace and name."""
+        """Follow until cancelled; call *changed* with kind, namespace and name."""
         self._changed = changed
         async with asyncio.TaskGroup() as tasks:
             for cache in self._caches.values():
@@ -38,12 +38,12 @@ class Sources:
         return take
 
     async def fetch(self, pod: Object) -> dict[tuple[str, str], Content]:
-        """Return the entries of all that *pod* refers to and that is there, by kind and name."""
+        """Return the entries of all existing objects that *pod* refers to, by kind and name."""
         namespace = pod["metadata"]["namespace"]
         found = {}
         for kind, name in references(pod["spec"]):
             value = self._caches[kind].get(namespace, name)
-            if value is None:  # made a moment ago, perhaps
+            if value is None:  # it may have been created a moment ago
                 resource = CONFIG_MAPS if kind == "configMap" else SECRETS
                 value = await self._client.get(resource, namespace, name)
             if value is not None:
@@ -53,7 +53,7 @@ class Sources:
 
 
 def references(spec: Object) -> set[tuple[str, str]]:
-    """Return kind and name of every ConfigMap and Secret that *spec* names, wherever it does."""
+    """Return kind and name of every ConfigMap and Secret that *spec* names anywhere."""
     return set(_references(spec))
 
 

@@ -1,4 +1,4 @@
-"""A Pod's status, from what became of its containers. No I/O."""
+"""A Pod's status, made from the states of its containers. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class Container:
-    """What a kubelet knows of one container."""
+    """The state of one container."""
 
     name: str
     image: str
@@ -24,7 +24,7 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, once it has ended for good or for now."""
+        """The exit code of the last run, if it has ended."""
         ended = self.state.get("terminated")
         return int(ended["exitCode"]) if ended else None
 
@@ -40,7 +40,7 @@ def new_container(spec: Object, reason: str) -> Container:
 
 
 def terminated(code: int, started_at: str, finished_at: str, identifier: str) -> Object:
-    """Return the state of a container that ended with *code*; negative: by that signal."""
+    """Return the state of a container that ended with *code*; negative: a signal's number."""
     ended: Object = {
         "exitCode": code if code >= 0 else 128 - code,
         "reason": "Completed" if code == 0 else "Error",
@@ -54,9 +54,9 @@ def terminated(code: int, started_at: str, finished_at: str, identifier: str) ->
 
 
 def recall(container: Container, shown: Object, policy: str) -> bool:
-    """Take what a status *shown* before says; return whether the container is to run (again).
+    """Continue from an earlier status *shown*; return whether the container must run (again).
 
-    What ran then has died with the kubelet that ran it.
+    Its process died with the kubelet that ran it.
     """
     container.restarts = shown.get("restartCount", 0)
     container.identifier = shown.get("containerID", "")
@@ -124,7 +124,7 @@ def make_status(
             _condition(kind, truth, before.get(kind), unready, done=done, now=now)
             for kind, truth in truths.items()
         ]
-        # Others say things of it too, such as that it is evicted.
+        # Others write conditions too, such as that it is evicted.
         + [condition for kind, condition in before.items() if kind not in truths],
         "hostIP": host,
         "hostIPs": [{"ip": host}],

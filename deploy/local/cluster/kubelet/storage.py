@@ -1,8 +1,8 @@
-"""Storage of the node: claims are bound to volumes, which are folders of this machine.
+"""Storage of the node: binds claims to volumes, which are folders of this machine.
 
-A claim of the class `STANDARD`, the default one, gets a folder made for it, which goes with
-the claim. Other claims are bound to a PersistentVolume that fits (``hostPath`` or ``local``),
-as somebody who has data here makes one; that data stays.
+A claim of the class `STANDARD`, the default, gets a new folder, which is deleted with the claim.
+Other claims are bound to a PersistentVolume that fits (``hostPath`` or ``local``), which a user
+makes for data of this machine. That data stays.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class Storage:
     """Binds claims while `run` runs, and knows the folder behind each.
 
     Args:
-        client: Whom to ask and tell.
-        folder: Where the folders of claims are made: ``<namespace>/<name>``.
+        client: Reads and writes the objects.
+        folder: The folder for the folders of claims: ``<namespace>/<name>``.
     """
 
     def __init__(self, client: Client, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Storage:
         """Return the folder behind a claim.
 
         Raises:
-            Unresolved: If there is no such claim, or nothing is bound to it yet.
+            Unresolved: If the claim does not exist, or is not bound yet.
         """
         claim = await self._client.get(CLAIMS, namespace, name)
         if claim is None:
@@ -142,7 +142,7 @@ class Storage:
         return volume
 
     async def _release(self, volume: Object) -> None:
-        """Let go of a volume whose claim is gone; what was made for the claim goes too."""
+        """Release a volume whose claim is gone; a folder that was made for the claim is deleted."""
         owner = volume["spec"].get("claimRef")
         if not owner:
             return
@@ -150,7 +150,7 @@ class Storage:
         if claim is not None and claim["metadata"]["uid"] == owner.get("uid", ""):
             return
         name, notes = volume["metadata"]["name"], volume["metadata"].get("annotations") or {}
-        # Only what was made here is ever deleted: another folder is somebody's, whatever it says.
+        # Only folders made here are ever deleted. Any other folder belongs to a user.
         if notes.get(_PROVISIONED_BY) == _PROVISIONER:
             if claim is None:
                 await asyncio.to_thread(shutil.rmtree, _place(volume), ignore_errors=True)
@@ -171,7 +171,7 @@ class Storage:
 
 
 def choose_volume(claim: Object, class_name: str, volumes: list[Object]) -> Object | None:
-    """Return the smallest free volume that *claim* can have, or the one that it names. No I/O."""
+    """Return the smallest free volume that fits *claim*, or the one that it names. No I/O."""
     spec, metadata = claim["spec"], claim["metadata"]
     wanted = quantity(str(spec["resources"]["requests"]["storage"]))
 

@@ -1,4 +1,4 @@
-"""A Pod's volumes as folders: written before its containers start, and where they then are."""
+"""A Pod's volumes as folders, written before its containers start."""
 
 import base64
 import shutil
@@ -24,7 +24,7 @@ Contents = Mapping[tuple[str, str], Mapping[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume that is ready: its folder, and whether memory backs it, up to so many bytes."""
+    """A volume that is ready: its folder, and its size if it is backed by memory."""
 
     path: Path
     memory: bool = False
@@ -39,13 +39,13 @@ def make_volumes(
 
     Args:
         pod: The Pod.
-        folder: Its own, for volumes.
-        contents: What its ConfigMaps and Secrets hold.
+        folder: The Pod's folder for volumes.
+        contents: The entries of its ConfigMaps and Secrets.
         places: The folder behind each claim that it names.
 
     Raises:
-        Unresolved: If an object or key that is not optional is missing; nothing is started
-            then, and the caller tries again.
+        Unresolved: If an object or key that is not optional is missing. Nothing is started then,
+            and the caller tries again.
     """
     volumes = {}
     for volume in pod["spec"].get("volumes") or []:
@@ -56,7 +56,7 @@ def make_volumes(
 
 
 def renew_volumes(pod: Object, folder: Path, contents: Contents) -> None:
-    """Write anew what is made from ConfigMaps, Secrets and the Pod's own fields.
+    """Rewrite the volumes that are made from ConfigMaps, Secrets and the Pod's own fields.
 
     Raises:
         Unresolved: If something is missing now; the volume stays as it was.
@@ -174,8 +174,9 @@ def _downward(item: Object, pod: Object) -> str:
 def write_files(folder: Path, files: Iterable[tuple[str, bytes, int]]) -> None:
     """Make *files* (path, content, mode) the whole content of *folder*, in one step.
 
-    As a kubelet does: they are in a folder of their own, which the link ``..data`` leads to and
-    their names lead through, so that a reader sees all of the old or all of the new.
+    As with a kubelet, the files are in a folder of their own. The link ``..data`` leads to that
+    folder, and the names of the files lead through the link. So a reader sees either all old or all
+    new files.
     """
     wanted = {path: (content, mode) for path, content, mode in files}
     current = folder / "..data"
