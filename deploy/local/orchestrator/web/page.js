@@ -100,7 +100,7 @@ const path = (job, call) => `/api/jobs/${encodeURIComponent(job.id)}/${call}`;
 const clock = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 const phrase = (text) => (text ?? "").replaceAll("_", " ");
 
-/** Changes a text only where it is another one: what changes is read out. */
+/** Changes a text only if it differs, since screen readers read each change aloud. */
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -161,7 +161,7 @@ function makeTool(job, tool) {
   return item;
 }
 
-/** Shows a tool that is attached, or could be; one button does both, so that the focus stays. */
+/** Shows a tool. One button attaches and removes it, so that the button keeps the focus. */
 function showTool(item, tool, job) {
   const attached = tool !== undefined && tool.state !== "ENDED";
   item.dataset.attached = attached ? "yes" : "";
@@ -173,7 +173,7 @@ function showTool(item, tool, job) {
   say(change, attached ? "Remove" : "Attach");
   change.setAttribute("aria-label", `${change.textContent} ${find("strong", item).textContent} ${attached ? "from" : "to"} ${job}`);
   change.disabled = over;
-  // It can be opened before it runs: the gateway shows its start and then enters.
+  // A tool can be opened before it runs: the gateway shows its start and then opens it.
   find(".open-tool", item).disabled = over || !attached;
 }
 
@@ -186,7 +186,7 @@ function showRow(row, job) {
   say(find(".owner", row), job.mine ? "" : `shared by ${job.owner}`);
   const until = job.expires_at && !over ? ` · until ${clock(job.expires_at)}` : "";
   say(find(".times", row), job.submitted_at ? `submitted ${clock(job.submitted_at)}${until}` : "");
-  // Opening a job that still waits is fine: the gateway shows its start and then enters.
+  // A waiting job can be opened: the gateway shows its start and then opens it.
   for (const button of row.querySelectorAll(":scope > .acts button")) button.disabled = over;
   for (const box of row.querySelectorAll(".share input")) box.checked = job.shared_with.includes(box.dataset.user);
 }
@@ -211,7 +211,7 @@ async function showDetails(row, id) {
   }
 }
 
-/** Shows each metric that is measured as a number and a small series, and names the others. */
+/** Shows each measured metric as a number and a small series, and names the others. */
 function showMetrics(details, { values, missing, series }) {
   const shown = METRICS.filter(([metric]) => values[metric] !== null || series[metric].some((one) => one !== null));
   find("dl", details).replaceChildren(...shown.flatMap(([metric, title, format]) => {
@@ -225,7 +225,7 @@ function showMetrics(details, { values, missing, series }) {
   say(find(".lacking", details), lacking.map(([metric, title]) => `${title}: ${phrase(missing[metric])}`).join(" · "));
 }
 
-/** Draws values from zero on, the newest at the right; a line breaks where nothing was measured. */
+/** Draws values on an axis from zero, the newest at the right. A gap means: not measured. */
 function drawSeries(values, title) {
   const NS = "http://www.w3.org/2000/svg";
   const most = Math.max(...values.map((one) => one ?? 0)) || 1;
@@ -260,7 +260,7 @@ async function showJobs() {
   let before = null;
   for (const job of jobs) {
     const row = rows.get(job.id) ?? makeRow(job);
-    // In the order that is told; a row that is where it belongs is left alone, with its focus.
+    // Keep the order of the response. A row in its right place is not moved, and keeps the focus.
     const place = before ? before.nextElementSibling : list.firstElementChild;
     if (place !== row) list.insertBefore(row, place);
     showRow(row, job);
