@@ -365,8 +365,8 @@ def table_of(seen: Seen) -> str:
         if back := sorted(seen.back[kind]):
             lines.append(
                 f"| {name} reconnected: median, p99, last "
-                f"| {statistics.median(back) * 1e3:.0f} ms, {back[int(len(back) * 0.99)] * 1e3:.0f} ms, "
-                f"{back[-1] * 1e3:.0f} ms |"
+                f"| {statistics.median(back) * 1e3:.0f} ms, "
+                f"{back[int(len(back) * 0.99)] * 1e3:.0f} ms, {back[-1] * 1e3:.0f} ms |"
             )
     return "\n".join(lines)
 
