@@ -1,15 +1,15 @@
-/* The app behind every proxy: one thread, one epoll, no work that is not the answer itself.
+/* The app behind every proxy: one thread, one epoll, and no work beyond the response itself.
  *
  *   backend            prints "PORT RFB_PORT" and serves until its standard input ends
  *
  *   GET /bytes/N       N bytes of the pattern
  *   PUT /sink          takes a body and checks it; 200, or 400 when it is not the pattern
- *   GET /auth          200 without a body: the cheapest authoriser there can be
- *   GET /echo          a WebSocket that sends each frame back
+ *   GET /auth          200 without a body: the cheapest possible authoriser
+ *   GET /echo          a WebSocket that returns each frame
  *   GET /frames/N      a WebSocket that sends frames of N bytes of the pattern for good
  *
- * The other port speaks RFB without a password, and answers each update that it is asked for with
- * the same 64 KiB of pixels; a small one (16 by 16 pixels) once the pointer has moved. */
+ * The other port speaks RFB without a password. It answers each request for an update with the same
+ * 64 KiB of pixels, and a small one (16 by 16 pixels) once the pointer has moved. */
 #include "wire.h"
 
 enum mode { HEAD, BODY, SINK, ECHO, CYCLE, RFB_VERSION_READ, RFB_SECURITY, RFB_INIT, RFB_SERVING };
@@ -17,8 +17,8 @@ enum mode { HEAD, BODY, SINK, ECHO, CYCLE, RFB_VERSION_READ, RFB_SECURITY, RFB_I
 struct conn {
     int fd;
     enum mode mode;
-    uint64_t left; /* bytes still to send or to take */
-    uint64_t at;   /* where in the pattern or in the cycle */
+    uint64_t left; /* bytes still to send or to receive */
+    uint64_t at;   /* the position in the pattern or in the cycle */
     const unsigned char *cycle;
     size_t period;
     bool good, waits, asked;
@@ -109,7 +109,7 @@ static bool say(struct conn *c, const void *data, size_t size) {
     return true;
 }
 
-/* Send of the pattern or the cycle what may be sent now. */
+/* Send as much of the pattern or the cycle as the socket accepts now. */
 static bool pump(struct conn *c) {
     for (int turns = 0; c->left && turns < 16; turns++) {
         const unsigned char *from = c->cycle ? c->cycle + c->at % c->period : pattern + c->at % PERIOD;
@@ -188,7 +188,7 @@ static bool answer_sink(struct conn *c) {
     return c->good ? say(c, good, sizeof good - 1) : say(c, bad, sizeof bad - 1);
 }
 
-/* Each step returns how much it took of *data*; 0 for more to come, -1 to close. */
+/* Each step returns how much of *data* it consumed; 0 when it needs more, -1 to close. */
 
 static ssize_t step_head(struct conn *c, unsigned char *data, size_t size) {
     size_t end = head_end(data, size);
@@ -239,7 +239,7 @@ static ssize_t step_socket(struct conn *c, unsigned char *data, size_t size) {
     if (c->mode == CYCLE)
         return (ssize_t)whole;
     size_t shorter = write_frame(header, frame.opcode == 9 ? 10 : frame.opcode, frame.length);
-    memmove(payload - shorter, header, shorter); /* the client's header had a mask: it fits */
+    memmove(payload - shorter, header, shorter); /* it fits: the client's header had a mask */
     return say(c, payload - shorter, shorter + frame.length) ? (ssize_t)whole : -1;
 }
 

@@ -1,22 +1,22 @@
-/* The load: many connections from one thread, every answer checked.
+/* The load: many connections from one thread; it checks every response.
  *
  *   load WORK PORT CONNECTIONS WARM_SECONDS SECONDS HEADS [SIZE [RATE]]
  *
- *   get        requests one after the other on each connection; SIZE bytes must come back
+ *   get        requests one after the other on each connection; responses must have SIZE bytes
  *   put        one request after the other, each with a body of SIZE bytes
- *   echo       a WebSocket message of SIZE bytes at a time, which must come back
- *   frames     takes WebSocket frames of the pattern for as long as it runs
- *   handshake  opens a WebSocket, closes it, and begins again: at once, or RATE times a second
- *   rfb        a desktop behind a WebSocket: asks for updates and checks the pixels
- *   pointer    the same: asks for a small update, moves the pointer, and begins again with the update
- *   idle       opens WebSockets and keeps them until its input ends; says when each was closed
+ *   echo       a WebSocket message of SIZE bytes at a time, which must be returned
+ *   frames     receives WebSocket frames of the pattern until the end
+ *   handshake  opens a WebSocket, closes it, and repeats: at once, or RATE times a second
+ *   rfb        a desktop behind a WebSocket: requests updates and checks the pixels
+ *   pointer    the same: requests a small update, moves the pointer, and repeats after the update
+ *   idle       opens WebSockets and keeps them until its input ends; prints when each was closed
  *
- * HEADS is a file of request heads, given to the connections in turn; "@@@@@@@@" in them becomes
- * another number with every request. It prints "ready" with all connections open, "begin" when
- * measuring begins, and one line of JSON.
+ * HEADS is a file of request heads, which the connections use in turn. "@@@@@@@@" in them is replaced
+ * by another number in every request. The load prints "ready" once all connections are open, "begin"
+ * when it begins to measure, and one line of JSON.
  *
- * Compiled with -DTLS it does all of this over TLS 1.3, each connection with a handshake of its own;
- * whose certificate it is shown does not matter here. */
+ * Compiled with -DTLS it does all of this over TLS 1.3, each connection with a handshake of its own.
+ * It does not verify the certificate. */
 #include "wire.h"
 #ifdef TLS
 #include <openssl/err.h>
@@ -43,9 +43,9 @@ struct conn {
     int fd, turn;
     enum state state;
     uint64_t began;
-    uint64_t to_send, sent; /* of a request's body */
-    uint64_t to_come, came; /* of an answer's body, or of a frame's payload */
-    uint64_t stream;        /* bytes of RFB so far */
+    uint64_t to_send, sent; /* of the request's body */
+    uint64_t to_come, came; /* of a response's body, or of a frame's payload */
+    uint64_t stream;        /* received bytes of RFB */
     bool waits;
     struct piece in;
 #ifdef TLS
@@ -106,7 +106,7 @@ static SSL_CTX *context;
 
 static void make_context(void) {
     context = SSL_CTX_new(TLS_client_method());
-    /* The same for all proxies, whatever they would like best. */
+    /* The same for all proxies, whatever each of them prefers. */
     if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
         !SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") ||
         !SSL_CTX_set1_groups_list(context, "X25519"))
@@ -115,7 +115,7 @@ static void make_context(void) {
                                   SSL_MODE_RELEASE_BUFFERS);
 }
 
-/* What OpenSSL says, as send and recv would. */
+/* Return the result of OpenSSL as send and recv would. */
 static ssize_t told(struct conn *c, int result) {
     if (result > 0)
         return result;
@@ -136,7 +136,7 @@ static ssize_t put(struct conn *c, const void *data, size_t size) {
     return done;
 }
 
-/* Records are 16 KiB at most: several are put together, as a read without TLS would find them. */
+/* Records are 16 KiB at most: several are joined, as in one read without TLS. */
 static ssize_t take_conn(struct conn *c, unsigned char **data) {
     size_t before = c->in.size, got = 0;
     if (before > MAX_PENDING)
@@ -180,7 +180,7 @@ static void watch(struct conn *c, bool waits) {
 }
 
 static bool send_all(struct conn *c, const void *data, size_t size) {
-    /* Small messages, never more than what was answered: they fit into the socket's buffer. */
+    /* Small messages, at most as many as were answered: they fit into the socket's buffer. */
     return put(c, data, size) == (ssize_t)size;
 }
 
@@ -217,7 +217,7 @@ static bool send_request(struct conn *c) {
     return send_head(c) && (work != PUT || send_body(c));
 }
 
-/* A whole frame with a mask, which is there for the proxies' sake and the same for all. */
+/* A complete frame with a mask. Proxies require the mask; it is the same in all frames. */
 static size_t masked(unsigned char *out, unsigned opcode, const unsigned char *data, size_t size) {
     static const unsigned char mask[4] = {0x5a, 0xc3, 0x17, 0x88};
     size_t header = write_frame(out, opcode, size);
@@ -233,14 +233,14 @@ static bool send_frame(struct conn *c, const void *data, size_t size) {
     return send_all(c, frame, masked(frame, 2, data, size));
 }
 
-/* RFB: what the browser says, by how much of the desktop's stream has come */
+/* RFB: the browser's next message, by how much of the desktop's stream has arrived */
 
 static bool send_ask(struct conn *c) {
     static const unsigned char large[10] = {3, 1, 0, 0, 0, 0, 0, LARGE_SIDE, 0, LARGE_SIDE};
     static const unsigned char small[10] = {3, 1, 0, 0, 0, 0, 0, SMALL_SIDE, 0, SMALL_SIDE};
     if (work == RFB)
         return send_frame(c, large, sizeof large);
-    /* Each a message of its own, as noVNC sends them; no two moves are to the same place. */
+    /* Each is a message of its own, as in noVNC. No two moves lead to the same place. */
     unsigned char move[6] = {5, 0, 0, (unsigned char)counter++, 0, 7};
     return send_frame(c, small, sizeof small) && send_frame(c, move, sizeof move);
 }
@@ -285,7 +285,7 @@ static bool check_stream(struct conn *c, const unsigned char *data, size_t size)
     return converse(c, before, c->stream);
 }
 
-/* Receiving: each step returns how much it took, 0 for more to come, -1 when it is wrong */
+/* Receiving: each step returns how much it consumed, 0 when it needs more, -1 on a wrong byte */
 
 static bool answer_done(struct conn *c) {
     counted(c);
@@ -350,7 +350,7 @@ static ssize_t step_echo(struct conn *c, const unsigned char *data, size_t size)
     return (ssize_t)(frame.header + frame.length);
 }
 
-/* Frames of any size, checked as they come. */
+/* Frames of any size, checked as they arrive. */
 static ssize_t step_frames(struct conn *c, const unsigned char *data, size_t size) {
     if (c->came == c->to_come) {
         struct frame frame;
@@ -383,7 +383,7 @@ static ssize_t step(struct conn *c, const unsigned char *data, size_t size) {
         return step_echo(c, data, size);
     if (work == FRAMES || work == RFB || work == POINTER)
         return step_frames(c, data, size);
-    return (ssize_t)size; /* idle: a ping, or a Close that is followed by the end */
+    return (ssize_t)size; /* idle: a ping, or a Close before the end */
 }
 
 static void end(struct conn *c) {
@@ -439,7 +439,7 @@ static void begin(struct conn *c) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
     if (fd < 0)
         die("socket");
-    /* Many addresses, so that ports do not run out. */
+    /* Many addresses, because one has too few ports. */
     from.sin_addr.s_addr = htonl(0x7f010001u + (source++ % SOURCES));
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&from, sizeof from))
@@ -453,7 +453,7 @@ static void begin(struct conn *c) {
 }
 
 #ifdef TLS
-/* Go on with the handshake; the request follows it. */
+/* Continue the handshake; the request follows it. */
 static bool shake(struct conn *c) {
     if (!c->tls) {
         c->tls = SSL_new(context);
@@ -525,7 +525,7 @@ static void run_for(double seconds) {
     }
 }
 
-/* Sockets are opened some at a time: nobody's backlog is what is measured. */
+/* Sockets are opened in groups: a listener's backlog is not measured. */
 static void open_all(struct conn *conns) {
     int begun = 0;
     uint64_t until = now_ns() + 120000000000u;

@@ -1,7 +1,7 @@
-/* What the load and the backend share: the clock, sockets, bytes that can be checked, and frames.
+/* Shared by the load and the backend: the clock, sockets, bytes that can be checked, and frames.
  *
- * Every body is made of one pattern, so that whoever receives it compares each byte with what it
- * must be, at the speed of memcmp. Nobody is measured on wrong answers. */
+ * Every body is made of one pattern, so that its receiver can compare each byte with the expected
+ * one, at the speed of memcmp. Wrong responses are never measured. */
 #ifndef WIRE_H
 #define WIRE_H
 
@@ -61,7 +61,7 @@ static inline void no_delay(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* Bytes of a stream that are kept until there are more of them, or until they can be sent. */
+/* Bytes of a stream that are kept until more arrive, or until they can be sent. */
 struct piece {
     unsigned char *data;
     size_t size;
@@ -78,7 +78,7 @@ static inline void keep(struct piece *piece, const unsigned char *data, size_t s
     piece->size = size;
 }
 
-/* Read what there is behind what was kept before; -1 at the end, 0 when there is nothing now. */
+/* Append what can be read now to the kept bytes; return -1 at the end, 0 when nothing is there. */
 static inline ssize_t take(int fd, struct piece *kept, unsigned char **data) {
     size_t before = kept->size;
     if (before > MAX_PENDING)
@@ -95,7 +95,7 @@ static inline ssize_t take(int fd, struct piece *kept, unsigned char **data) {
     return (ssize_t)before + got;
 }
 
-/* Where the head in *data* ends, 0 while it is incomplete. */
+/* The length of the head in *data*, 0 while it is incomplete. */
 static inline size_t head_end(const unsigned char *data, size_t size) {
     const unsigned char *end = memmem(data, size, "\r\n\r\n", 4);
     return end ? (size_t)(end - data) + 4 : 0;
@@ -148,7 +148,7 @@ static inline bool read_frame(const unsigned char *data, size_t size, struct fra
     return size >= frame->header;
 }
 
-/* Write the header of a whole, unmasked frame; return its size. */
+/* Write the header of a complete, unmasked frame; return its size. */
 static inline size_t write_frame(unsigned char *out, unsigned opcode, uint64_t length) {
     out[0] = (unsigned char)(0x80 | opcode);
     if (length < 126) {
@@ -177,7 +177,7 @@ static inline void unmask(unsigned char *data, size_t size, const unsigned char 
 }
 
 /* A desktop's update: one raw rectangle of pixels of 4 bytes (RFC 6143, 7.6.1), a large one for
- * streams, and a small one for what a pointer changes. */
+ * streams, and a small one after a move of the pointer. */
 enum { UPDATE_HEADER = 16, LARGE_SIDE = 128, SMALL_SIDE = 16 };
 #define UPDATE_BYTES(side) (UPDATE_HEADER + 4 * (side) * (side))
 
