@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGES: Final = ("README.md", "docs/**/*.md")
+PAGES: Final = ("*.md", "docs/**/*.md")
 MOST_WORDS: Final = 40
 MOST_LONG: Final = 5
 
