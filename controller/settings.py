@@ -1,4 +1,7 @@
-"""The controller's settings, from the environment; docs/settings.md lists them."""
+"""The controller's settings, read from the environment.
+
+docs/settings.md has each setting's meaning, unit and default.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ _STAND_IN_URL = urlsplit("https://missing.invalid")
 _MOST_DRY_RUN_SECONDS = 10.0
 
 NODE_LOCAL_DNS: Final = networks("169.254.20.10/32")
-"""Where NodeLocal DNSCache listens on every node; it is no pod that a selector could name."""
+"""The address of NodeLocal DNSCache on every node. It is not a pod, so no selector can name it."""
 
 EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
 
@@ -165,7 +168,7 @@ def _folder(raw: str) -> Path:
 
 
 def _kubeconfig(raw: str) -> Path:
-    """Return a path, or a list of paths of which one at least can be read, as kubectl takes it."""
+    """Return a path, or a list of paths with at least one readable one, as kubectl does."""
     troubles = list[OSError]()
     for path in raw.split(os.pathsep):
         try:
@@ -200,18 +203,20 @@ def _public_url(raw: str) -> SplitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefaults:
-    """What a job gets that does not say it, and what the deployment decides for all jobs.
+    """The defaults of jobs, and the deployment's rules for all jobs.
 
-    ``retention_seconds`` is how long a finished VolcanoJob stays in the cluster,
-    ``history_seconds`` how long its record stays in the store, ``tombstone_seconds`` how long what
-    is left of it then; ``updates_seconds`` is how long updates are told, None for as long as the
-    record. ``resync_per_second`` is how many jobs are looked at though nothing has changed, None
-    for as many as a share of the time allows. ``fair_share`` is None where all owners share
-    ``namespace``. ``usage_period_seconds`` is how often what runs is entered into the ledger,
-    ``eviction_retries`` how often a job that was evicted is submitted again,
-    ``sidecar_seconds`` how long containers of others may go on after a job's programs. With
-    ``rank_services`` each rank that people reach has an address that is the job's own. ``images``
-    None lets jobs use any.
+    - ``retention_seconds``: how long a finished VolcanoJob stays in the cluster.
+    - ``history_seconds``: how long the record of a finished job stays in the store.
+    - ``tombstone_seconds``: how long the tombstones stay after the record.
+    - ``updates_seconds``: how long updates are kept; None: as long as the record.
+    - ``resync_per_second``: how many jobs the resync looks at; None: as many as its share of the
+      time allows.
+    - ``fair_share``: None if all owners share ``namespace``.
+    - ``usage_period_seconds``: how often the use of running jobs is entered into the ledger.
+    - ``eviction_retries``: how often an evicted job is submitted again.
+    - ``sidecar_seconds``: how long containers of others may run on after a job's programs.
+    - ``rank_services``: whether each rank with endpoints has an address of its own.
+    - ``images``: the images that jobs may use; None: any.
     """
 
     namespace: str = setting("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs")
@@ -278,9 +283,9 @@ class JobDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginChoice:
-    """Which plugins run: the built-in ones but ``disabled``, and ``extra`` ones that are installed.
+    """The plugins that run: the built-in ones except ``disabled``, and ``extra`` installed ones.
 
-    ``listed`` names all that run, as was said before 0.2; None where it is not said so.
+    ``listed`` names all plugins that run, as the setting before 0.2 did; None if it is not set.
     """
 
     extra: tuple[str, ...] = ()
@@ -294,7 +299,7 @@ class PluginChoice:
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A Prometheus server that knows what pods use, and the file of a token for it."""
+    """A Prometheus server with metrics of pods, and the file of its bearer token."""
 
     url: str
     token_file: Path | None
@@ -302,14 +307,15 @@ class Prometheus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Everything that configures one controller process, whichever roles it plays.
+    """The configuration of one controller process, whatever its roles.
 
-    ``link_keys`` are secret: the first one is used, all are accepted. ``bus_signer`` signs the
-    route table, None where nobody does. ``dry_run_seconds`` is how
-    long the API server has to say what is wrong with a job before it is accepted; 0: not asked.
-    ``hook_seconds`` is how long hooks of plugins may take, ``hook_tries`` how often one that fails
-    is tried until it is given up. ``metrics_seconds`` is how often it is sampled what pods use, 0
-    where nobody does.
+    - ``link_keys`` are secret. The first key is used, all are accepted.
+    - ``bus_signer`` signs the route table; None: the table is not signed.
+    - ``dry_run_seconds``: how long the API server has to try out a job before it is accepted; 0:
+      jobs are not tried out.
+    - ``hook_seconds``: how long hooks of plugins may take.
+    - ``hook_tries``: how often a failing hook is called before it is given up.
+    - ``metrics_seconds``: how often the use of pods is sampled; 0: never.
     """
 
     instance: str = setting("FUMAROLE_INSTANCE", _label, "default")
@@ -354,12 +360,12 @@ class ControllerSettings:
     log: LogSettings
 
     def __repr__(self) -> str:
-        # URLs of Redis and the database may hold passwords, and the keys are keys.
+        # URLs of Redis and the database may hold passwords, and the keys are secret.
         return f"ControllerSettings(instance={self.instance!r}, roles={sorted(self.roles)})"
 
     @property
     def base_domain(self) -> str:
-        """The domain below which every session has its host."""
+        """The domain of all sessions' hosts."""
         return (self.public_url.hostname or "").rstrip(".")
 
 
@@ -367,7 +373,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
     """Return the settings; *environment* collects every problem."""
     read = environment.fields(ControllerSettings)
     roles = read["roles"]
-    # The hub answers to gateways alone: who runs only that need not know the orchestrator.
+    # Only gateways call the hub, so a process that is only a hub need not know the orchestrator.
     needed = environment.value if roles == {"hub"} else environment.required
     public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
     settings = ControllerSettings(
@@ -440,7 +446,7 @@ def _prometheus(environment: Environment) -> Prometheus | None:
 
 
 def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
-    """Return the receivers; whoever never leads sends nothing, and needs none of their secrets."""
+    """Return the receivers; a process that never leads reads none of their secrets."""
     name = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
     if leads:
         return environment.value(name, read_receivers, ())
@@ -511,5 +517,5 @@ def _store_url(environment: Environment) -> str:
         environment.problem(
             _STATE_FOLDER, f"is not set, and neither is {_STORE_URL}: the store must be somewhere"
         )
-    # As a URL of parts: a folder's name may hold what means something in a URL.
+    # Built from parts: the name of a folder may contain characters with a meaning in URLs.
     return url or str(sa.URL.create("sqlite", database=f"{folder or ''}/store.db"))

@@ -1,4 +1,4 @@
-"""Settings from the environment, read so that every problem is told at once."""
+"""Reads settings from the environment and reports every problem at once."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _SETTING = "setting"
 EXIT_BAD_SETTINGS = 2
 MIN_KEY_BYTES = 32
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-# What Kubernetes sets in every container for a Service that is named like a program of ours.
+# Variables that Kubernetes sets in every container for a Service named like a program of ours.
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
 )
 _OURS = "FUMAROLE_"
 _PROGRAMS = ("FUMAROLE_CONTROLLER_", "FUMAROLE_GATEWAY_", "FUMAROLE_PLUGIN_")
-"""A program knows all settings that begin with its own; another's it does not know."""
+"""A program knows all settings with its own prefix, but not those of the other program."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Environment:
-    """Reads settings and collects what is wrong with them.
+    """Reads settings and collects their problems.
 
-    Each method returns a value that fits, also after a problem; call :meth:`check` before using
-    any of them.
+    Each method returns a valid value, also after a problem. Call :meth:`check` before you use any
+    of the values.
     """
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
@@ -50,10 +50,10 @@ class Environment:
         self._known: set[str] = set()
 
     def unknown(self, *prefixes: str) -> list[str]:
-        """Return what is set, begins with a prefix, and is no setting, once all have been read.
+        """Return variables with a prefix that are no settings, once all settings have been read.
 
-        A misspelt name would leave a default in force, and some defaults are wider than what was
-        meant. Of names without any program's prefix those count that resemble a setting.
+        A misspelt name would leave a default in force, and some defaults are wider than the
+        intended value. A name without any program's prefix counts only if it resembles a setting.
         """
         found = []
         for name in sorted(self._values):
@@ -67,25 +67,25 @@ class Environment:
         return found
 
     def check(self) -> None:
-        """Raise SettingsError with all problems, if there were any."""
+        """Raise SettingsError with all problems, if there are any."""
         if self.problems:
             raise SettingsError(self.problems)
 
     def problem(self, name: str, text: str) -> None:
-        """Note that *name* is wrong; again changes nothing."""
+        """Record a problem with *name*; a repeated call changes nothing."""
         if (problem := f"{name} {text}") not in self.problems:
             self.problems.append(problem)
 
     def warning(self, name: str, text: str) -> None:
-        """Note what *name* allows that its operator should know."""
+        """Record a warning: *name* allows something that its operator should know."""
         self.warnings.append(f"{name} {text}")
 
     def is_set(self, name: str) -> bool:
-        """Say whether *name* has a value, right or wrong."""
+        """Say whether *name* is set, to a valid value or not."""
         return bool(self._values.get(name, "").strip())
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """Return the parsed value, or None where it is not set."""
+        """Return the parsed value, or None if it is not set."""
         self._known.add(name)
         raw = self._values.get(name, "").strip()
         if not raw:
@@ -93,7 +93,7 @@ class Environment:
         try:
             return parse(raw)
         except (ValueError, OSError) as error:
-            # OSError's own text names the path, which is the operator's to see.
+            # OSError's own text names the path, which the operator may see.
             self.problem(name, f"is wrong: {error}")
             return None
 
@@ -111,7 +111,7 @@ class Environment:
         return self.optional(name, parse) if default is None else self.value(name, parse, default)
 
     def required(self, name: str, parse: Callable[[str], T], stand_in: T) -> T:
-        """Return the parsed value; *stand_in* after noting that it is missing."""
+        """Return the parsed value; if it is missing, record that and return *stand_in*."""
         self._known.add(name)
         if not self.is_set(name):
             self.problem(name, "is not set")
@@ -126,7 +126,7 @@ def setting(name: str, parse: Callable[[str], T]) -> T | None: ...
 def setting(name: str, parse: Callable[[str], Any], default: object = None) -> Any:
     """Return the field of a dataclass that :meth:`Environment.fields` reads.
 
-    Without a default it is None where it is not set.
+    Without a default its value is None if it is not set.
     """
     return field(metadata={_SETTING: (name, parse, default)})
 
@@ -137,10 +137,11 @@ def or_exit(
     *,
     prefix: str | tuple[str, ...],
 ) -> T:
-    """Return what *read* makes of the environment, or end the process with every problem listed.
+    """Return the result of *read*, or end the process with a list of every problem.
 
-    What begins with a *prefix* and is no setting is warned about, also beside a problem: it may be
-    the misspelt name of what is missing. The program before or after this one may know it.
+    A variable that begins with a *prefix* and is no setting causes a warning, also beside a
+    problem: it may be the misspelt name of a missing setting. It is no error, since an older or
+    newer version of the program may know it.
     """
     environment = Environment(values)
     try:
@@ -165,7 +166,7 @@ def _exit(error: SettingsError) -> NoReturn:
     raise SystemExit(EXIT_BAD_SETTINGS)
 
 
-# Parsers: each raises ValueError with what is wrong.
+# Parsers: each raises ValueError with the reason.
 
 
 def text(raw: str) -> str:
@@ -243,7 +244,7 @@ def _is_address(host: str) -> bool:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Say whether *host* can only be this machine: localhost, below it, or a loopback address."""
+    """Say whether *host* is always this machine: localhost, a name below it, or loopback."""
     if host in _LOOPBACK_NAMES or host.endswith(".localhost"):
         return True
     try:
@@ -253,7 +254,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 def is_unspecified(host: str) -> bool:
-    """Say whether *host* means every address of a machine: nobody can dial that."""
+    """Say whether *host* means all addresses of a machine, which nobody can dial."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -263,7 +264,7 @@ def is_unspecified(host: str) -> bool:
 def web_url(raw: str, *, http_anywhere: bool = False) -> SplitResult:
     """Return an ``https`` URL without credentials, query or fragment.
 
-    ``http`` is for this machine, unless it may be *http_anywhere*.
+    ``http`` is accepted only for this machine, unless *http_anywhere*.
     """
     url = urlsplit(raw)
     if url.scheme not in ("http", "https") or not url.hostname:
@@ -274,12 +275,12 @@ def web_url(raw: str, *, http_anywhere: bool = False) -> SplitResult:
         raise ValueError("a URL here has no credentials, query or fragment")
     if url.scheme == "http" and not http_anywhere and not is_loopback_name(url.hostname):
         raise ValueError("http is for localhost, *.localhost and loopback addresses only")
-    _ = url.port  # raises ValueError when it is no port
+    _ = url.port  # raises ValueError if it is no port
     return url
 
 
 def origin(raw: str) -> str:
-    """Return a web origin (RFC 6454): scheme, host and port where it is not the default."""
+    """Return a web origin (RFC 6454): scheme, host, and port unless it is the default."""
     url = web_url(raw)
     if url.path not in ("", "/"):
         raise ValueError("an origin has no path")
