@@ -106,7 +106,7 @@ class Bench:
 
     def browser(self) -> tuple[Any, Nowhere]:
         """Return a downstream connection that was just accepted."""
-        front, transport = self.path.welcome("127.0.0.1"), Nowhere()
+        front, transport = self.path.accept("127.0.0.1"), Nowhere()
         if front is None:
             raise RuntimeError("the connection was not accepted")
         front.connection_made(cast(asyncio.Transport, transport))

@@ -51,7 +51,7 @@ from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge.terminal import TerminalBridge
 from gateway.relay.bridge.vnc import VncBridge
 from gateway.relay.context import BridgeFactory, UpgradeRequest
-from gateway.relay.dial import Dialler, make_trust
+from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
 from gateway.reports import Activities, RecentFailures, Reporter
@@ -144,7 +144,7 @@ class Gateway:
         self.memory = ResidentMemory()
         self.shedding = OverloadWatch(
             overload=self.overload,
-            sheds=lambda: self.path,
+            data_path=lambda: self.path,
             measure=self.memory.read,
             trim=make_trim(),
             tidy=self._tidy,
@@ -218,7 +218,7 @@ class Gateway:
             refused=settings.refused_networks,
             loop=loop,
             dial_seconds=limits.dial_seconds,
-            trust=make_trust(settings.upstream_ca_file),
+            trust=make_upstream_tls(settings.upstream_ca_file),
         )
 
     def _measure_limits(self) -> None:
@@ -343,7 +343,7 @@ class Gateway:
             Parts(
                 loop=asyncio.get_running_loop(),
                 site=self.settings.site,
-                world=self.follower,
+                holder=self.follower,
                 grants=self.grants,
                 bearer=BearerTokens(self.tokens),
                 live=self.live,

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from gateway.core.access.access_right import AccessRight, EndReason, check_access
 from gateway.core.limits.addresses import is_within, limit_key
-from gateway.relay.ending.stalls import Swept
-from gateway.relay.wheel import Wheel
+from gateway.relay.ending.stalls import StallChecked
+from gateway.relay.wheel import TimerWheel
 from shared.networks import Network
 from shared.routes.table import RouteTable
 
@@ -25,7 +25,7 @@ _LONGEST_SECONDS: Final = 3600.0
 """The longest timer, so that a change of the system clock takes effect within an hour."""
 
 
-class Member(Swept, Protocol):
+class Member(StallChecked, Protocol):
     """A connection that can be ended."""
 
     @property
@@ -98,7 +98,7 @@ class ConnectionRegistry:
     """Connections that were ended and have not closed yet."""
     kinds: Counter[str] = field(init=False, default_factory=Counter)
     """The number of open connections by what they carry."""
-    _wheel: Wheel = field(init=False)
+    _wheel: TimerWheel = field(init=False)
     _sessions: dict[str, _Session] = field(init=False, default_factory=dict)
     _reviewed: list[Reviewed] = field(init=False, default_factory=list)
     _count: int = 0
@@ -106,7 +106,7 @@ class ConnectionRegistry:
     """By user, and by address for connections without a user."""
 
     def __post_init__(self) -> None:
-        self._wheel = Wheel(self.loop)
+        self._wheel = TimerWheel(self.loop)
 
     def __len__(self) -> int:
         """Return the number of open connections."""

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from gateway.assertion_keys import load_assertion_keys
 from gateway.core.access.site import Site
 from gateway.core.limits.values import NUMBERS, SECONDS, Limits
-from gateway.relay.dial import make_trust
+from gateway.relay.dial import make_upstream_tls
 from gateway.tls import make_tls_context
 from shared.bus import check_url
 from shared.errors import BadKeySet
@@ -237,7 +237,7 @@ def _public_url(raw: str) -> SplitResult:
 
 def _authorities(raw: str) -> Path:
     path = existing_file(raw)
-    make_trust(path)  # raises OSError if the file holds no certificate
+    make_upstream_tls(path)  # raises OSError if the file holds no certificate
     return path
 
 

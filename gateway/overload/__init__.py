@@ -1,7 +1,7 @@
-"""A worker that nears its memory bound sheds load: :mod:`gateway.core.limits.overload`.
+"""Load shedding by a worker near its memory bound: :mod:`gateway.core.limits.overload`.
 
-- :mod:`.memory` reads what the process uses, and what its control groups allow it.
-- :mod:`.watch` measures four times a second, sets the step, and closes what is to be closed.
+- :mod:`.memory` reads the memory in use and the limits of the control groups.
+- :mod:`.watch` measures four times a second, sets the step, and closes connections.
 
 The data path reads the step with every connection and request.
 """

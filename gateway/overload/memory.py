@@ -1,7 +1,7 @@
-"""What this process uses of memory and what its control groups allow it, as the kernel says.
+"""The memory that this process uses and the limits of its control groups.
 
-A limit holds for a group and for all within it, so the least from the process' own group up to
-the root of what is mounted counts. Within a container the root is usually the container's own.
+A limit applies to a group and everything within it, so the lowest one counts, from the process' own
+group up to the root of the mount. Within a container the root is usually the container's own group.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 
 LIMIT_FILE: Final = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _UNLIMITED: Final = 1 << 60
-"""Version 1 says that there is no limit by a number near 2**63."""
+"""Version 1 expresses "no limit" as a number near 2**63."""
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a hierarchy of groups with memory limits is mounted."""
+    """The mount of a control-group hierarchy with memory limits."""
 
     version: int
     root: PurePosixPath
@@ -30,7 +30,7 @@ class Mount:
 
 
 def read_mounts(mountinfo: str) -> list[Mount]:
-    """Return the mounts that may hold memory limits: of ``/proc/self/mountinfo`` (proc(5))."""
+    """Return the mounts in ``/proc/self/mountinfo`` that may hold memory limits (proc(5))."""
     found = []
     for line in mountinfo.splitlines():
         left, dash, right = line.partition(" - ")
@@ -44,7 +44,7 @@ def read_mounts(mountinfo: str) -> list[Mount]:
 
 
 def read_groups(cgroup: str) -> dict[int, PurePosixPath]:
-    """Return the process' group of each version: of ``/proc/self/cgroup`` (cgroups(7))."""
+    """Return the process' group of each version, from ``/proc/self/cgroup`` (cgroups(7))."""
     found = {}
     for line in cgroup.splitlines():
         number, _, rest = line.partition(":")
@@ -59,7 +59,7 @@ def read_groups(cgroup: str) -> dict[int, PurePosixPath]:
 def limit_files(mount: Mount, group: PurePosixPath) -> Iterator[PurePosixPath]:
     """Yield the files that limit *group*, from its own up to the root of *mount*.
 
-    A group outside of the mount, as an older container sees it, is taken for the mount's root.
+    A group outside of the mount, as in an older container, counts as the mount's root.
     """
     inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else None
     here = mount.point if inside is None or ".." in inside.parts else mount.point / inside
@@ -71,7 +71,7 @@ def limit_files(mount: Mount, group: PurePosixPath) -> Iterator[PurePosixPath]:
 
 
 def read_limit(text: str) -> int | None:
-    """Return the limit that a file says, in bytes; None for none."""
+    """Return the limit in a file, in bytes; None for no limit."""
     try:
         limit = int(text)
     except ValueError:  # "max"
@@ -88,10 +88,10 @@ _ROOT: Final = Path("/")
 
 
 def memory_limit(root: Path = _ROOT) -> int | None:
-    """Return what the control groups of this process allow all of it, in bytes.
+    """Return the memory limit of this process' control groups, in bytes.
 
-    None where there is no limit, or none that can be read: a system without control groups, a
-    container without ``/proc`` or ``/sys``. *root* is where these are.
+    None without a readable limit: a system without control groups, a container without ``/proc`` or
+    ``/sys``. *root* is the folder that contains them.
     """
     try:
         groups = read_groups((root / "proc/self/cgroup").read_text())
@@ -116,12 +116,12 @@ def _limit_in(root: Path, file: PurePosixPath) -> int | None:
 
 
 def worker_bound(setting: int | None, *, workers: int, limit: int | None) -> int:
-    """Return how many bytes a worker may use; 0 for any number.
+    """Return how many bytes a worker may use; 0 for unlimited.
 
     Args:
-        setting: What was set for each worker, 0 for without bound; None for its share of *limit*.
-        workers: How many share it. Several have a supervisor beside them, which takes one share.
-        limit: Of all of them together.
+        setting: The setting for each worker, 0 for unlimited; None for its share of *limit*.
+        workers: How many share it. Several workers have a supervisor, which takes one share.
+        limit: The limit of all of them together.
     """
     if setting is not None:
         return setting
@@ -129,7 +129,7 @@ def worker_bound(setting: int | None, *, workers: int, limit: int | None) -> int
 
 
 class ResidentMemory:
-    """Reads the resident memory of this process; close it when it is not asked any more."""
+    """Reads the resident memory of this process; the owner closes it."""
 
     def __init__(self, root: Path = _ROOT) -> None:
         try:
@@ -138,7 +138,7 @@ class ResidentMemory:
             self._file = -1
 
     def read(self) -> int | None:
-        """Return it in bytes; None where it cannot be read."""
+        """Return it in bytes; None if it cannot be read."""
         if self._file < 0:
             return None
         try:
@@ -147,7 +147,7 @@ class ResidentMemory:
             return None
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

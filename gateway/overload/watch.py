@@ -1,7 +1,7 @@
-"""Measures memory, sets the step at which load is shed, and closes what that step gives up.
+"""The overload watch: it measures memory, sets the step of load shedding, and closes connections.
 
-It also has free memory given back to the kernel once many connections have ended: the C library
-keeps what lies between pieces that are in use, twice the memory after a flood of TLS connections.
+It also has free memory returned to the kernel after many connections have ended. The C library
+keeps memory between pieces that are in use: twice the memory after a flood of TLS connections.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from prometheus_client.registry import Collector
 from gateway.core.limits.overload import Overload, Step
 
 LOOK_SECONDS: Final = 0.25
-"""A gigabit a second fills 30 MiB meanwhile; a look costs some microseconds."""
+"""A gigabit a second fills 30 MiB in this time; a measurement takes microseconds."""
 TRIM_SECONDS: Final = 10.0
-"""Between two requests to the allocator to give back what is free; tidying is as rare."""
+"""The minimum interval between two trims, and between two calls of *tidy*."""
 LATE_TRIM_SECONDS: Final = (30.0, 150.0)
-"""After an ebb: much of what a connection leaves ends later, such as what limits know of it."""
+"""After many connections have ended: some of their state, such as rate limits, expires later."""
 MANY_CONNECTIONS: Final = 64
-"""Fewer hold too little: they may end without a trim."""
+"""Fewer hold too little memory for a trim."""
 FEW_CONNECTIONS: Final = 1000
-"""With no more, all cycles are collected within some milliseconds; else those of late alone."""
+"""Up to this number a full garbage collection takes some milliseconds; above it only young objects
+are collected."""
 STALLED_SECONDS: Final = 5.0
-"""A peer that has taken nothing for so long is given up, instead of after its usual deadline."""
+"""While load is shed, a peer that reads nothing is given up after this time and not after its usual
+deadline."""
 
 log = logging.getLogger(__name__)
 
 
-class _Sheds(Protocol):
-    """What holds the connections: the data path, as far as it is shed."""
+class _DataPath(Protocol):
+    """What holds the connections, as far as load shedding needs it."""
 
     @property
     def open(self) -> int: ...
@@ -46,27 +48,27 @@ class _Sheds(Protocol):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OverloadWatch(Collector):
-    """Keeps *overload* true from :meth:`run` on."""
+    """Keeps *overload* up to date from :meth:`run` on."""
 
     overload: Overload
-    sheds: Callable[[], _Sheds | None]
-    """Returns what closes idle and stalled connections; None before there is something."""
+    data_path: Callable[[], _DataPath | None]
+    """Returns the data path; None before it exists."""
     measure: Callable[[], int | None]
-    """Returns the memory in use, None where it cannot be known."""
+    """Returns the memory in use; None if unknown."""
     trim: Callable[[], None]
-    """Has free memory given back to the kernel; what stays would be taken for load."""
+    """Returns free memory to the kernel; what stays would count as load."""
     tidy: Callable[[], None] = lambda: None
-    """Forgets what has become of no use, every :data:`TRIM_SECONDS`."""
+    """Forgets expired state, every :data:`TRIM_SECONDS`."""
     closed: int = 0
-    """Connections that were closed since they were idle or stalled."""
+    """The number of idle or stalled connections closed."""
     _tidied_at: float = float("-inf")
     _trimmed_at: float = float("-inf")
     _late_trims: tuple[float, ...] = ()
     _most: int = 0
-    """The most connections that were open since the last trim."""
+    """The highest number of open connections since the last trim."""
 
     async def run(self) -> None:
-        """Look until cancelled; without a bound, or a measure, no load is shed."""
+        """Measure until cancelled; without a bound or a measurement no load is shed."""
         bounded = bool(self.overload.bound_bytes)
         if bounded and self.measure() is None:
             log.warning("memory in use cannot be read: no load is shed before it runs out")
@@ -75,31 +77,31 @@ class OverloadWatch(Collector):
         while True:
             now = loop.time()
             if bounded:
-                self.look()
+                self.measure_once()
             if now - self._tidied_at >= TRIM_SECONDS:
                 self._tidied_at = now
                 self.tidy()
             if self.claim_trim(now):
                 self._collect()
-                # In a thread: it takes tens of milliseconds, and holds no lock of Python's.
+                # In a thread: it takes tens of milliseconds and does not hold the GIL.
                 await asyncio.to_thread(self.trim)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _collect(self) -> None:
-        """Free what connections that ended have left in cycles, with the buffers that it holds.
+        """Free the cycles of ended connections, with the buffers that they hold.
 
-        The collector counts objects, not their bytes, and would come by after thousands of them.
+        The garbage collector counts objects, not bytes, and would run only after thousands of them.
         """
         few = self._most <= FEW_CONNECTIONS
         gc.collect(2 if few else 1)
 
     def claim_trim(self, now: float) -> bool:
-        """Say whether free memory is to be given back now; the next time is counted from here.
+        """Return whether memory must be trimmed now; the caller must then trim.
 
-        That is while load is shed, once many connections have ended, and some time after that.
+        That is the case while load is shed, after many connections have ended, and some time later.
         """
-        sheds = self.sheds()
-        count = sheds.open if sheds is not None else 0
+        data_path = self.data_path()
+        count = data_path.open if data_path is not None else 0
         self._most = max(self._most, count)
         has_ebbed = self._most - count >= max(MANY_CONNECTIONS, self._most // 4)
         is_late = bool(self._late_trims) and now >= self._late_trims[0]
@@ -113,7 +115,7 @@ class OverloadWatch(Collector):
         self._trimmed_at, self._most = now, count
         return True
 
-    def look(self) -> None:
+    def measure_once(self) -> None:
         """Measure once, and act."""
         overload = self.overload
         before = overload.step
@@ -125,12 +127,12 @@ class OverloadWatch(Collector):
                 before.name.lower(),
                 extra={"used_bytes": overload.used_bytes, "bound_bytes": overload.bound_bytes},
             )
-        sheds = self.sheds() if overload.step >= Step.IDLE else None
-        if sheds is not None:
-            self.closed += sheds.shed_idle(stalled_seconds=STALLED_SECONDS)
+        data_path = self.data_path() if overload.step >= Step.IDLE else None
+        if data_path is not None:
+            self.closed += data_path.shed_idle(stalled_seconds=STALLED_SECONDS)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield memory, its bound, and how far load is shed: what operators see."""
+        """Yield memory in use, its bound, and the step of load shedding."""
         overload = self.overload
         yield GaugeMetricFamily(
             "fumarole_gateway_memory_bytes", "Resident, as last measured.", overload.used_bytes
@@ -159,7 +161,7 @@ class OverloadWatch(Collector):
 
 
 def make_trim() -> Callable[[], None]:
-    """Return what has the C library give free memory back; nothing where it cannot (musl)."""
+    """Return a function that trims the C library's memory; it does nothing with musl."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

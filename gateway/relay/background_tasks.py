@@ -1,9 +1,9 @@
-"""The one place where the data path makes tasks.
+"""The one place where the data path creates tasks.
 
-A coroutine of uvloop's own is compiled, and does nothing but wait for one future after the other:
-connecting and accepting are such. It is driven by what it waits for, without a task, which costs
-more to make and to end than all that it would do. Whatever is written in Python gets a task, since
-a deadline (:func:`asyncio.timeout`) belongs to one.
+uvloop's own coroutines, such as connecting and accepting, are compiled and only wait for one future
+after another. They are resumed directly by these futures, without a task: creating and ending a
+task costs more than all their work. A coroutine written in Python gets a task, since a deadline
+(:func:`asyncio.timeout`) requires one.
 """
 
 from __future__ import annotations
@@ -18,52 +18,54 @@ from typing import Any, Final, Protocol
 log = logging.getLogger(__name__)
 
 _MOST_TURNS: Final = 100
-"""Of the loop, for what was cancelled to end: one is enough."""
+"""Turns of the loop to wait for cancelled work to end: one is enough."""
 
 
 class Cancellable(Protocol):
-    """Something under way; cancelled when it is over, it changes nothing."""
+    """Work in progress; cancelling finished work changes nothing."""
 
     def cancel(self) -> object:
-        """Have it end soon, with :class:`asyncio.CancelledError`."""
+        """Make it end soon, with :class:`asyncio.CancelledError`."""
 
 
 class BackgroundTasks:
-    """Owns short tasks that connections need (dialling, asking Redis), and ends them all.
+    """Owns the short tasks of connections (dialling, Redis calls), and ends them all.
 
-    Every task has its own deadline; the connection that starts one cancels it when it goes.
+    Each task has its own deadline. The connection that starts one cancels it when it closes.
     """
 
     __slots__ = ("_driven", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._driven: set[_Driven] = set()
+        self._driven: set[_Taskless] = set()
 
     def __len__(self) -> int:
         return len(self._tasks) + len(self._driven)
 
-    def run(self, work: Coroutine[Any, Any, None], *, failed: Callable[[], None]) -> Cancellable:
-        """Start *work*; what it raises is logged, since nobody awaits it.
+    def spawn_logged(
+        self, work: Coroutine[Any, Any, None], *, failed: Callable[[], None]
+    ) -> Cancellable:
+        """Start *work*; log what it raises, since no caller awaits it.
 
         Args:
-            work: What is to be done.
-            failed: Called when it raises: the connection that waits for it would wait for good.
+            work: The coroutine.
+            failed: Called if it raises: a connection that waits for it would wait forever.
         """
-        return self.begin(work, failed=partial(_log, failed))
+        return self.spawn(work, failed=partial(_log, failed))
 
-    def begin(
+    def spawn(
         self, work: Coroutine[Any, Any, object], *, failed: Callable[[BaseException], None]
     ) -> Cancellable:
-        """Start *work*, and call *failed* with what ends it, if it is not its result.
+        """Start *work*; call *failed* with the exception that ends it, if any.
 
-        Never from within this call.
+        *failed* is never called within this call.
         """
         if not isinstance(work, CoroutineType):
-            return _Driven(work, self._driven, failed)
+            return _Taskless(work, self._driven, failed)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(partial(self._over, failed))
+        task.add_done_callback(partial(self._task_done, failed))
         return task
 
     def cancel(self) -> None:
@@ -74,7 +76,7 @@ class BackgroundTasks:
             driven.cancel()
 
     async def close(self) -> None:
-        """Cancel all tasks and wait until they are gone."""
+        """Cancel all tasks and wait until they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for _ in range(_MOST_TURNS):
@@ -82,22 +84,22 @@ class BackgroundTasks:
                 break
             await asyncio.sleep(0)
 
-    def _over(self, failed: Callable[[BaseException], None], task: asyncio.Task[Any]) -> None:
+    def _task_done(self, failed: Callable[[BaseException], None], task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
             failed(error)
 
 
-class _Driven:
-    """A coroutine that is resumed by the futures it waits for; in *driven* until it has ended."""
+class _Taskless:
+    """A coroutine resumed by the futures that it awaits; a member of *driven* until it ends."""
 
     __slots__ = ("_driven", "_failed", "_waits_for", "_work")
 
     def __init__(
         self,
         work: Coroutine[Any, Any, object],
-        driven: set[_Driven],
+        driven: set[_Taskless],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._work = work
@@ -108,11 +110,11 @@ class _Driven:
         try:
             self._waits_for = work.send(None)
             self._waits_for.add_done_callback(self._resume)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # told
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # passed on
             asyncio.get_running_loop().call_soon(self._end, error)
 
     def cancel(self) -> None:
-        """Have what it waits for cancelled, and with that the coroutine."""
+        """Cancel the awaited future, and with it the coroutine."""
         if self._waits_for is not None:
             self._waits_for.cancel()
 

@@ -1,4 +1,4 @@
-"""What all connections of one data path share, and are given when they are made."""
+"""What all connections of a data path share and are created with."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gateway.core.limits.connection_quota import ConnectionQuota, QuotaMember
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.ends import Ends
-from gateway.relay.ending.stalls import Swept
+from gateway.relay.ending.closer import Closer
+from gateway.relay.ending.stalls import StallChecked
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.upstream import Pool
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns
-from gateway.relay.wheel import Wheel
+from gateway.relay.wheel import TimerWheel
 
 if TYPE_CHECKING:
     from gateway.audit import AuditLog
@@ -43,18 +43,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Everything that the data path is given.
+    """The dependencies of the data path.
 
-    ``pages`` makes a fresh aiohttp protocol for one request: a ``web.Server`` (from
-    ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)``: after ``setup()``, its
-    ``server``) is one; without cancellation a page goes on after its browser has left.
-    With ``assertions``, apps can prove who asks. ``wall`` returns unix seconds.
-    So long before the end of a web session its users are told of it; 0 for never.
+    - ``pages`` returns a fresh aiohttp protocol for one request, such as a ``web.Server``: the
+      ``server`` of ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)`` after
+      ``setup()``. Without cancellation a page would continue after its browser has left.
+    - ``assertions`` let apps verify the user of a request.
+    - ``wall`` returns unix seconds.
+    - ``end_notice_seconds`` before the end of a web session its users get a notice; 0 for never.
     """
 
     loop: asyncio.AbstractEventLoop
     site: Site
-    world: RouteTableHolder
+    holder: RouteTableHolder
     grants: GrantKeys
     bearer: BearerTokens
     live: ConnectionRegistry
@@ -75,41 +76,41 @@ class Parts:
     end_notice_seconds: float = 0.0
 
 
-class Resettable(Swept, Protocol):
+class Resettable(StallChecked, Protocol):
     """A connection that the data path can end."""
 
     def reset(self) -> None:
-        """Close the connection at once, with a reset."""
+        """Reset the connection at once."""
 
 
-class CarriesRequests(Resettable, Protocol):
-    """A connection that may carry further requests."""
+class HttpConnection(Resettable, Protocol):
+    """A connection that can carry further requests."""
 
     def close_after_response(self) -> None:
-        """Close after the response to the request under way, or to the next one."""
+        """Close after the response to the current or the next request."""
 
     def drain(self) -> None:
-        """Take no further request, and close where none is under way."""
+        """Accept no further request, and close if none is in progress."""
 
     def is_closing(self) -> bool:
-        """Say whether it is closed, or about to be."""
+        """Return whether it is closed or about to be."""
 
 
 class Evictable(QuotaMember, Protocol):
-    """A connection without a credential."""
+    """An unauthenticated connection."""
 
     def evict(self) -> None:
-        """Close it, which waits for its client; its place is free at once."""
+        """Close it while it is idle; it stops counting at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeRequest:
-    """An allowed upgrade to a desktop or a terminal.
+    """An admitted upgrade to a desktop or a terminal.
 
-    ``head`` is a canonical, proper WebSocket request head (``Host``, ``Origin``, key, version 13
-    and the offered subprotocols; no extensions, no credentials), to be fed to
-    ``websockets.server.ServerProtocol.receive_data`` as it is. ``access_right`` holds route and
-    grant; its route is exchanged for newer revisions of the same target while the connection lives.
+    ``head`` is a canonical, valid WebSocket request head (``Host``, ``Origin``, key, version 13 and
+    the offered subprotocols; no extensions, no credentials). It is meant for
+    ``websockets.server.ServerProtocol.receive_data``. ``access_right`` holds route and grant; its
+    route is replaced by newer revisions with the same target while the connection lives.
     """
 
     head: bytes
@@ -121,27 +122,27 @@ class UpgradeRequest:
 BridgeFactory: TypeAlias = Callable[[UpgradeRequest], asyncio.Protocol]
 """Makes the downstream protocol of one desktop or terminal.
 
-In order, it is given ``connection_made`` with the downstream transport (on which it must write the
-answer to the upgrade), perhaps ``data_received`` with bytes that followed the head, and then
-whatever the transport calls."""
+The protocol first gets ``connection_made`` with the downstream transport, on which it must respond
+to the upgrade. ``data_received`` may follow with bytes that came after the head. From then on the
+transport calls it."""
 
 
 class Context:
-    """What connections share: limits, meters, deadlines, pools, and who else is there."""
+    """What connections share: limits, meters, deadlines, pools, and the other connections."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.meters = parts.meters
         self.draining = False
-        self.wheel = Wheel(parts.loop)
+        self.wheel = TimerWheel(parts.loop)
         self.readiness = Readiness(parts.loop)
-        self.ends = Ends(parts.loop, parts.limits)
+        self.closer = Closer(parts.loop, parts.limits)
         self.turns = Turns(parts.loop)
         self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
         self.pool = Pool(
             loop=parts.loop,
             wheel=self.wheel,
-            ends=self.ends,
+            closer=self.closer,
             turns=self.turns,
             limits=parts.limits,
         )
@@ -150,10 +151,10 @@ class Context:
         self.responses = ResponseReader(
             parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
         )
-        self.connections: set[CarriesRequests] = set()
-        """Browsers' connections that carry HTTP."""
+        self.connections: set[HttpConnection] = set()
+        """Downstream connections that carry HTTP."""
         self.pages: set[Resettable] = set()
-        """Those that a page of the gateway answers."""
+        """Connections that one of the gateway's pages responds to."""
         self.connection_quota: ConnectionQuota[Evictable] = ConnectionQuota(
             most=parts.limits.connections,
             most_unauthenticated=parts.limits.address_connections,

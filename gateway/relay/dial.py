@@ -1,4 +1,4 @@
-"""Connections to apps, only where targets may be."""
+"""Connections to apps, limited to the networks in which targets may be."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from gateway.relay.ending.ends import SHUTDOWN_SECONDS
-from gateway.relay.tls_records import secure
+from gateway.relay.ending.closer import SHUTDOWN_SECONDS
+from gateway.relay.tls_records import connect_tls
 from shared.networks import Bounds
 
 if TYPE_CHECKING:
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 ATTEMPT_SECONDS: Final = 0.25
-"""From one address' attempt to the next one's, unless it failed before (RFC 8305, section 5)."""
+"""From one address' attempt to the next one's, unless it fails earlier (RFC 8305, section 5)."""
 MOST_ADDRESSES: Final = 8
-"""Of one name: whoever answers for it does not decide how many sockets a dial costs."""
+"""Of one name: a name server must not decide how many sockets a dial costs."""
 
 _SECURED: Final = ("https", "wss")
 _LITERALS: Final = 4096
-"""Addresses of which it is remembered what they are, and whether they may be dialled."""
+"""Literal addresses whose form and permission are cached."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class DialFailed(Exception):
-    """No connection came about; ``code`` names the refusal."""
+    """The dial failed; ``code`` names the refusal."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
         self.code = code
 
 
-def failed_by(error: BaseException) -> DialFailed:
-    """Return what *error* of a dial means for the request that it was for."""
+def to_dial_failed(error: BaseException) -> DialFailed:
+    """Return the refusal that *error* of a dial means for its request."""
     match error:
         case DialFailed():
             return error
@@ -52,25 +52,26 @@ def failed_by(error: BaseException) -> DialFailed:
             return DialFailed("app_timeout")
         case OSError(errno=number) if number in OUT_OF_DESCRIPTORS:
             return DialFailed("gateway_full")
-        case _:  # OSError; ValueError for a host that is no name: an empty label, say
+        case _:  # OSError; ValueError for an invalid host name, such as one with an empty label
             return DialFailed("app_unreachable")
 
 
 class Dialler:
     """Connects to targets inside the allowed networks.
 
-    A name is looked up once, and the very addresses that were checked are dialled, so that a name
-    server cannot give another answer in between. Several addresses are raced as RFC 8305 says, the
-    families in turns: one that drops what it is sent costs a quarter of a second, not the deadline.
+    A name is resolved once, and exactly the addresses that were checked are dialled, so a name
+    server cannot give a different answer in between. Several addresses are raced as in RFC 8305,
+    alternating the families. An address that drops packets then costs a quarter of a second and not
+    the whole deadline.
 
     Args:
-        networks: Where targets may be; addresses that embed an IPv4 one (mapped, NAT64, 6to4,
-            Teredo) are judged by that one as well.
-        refused: Where none is, whatever wider network is allowed.
-        loop: Where connections live.
-        dial_seconds: For look-up and connecting together.
-        trust: How ``https`` and ``wss`` targets are verified, see :func:`make_trust`; None for
-            the system's authorities.
+        networks: Where targets may be. An address that embeds an IPv4 one (mapped, NAT64, 6to4,
+            Teredo) must be allowed by that one too.
+        refused: Where no target may be, even within an allowed network.
+        loop: The loop of the connections.
+        dial_seconds: The deadline for resolving and connecting together.
+        trust: How ``https`` and ``wss`` targets are verified: see :func:`make_upstream_tls`. None
+            for the system's authorities.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Dialler:
         self._loop = loop
         self.dial_seconds = dial_seconds
         self._trust = trust
-        # Most targets are pods, each dialled again and again.
+        # Most targets are pods, which are dialled again and again.
         self._allowed = lru_cache(_LITERALS)(Bounds(networks, refused).allow)
 
     async def dial(self, target: Target, factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
@@ -96,17 +97,17 @@ class Dialler:
         """
         try:
             async with asyncio.timeout(self.dial_seconds):
-                return await self.begin(target, factory)
+                return await self.connect(target, factory)
         except (OSError, ValueError) as error:
-            raise failed_by(error) from error
+            raise to_dial_failed(error) from error
 
-    def begin(
+    def connect(
         self, target: Target, factory: Callable[[], P]
     ) -> Coroutine[Any, Any, tuple[asyncio.Transport, P]]:
-        """Return what connects to *target* when it is run, for those that have a deadline.
+        """Return a coroutine that connects to *target*, for callers with their own deadline.
 
-        To an address, which most targets have, that is the loop's own coroutine, and nothing
-        around it. Its errors are for :func:`failed_by`.
+        For a literal address, the usual case, it is the loop's own coroutine without a wrapper. Its
+        errors are to be passed to :func:`to_dial_failed`.
 
         Raises:
             DialFailed: ``target_forbidden``.
@@ -132,7 +133,7 @@ class Dialler:
             raise
 
     async def _race(self, addresses: Sequence[str], port: int) -> socket.socket:
-        """Return a socket that is connected to the first of *addresses* that answers."""
+        """Return a socket connected to the first of *addresses* that accepts."""
         exhausted: list[OSError] = []
 
         def make(info: AddrInfoType) -> socket.socket:
@@ -160,18 +161,18 @@ class Dialler:
     ) -> Coroutine[Any, Any, tuple[asyncio.Transport, P]]:
         if target.scheme not in _SECURED:
             return self._loop.create_connection(factory, **where)
-        return secure(
+        return connect_tls(
             factory(),
             self._tls(),
             lambda records: self._loop.create_connection(records, **where),
-            # Where it is a name it is asked for (SNI) too; an address has to be in the certificate.
+            # A name is also sent as SNI; an address has to be in the certificate.
             server_hostname=target.host,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 
     def _tls(self) -> ssl.SSLContext:
         if self._trust is None:
-            self._trust = make_trust(None)
+            self._trust = make_upstream_tls(None)
         return self._trust
 
     async def _addresses(self, target: Target) -> list[str]:
@@ -187,7 +188,7 @@ class Dialler:
 
 @lru_cache(_LITERALS)
 def _read_literal(host: str) -> str | None:
-    """Return the address that *host* is, in its usual form; None for a name."""
+    """Return the canonical form of the address *host*; None for a name."""
     try:
         return str(ip_address(host))
     except ValueError:
@@ -200,10 +201,10 @@ def _address_info(address: str, port: int) -> AddrInfoType:
     return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
 
 
-def make_trust(authorities: Path | None) -> ssl.SSLContext:
-    """Return the context in which apps' certificates are verified.
+def make_upstream_tls(authorities: Path | None) -> ssl.SSLContext:
+    """Return the TLS context that verifies apps' certificates.
 
-    Against these *authorities* alone; against the system's where none are given.
+    Only these *authorities* are trusted, or the system's if None.
 
     Raises:
         OSError: If the file holds no certificate.

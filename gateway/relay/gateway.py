@@ -10,22 +10,22 @@ from gateway.core.access.decision import Access
 from gateway.core.limits.connection_quota import DROPPED
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Context, Parts
-from gateway.relay.ending.stalls import Sweep
+from gateway.relay.ending.stalls import StallSweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
 
 if TYPE_CHECKING:
     from gateway.live import Member
-    from gateway.relay.ending.stalls import Swept
+    from gateway.relay.ending.stalls import StallChecked
 
 __all__ = ["DataPath", "Parts"]
 
 _ROOM_FOR_ONE: Final = 2
-"""Connections that are closed for a new one: so that it is not full for long."""
+"""Idle connections evicted for a new one: more than one, so that the quota is not full for long."""
 _SHED_AT_ONCE: Final = 1000
 _SWEEPS: Final = 4
-"""In the time that a peer has to take something."""
+"""Sweeps within the write-stall deadline."""
 
 
 class DataPath(Context):
@@ -49,15 +49,15 @@ class DataPath(Context):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.arriving = BackgroundTasks()
-        """Connections that were accepted, and whose client or TLS is not known yet."""
+        """The accepts in progress: reading a PROXY header, or the TLS handshake."""
         self.admission = Admission(
             self, Access(parts.site, parts.grants, asserting=parts.assertions is not None)
         )
         limits = parts.limits
-        self.sweep = Sweep(
+        self.sweep = StallSweep(
             parts.loop,
             seconds=min(limits.write_stall_seconds, limits.app_write_stall_seconds) / _SWEEPS,
-            everyone=self._everyone,
+            connections=self._all_connections,
         )
         parts.live.watch(self.pool)
         self.meters.open_by_kind(self._open_by_kind)
@@ -65,7 +65,7 @@ class DataPath(Context):
         self.meters.counter(
             "stalls",
             "Connections given up because their peer took nothing of what waited for it.",
-            lambda: self.ends.stalls.found,
+            lambda: self.closer.stalls.found,
         )
         self.meters.gauge(
             "strangers",
@@ -80,8 +80,8 @@ class DataPath(Context):
         self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
         self.meters.gauge("tasks", "Asyncio tasks.", _count_tasks)
 
-    def welcome(self, peer: str) -> DownstreamConnection | None:
-        """Return the protocol of a new connection from *peer*; None if it is not to be heard."""
+    def accept(self, peer: str) -> DownstreamConnection | None:
+        """Return the protocol of a new connection from *peer*; None to close it silently."""
         connection = DownstreamConnection(self, self.admission, peer)
         quota = self.connection_quota
         if quota.nearly_full:
@@ -97,25 +97,25 @@ class DataPath(Context):
 
     @property
     def open(self) -> int:
-        """How many connections are open, or have not ended yet."""
+        """How many connections are open or being ended."""
         live = self.parts.live
         return len(self.connection_quota.unauthenticated) + len(live) + len(live.closing)
 
     def _open_by_kind(self) -> dict[str, int]:
-        # With a right they are registered as well: each counts once.
+        # Admitted connections are registered too; each must count once.
         return {
             **self.parts.live.kinds,
             "http": len(self.connections),
             "page": len(self.pages),
         }
 
-    def _everyone(self) -> list[Swept]:
-        # Those that are admitted are registered as well; they are asked once.
-        known: list[Swept] = [*self.tunnels()]
+    def _all_connections(self) -> list[StallChecked]:
+        # Admitted connections are registered too; each must be checked once.
+        known: list[StallChecked] = [*self.tunnels()]
         return [*self.connections, *self.pages, *known]
 
     def tunnels(self) -> list[Member]:
-        """Return what carries frames, and not one request after the other."""
+        """Return the connections that carry WebSocket frames and not requests."""
         return [
             member
             for member in self.parts.live.members()
@@ -123,27 +123,26 @@ class DataPath(Context):
         ]
 
     def drain(self) -> None:
-        """Close each connection after one more response: of the request under way or the next.
+        """Close each connection after the response to its current or next request.
 
-        A connection that is idle stays open, since a request may be on its way: closed now, it
-        would be lost.
+        An idle connection stays open, since a request may be in transit and would be lost.
         """
         self.draining = True
         for connection in tuple(self.connections):
             connection.close_after_response()
 
     def close_idle(self) -> None:
-        """Close connections on which no request is under way, and those that are arriving."""
+        """Close connections without a request in progress, and cancel accepts in progress."""
         self.arriving.cancel()
         for connection in tuple(self.connections):
             connection.drain()
 
     def evict_idle(self, most: int, *, key: str = "") -> None:
-        """Close up to *most* connections without a credential whose client is waited for too long.
+        """Close up to *most* unauthenticated connections that are idle.
 
         Args:
             most: How many.
-            key: Of the address whose connections make room for another one of it; "" for any.
+            key: The limit key of the address whose connections are evicted; "" for any address.
         """
         for connection in self.connection_quota.find_idle(
             most, now=self.parts.loop.time(), key=key
@@ -151,9 +150,9 @@ class DataPath(Context):
             connection.evict()
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
-        """Close connections that wait for a request, unused ones, and those whose peer stalls.
+        """Close idle connections, pooled connections, and those whose peer has stalled.
 
-        A thousand of the first at most: closing takes its time, and more of them are next.
+        At most a thousand idle ones: closing takes time, and the next call closes more.
         """
         idle = 0
         for connection in tuple(self.connections):
@@ -165,10 +164,10 @@ class DataPath(Context):
                 break
         pooled = len(self.pool)
         self.pool.close()
-        return idle + pooled + self.ends.stalls.give_up(stalled_seconds)
+        return idle + pooled + self.closer.stalls.abort_stalled(stalled_seconds)
 
     async def close(self) -> None:
-        """Reset what is still open, and end all background tasks."""
+        """Reset open connections and end all background tasks."""
         self.draining = True
         self.sweep.close()
         self.arriving.cancel()
@@ -178,7 +177,7 @@ class DataPath(Context):
         for page in tuple(self.pages):
             page.reset()
         self.pool.close()
-        self.ends.shut_down()
+        self.closer.close_all()
         await self.parts.background_tasks.close()
         self.wheel.close()
         self.readiness.close()
@@ -187,7 +186,7 @@ class DataPath(Context):
 
 
 def _count_tasks() -> int:
-    """Return how many tasks the loop has; 0 where none runs."""
+    """Return how many tasks the loop has; 0 if none is running."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:

@@ -1,9 +1,9 @@
-"""Accepting browsers' connections: from whom, how many at once, and when to wait with it.
+"""Accepting downstream connections, with limits per turn and a pause without descriptors.
 
-Connections are accepted here and not by the loop's own server, for two reasons. Who is behind a
-proxy has to be read before TLS begins. And when descriptors run out, a loop's server accepts and
-closes what comes at once (uvloop), or stops for a whole second (asyncio); here accepting pauses
-while there are still some left for what is open, and the kernel keeps those who come waiting.
+Connections are accepted here and not by the loop's own server, for two reasons. The PROXY header
+has to be read before TLS starts. And without descriptors a loop's server accepts and closes at once
+(uvloop), or stops for a second (asyncio). Here accepting pauses while descriptors remain for open
+connections, and the kernel queues new ones.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gateway.core.limits.proxy_header import (
     remaining_bytes,
     source_address,
 )
-from gateway.relay.ending.ends import SHUTDOWN_SECONDS
-from gateway.relay.ending.kernel import keep_accepted_alive, probed_after
+from gateway.relay.ending.closer import SHUTDOWN_SECONDS
+from gateway.relay.ending.kernel import keep_accepted_alive, keepalive_delays
 from gateway.relay.plain_sockets import accept
-from gateway.relay.tls_records import secure
-from gateway.relay.transports import ceiling
+from gateway.relay.tls_records import connect_tls
+from gateway.relay.transports import descriptor_ceiling
 
 if TYPE_CHECKING:
     from gateway.relay.gateway import DataPath
@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.1
 AT_ONCE: Final = 128
-"""Accepted before the loop turns, at most."""
+"""The maximum number accepted in one turn of the loop."""
 ACCEPT_SECONDS: Final = 0.0005
-"""And for how long, but for the last of them: each takes some 50 microseconds."""
+"""The maximum time for that, except for the last accept: each takes about 50 microseconds."""
 AT_THE_END: Final = 1024
-"""Accepted when the listener closes."""
+"""The maximum number accepted when the listener closes."""
 _HOLD_SECONDS: Final = 0.005
 _AFTER_HOLD: Final = 16
-"""Accepted after having held back: nobody else did, for whatever reason."""
+"""Accepted after having left connections to other processes: they may be unable to accept."""
 _SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LOG_SECONDS: Final = 10.0
 
@@ -57,17 +57,17 @@ _LOG_SECONDS: Final = 10.0
 class Listener:
     """Accepts connections for *path* until it is closed.
 
-    Where several processes accept from the same sockets, each takes *at_once* before its loop
-    turns, and leaves the next ones to the others for a moment while it is *over* its share.
+    If several processes accept from the same sockets, each accepts *at_once* in one turn. While a
+    process is *over* its share it leaves new connections to the others for a moment.
 
     Args:
-        path: What serves them.
-        sockets: Bound and listening; closed with this.
-        tls: Returns the context that the next connection is secured with, None for plain ones.
-        descriptors: Accepting pauses while this many are open, less a reserve; None for what the
-            process may have.
-        at_once: How many are accepted before the loop turns.
-        over: Says whether the next one should be left to another process.
+        path: The data path that serves them.
+        sockets: Bound and listening; closed with the listener.
+        tls: Returns the TLS context for the next connection, None for plain TCP.
+        descriptors: Accepting pauses when this many descriptors, less a reserve, are open. None for
+            the limit of the process.
+        at_once: How many are accepted in one turn.
+        over: Returns whether another process should accept the next connection.
         held: Connections wait in the kernel until :meth:`begin`.
     """
 
@@ -88,12 +88,12 @@ class Listener:
         self._tls = tls
         self._at_once = at_once
         self._over = over
-        self._ceiling = ceiling(descriptors)
+        self._ceiling = descriptor_ceiling(descriptors)
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
         self._closed = False
         stall_seconds = path.parts.limits.write_stall_seconds
-        self._probed_after = probed_after(stall_seconds=stall_seconds)
+        self._probed_after = keepalive_delays(stall_seconds=stall_seconds)
         keep_accepted_alive(self.sockets, stall_seconds=stall_seconds)
         for listening in self.sockets:
             listening.setblocking(False)
@@ -101,21 +101,21 @@ class Listener:
             self._resume()
 
     def begin(self) -> None:
-        """Accept connections, those that have waited first; no more once it is closed."""
+        """Accept connections, waiting ones first; no effect after :meth:`close`."""
         if not self._closed:
             self._resume()
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the first of the sockets listens."""
+        """The address of the first socket."""
         host, port = self.sockets[0].getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Accept what waits in the kernel, and nothing after it.
+        """Accept the connections that wait in the kernel, and no more.
 
-        The kernel resets connections that nobody has accepted when their socket closes, though
-        their clients take them for open and may have sent a request.
+        The kernel resets connections in its queue when their socket closes, although their clients
+        consider them open and may have sent a request.
         """
         if self._closed:
             return
@@ -129,7 +129,7 @@ class Listener:
     # Pausing
 
     def _pause(self) -> None:
-        # Whatever was to end another pause, of another socket, ends this one no more.
+        # A timer of an earlier pause must not end this one.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -165,7 +165,7 @@ class Listener:
         self._timer = self._loop.call_later(PAUSE_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Go on when there are descriptors again: the kernel gives the lowest that is free."""
+        """Resume once descriptors are free: the kernel assigns the lowest free one."""
         try:
             lowest = os.dup(self.sockets[0].fileno())
         except OSError:
@@ -197,41 +197,41 @@ class Listener:
                 if error.errno in _SHORT_OF:
                     self._wait_for_descriptors()
                     return
-                continue  # it has gone before it was accepted
+                continue  # it was closed before it was accepted
             descriptor = sock.fileno()
-            self._path.turns.accepted(descriptor)
+            self._path.turns.note_descriptor(descriptor)
             self._begin(sock, unmapped(str(address[0])))
             if descriptor >= self._ceiling:
                 self._wait_for_descriptors()
                 return
             if perf_counter() >= until:
-                return  # the others first; the loop tells of those who wait in its next turn
+                return  # yield to other connections; the loop reports waiting ones next turn
 
     def _begin(self, sock: socket.socket, peer: str) -> None:
-        """Hand the connection to its protocol, at once where it is known whose it is."""
+        """Pass the connection to its protocol, at once if its client is known."""
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, next(self._probed_after))
         except OSError as error:
-            self._came_to_nothing(sock, peer, None, error)
+            self._arrival_failed(sock, peer, None, error)
             return
         trusted = self._path.parts.site.trusted_proxies
         if trusted and is_within(peer, trusted):
-            failed = partial(self._came_to_nothing, sock, peer, None)
-            self._path.arriving.begin(self._ask_proxy(sock, peer), failed=failed)
+            failed = partial(self._arrival_failed, sock, peer, None)
+            self._path.arriving.spawn(self._read_proxy_header(sock, peer), failed=failed)
         else:
-            self._welcome(sock, peer)
+            self._serve(sock, peer)
 
-    def _welcome(self, sock: socket.socket, client: str) -> None:
-        # It has its place from here on: a handshake holds one as well.
-        connection = self._path.welcome(client)
+    def _serve(self, sock: socket.socket, client: str) -> None:
+        # It counts from here on: a handshake uses the quota too.
+        connection = self._path.accept(client)
         if connection is None:
             sock.close()
         else:
-            failed = partial(self._came_to_nothing, sock, client, connection)
-            task = self._path.arriving.begin(self._connect(sock, connection), failed=failed)
-            connection.arrives(task)
+            failed = partial(self._arrival_failed, sock, client, connection)
+            task = self._path.arriving.spawn(self._connect(sock, connection), failed=failed)
+            connection.note_arrival(task)
 
-    def _came_to_nothing(
+    def _arrival_failed(
         self,
         sock: socket.socket,
         peer: str,
@@ -240,7 +240,7 @@ class Listener:
     ) -> None:
         sock.close()
         if connection is not None:
-            connection.task = None  # its error knows it: a cycle, with the buffers of TLS in it
+            connection.task = None  # its error refers to it: a cycle that keeps TLS buffers
             self._path.connection_quota.remove(connection)
         if isinstance(error, OSError | BadProxyHeader):
             self._path.meters.failed_arrivals += 1
@@ -248,17 +248,17 @@ class Listener:
         elif not isinstance(error, asyncio.CancelledError):
             log.error("a connection could not be taken", exc_info=error)
 
-    async def _ask_proxy(self, sock: socket.socket, peer: str) -> None:
-        """Learn from the proxy at *peer* whose connection it is."""
+    async def _read_proxy_header(self, sock: socket.socket, peer: str) -> None:
+        """Read the client's address from the proxy at *peer*."""
         sock.setblocking(False)
         limits = self._path.parts.limits
-        client = await read_preamble(
+        client = await read_proxy_header(
             sock,
             loop=self._loop,
             idle_seconds=limits.idle_seconds,
             seconds=limits.head_seconds,
         )
-        self._welcome(sock, client or peer)
+        self._serve(sock, client or peer)
 
     def _connect(
         self, sock: socket.socket, connection: DownstreamConnection
@@ -266,7 +266,7 @@ class Listener:
         context = self._tls()
         if context is None:
             return self._loop.connect_accepted_socket(lambda: connection, sock)
-        return secure(
+        return connect_tls(
             connection,
             context,
             lambda factory: self._loop.connect_accepted_socket(factory, sock),
@@ -276,25 +276,24 @@ class Listener:
         )
 
 
-async def read_preamble(
+async def read_proxy_header(
     sock: socket.socket, *, loop: asyncio.AbstractEventLoop, idle_seconds: float, seconds: float
 ) -> str | None:
-    """Return the address of the client whose connection *sock* is; None for the proxy's own.
+    """Return the address of the client behind *sock*; None if it is the proxy itself.
 
-    Only what belongs to the PROXY header is taken from the socket: what follows it, a TLS handshake
-    perhaps, is left for whoever speaks with the browser. A proxy that speaks HTTP sends no such
-    header, and says in a field of each request for whom it asks: no request, and no TLS handshake,
-    begins as the header does.
+    Only the PROXY header is read from the socket: later bytes, such as a TLS handshake, remain for
+    the protocol. A proxy that speaks HTTP sends no such header and names the client in a field of
+    each request. No request and no TLS handshake starts like the header.
 
     Args:
-        sock: A connection of a trusted proxy, non-blocking.
+        sock: A non-blocking connection of a trusted proxy.
         loop: The running loop.
-        idle_seconds: For the first byte: proxies connect before they are asked for anything.
-        seconds: From there to the header's end.
+        idle_seconds: The deadline for the first byte: proxies connect ahead of requests.
+        seconds: The deadline from there to the end of the header.
 
     Raises:
-        BadProxyHeader: For a header that is not to be understood.
-        OSError: If the proxy goes away, or is too slow.
+        BadProxyHeader: For a header that cannot be parsed.
+        OSError: If the proxy closes the connection or is too slow.
     """
     async with asyncio.timeout(idle_seconds):
         await _readable(sock, loop)

@@ -1,4 +1,4 @@
-"""What the data path counts: plain integers on the hot path, read when Prometheus asks."""
+"""The data path's metrics: plain integers on the hot path, collected when Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from gateway.relay.turns import TURN_SECONDS, Turns
 
 KINDS: Final = ("http", "websocket", "vnc", "terminal", "page")
-"""What a browser's connection can carry; a page is one of the gateway's own."""
+"""What a downstream connection can carry; a page is one of the gateway's own."""
 FIRST_BYTE_SECONDS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 )  # fmt: skip
@@ -29,10 +29,10 @@ FIRST_BYTE_SECONDS: Final = (
 
 @dataclass(slots=True, eq=False)
 class Traffic:
-    """Bytes between browsers and the gateway, of one kind of connection, in both directions.
+    """Bytes between browsers and the gateway for one kind of connection, in both directions.
 
-    Added to at each read and write: that costs 50 ns (``benchmarks/metering.py``), where a read
-    costs 10 µs. Counting when a connection ends would show a tunnel of a day a day late.
+    Updated with each read and write. That costs 50 ns (``benchmarks/metering.py``) of the 10 µs of
+    a read. Updated at the end of a connection, a tunnel open for a day would show a day late.
     """
 
     up: int = 0
@@ -42,16 +42,16 @@ class Traffic:
 class Meters(Collector):
     """Counts what happens; register it with the process' registry.
 
-    Labels come from closed sets: classes of status codes, codes of refusals, close codes, kinds.
+    Labels come from closed sets: status classes, refusal codes, close codes, kinds.
     """
 
     def __init__(self) -> None:
         self.answers = [0] * 6
-        """Apps' answers by class of status."""
+        """Apps' responses by class of status."""
         self.own_answers = [0] * 6
-        """The gateway's."""
+        """The gateway's own responses by class of status."""
         self.refusals: Counter[str] = Counter()
-        # An alert waits for the first unsure token: a count that begins with it shows no rise.
+        # An alert fires on the first token_unsure: a counter that starts at 1 shows no increase.
         self.opens: Counter[str] = Counter({"opened": 0, "token_unsure": 0})
         self.upstream_failures: Counter[str] = Counter()
         self.ends: Counter[int] = Counter()
@@ -72,32 +72,32 @@ class Meters(Collector):
         self._turns: Turns | None = None
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Have *read* asked whenever Prometheus asks."""
+        """Register *read* as the value of a gauge."""
         self._reads.append((name, text, read, False))
 
     def counter(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Have *read*, whose answers never fall, asked whenever Prometheus asks."""
+        """Register *read*, which never decreases, as the value of a counter."""
         self._reads.append((name, text, read, True))
 
     def open_by_kind(self, read: Callable[[], Mapping[str, int]]) -> None:
-        """Have *read* asked for the open connections of each kind."""
+        """Register *read* as the source of open connections by kind."""
         self._open = read
 
     def time_of(self, turns: Turns) -> None:
-        """Have *turns* asked how long connections' turns of the loop took."""
+        """Register *turns* as the source of turn durations."""
         self._turns = turns
 
     def traffic_of(self, kind: str) -> Traffic:
-        """Return where the bytes of a *kind* of bridge are counted."""
+        """Return the byte counters of a *kind* of bridge."""
         return self.vnc if kind == "vnc" else self.terminal
 
     def first_byte(self, seconds: float) -> None:
-        """Note how long an app took from a request to the head of its answer."""
+        """Record the time from a request to the head of its app's response."""
         self._first_bytes[bisect_left(FIRST_BYTE_SECONDS, seconds)] += 1
         self._first_byte_seconds += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """Yield everything that was counted."""
+        """Yield all metrics."""
         yield self._requests()
         yield _by("refusals", "The gateway's own refusals by code.", "code", self.refusals)
         yield _by("opens", "Tries to open a session by what came of them.", "result", self.opens)

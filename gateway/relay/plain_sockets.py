@@ -1,7 +1,7 @@
-"""Accepted sockets whose family and type are plain numbers.
+"""Accepted sockets whose family and type are plain integers.
 
-Python's own makes an enumeration's member of both, whenever it is asked. For a connection that is
-accepted and given to a loop that is five times, and costs more than the kernel's part of it.
+Python's sockets create an enumeration member on each read of them: five times for a connection that
+is accepted and passed to a loop. That costs more than the kernel's part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ACCEPT: Final[Any] = socket.SocketType._accept  # type: ignore[attr-defined]  #
 
 
 class PlainSocket(socket.socket):
-    """A socket like any other, but for ``family`` and ``type``."""
+    """A socket whose ``family`` and ``type`` are integers."""
 
     __slots__ = ()
 
@@ -24,10 +24,10 @@ class PlainSocket(socket.socket):
 
 
 def accept(listening: socket.socket) -> tuple[PlainSocket, Any]:
-    """Return the next connection that waits at *listening*, and the address of its peer.
+    """Return the next connection of *listening*, and the address of its peer.
 
     Raises:
-        BlockingIOError: If none waits.
+        BlockingIOError: If none is waiting.
         OSError: As ``socket.accept`` does.
     """
     descriptor, address = _ACCEPT(listening)

@@ -1,13 +1,13 @@
-"""TLS of which a few records are taken in one turn of the loop, however many came.
+"""TLS with a bounded number of records in one turn of the loop.
 
-A record may hold a byte, or nothing for us: OpenSSL takes some 19 µs for each KeyUpdate (RFC 8446,
-section 4.6.3) of 27 bytes, tells nobody, and 256 KiB that a loop reads at once hold 9,700. So each
-read goes through here on its way to TLS. Records say how long they are before anything of them
-is understood (section 5.1): after :data:`RECORDS_AT_ONCE` the rest waits for the next turn, and
-nothing more is read until then.
+A record may hold one byte, or no data: OpenSSL takes about 19 µs for each KeyUpdate of 27 bytes
+(RFC 8446, section 4.6.3) and reports none. The 256 KiB that a loop reads at once hold 9,700 of
+them. Each read therefore passes through here before TLS. The length of a record can be read without
+decrypting it (section 5.1). After :data:`RECORDS_AT_ONCE` the rest waits for the next turn, and the
+socket is not read until then.
 
-Loops make their TLS within ``create_connection`` and leave no place between it and its socket. So
-the class with which they do, of the same form in asyncio and in uvloop, is used here.
+Loops create TLS inside ``create_connection``, with no hook between TLS and its socket. This module
+therefore uses the class that they use, which has the same interface in asyncio and uvloop.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ from gateway.relay import transports
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 RECORDS_AT_ONCE: Final = 64
-"""The most of one connection in a turn, or 1 MiB of data: about a millisecond of KeyUpdates."""
+"""The maximum number for one connection in a turn, up to 1 MiB of data: about a millisecond of
+KeyUpdates."""
 RECORDS_UNREAD: Final = 4096
-"""The most that are taken while the peer reads nothing: each may ask for one in return."""
+"""The maximum number processed while the peer reads nothing: each may request one in return."""
 _LOOKS_AFTER: Final = (0.02, 1.0)
-"""Seconds, at first and at most, between looks at whether TLS is read from: it tells nobody."""
+"""Seconds, initially and at most, between checks whether TLS is being read: it reports nothing."""
 _HEADER: Final = 5
 _UVLOOP: Final[Any] = uvloop.loop
 _ASYNCIO: Final[Any] = SSLProtocol
 
 
-async def secure(
+async def connect_tls(
     protocol: P,
     context: ssl.SSLContext,
     connect: Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[object]],
     **options: Any,
 ) -> tuple[asyncio.Transport, P]:
-    """Return a connection of *protocol* over TLS, once the handshake is done.
+    """Return a connection of *protocol* over TLS, after the handshake.
 
     Args:
-        protocol: Whose connection it will be.
-        context: How it is secured.
-        connect: Makes the connection below TLS, of a protocol that the given function returns.
-        options: Further ones of the loop's TLS: ``server_side``, ``server_hostname``,
+        protocol: The protocol above TLS.
+        context: The TLS context.
+        connect: Makes the connection below TLS, with a protocol from the given function.
+        options: Further options of the loop's TLS: ``server_side``, ``server_hostname``,
             ``ssl_handshake_timeout`` and ``ssl_shutdown_timeout`` (seconds).
 
     Raises:
-        OSError: If there is no connection; :exc:`ssl.SSLError` if the handshake fails.
+        OSError: If the connection fails; :exc:`ssl.SSLError` if the handshake fails.
     """
     loop = asyncio.get_running_loop()
     make = _UVLOOP.SSLProtocol if isinstance(loop, _UVLOOP.Loop) else _ASYNCIO
@@ -63,7 +64,7 @@ async def secure(
         await done
     except BaseException:
         transport.abort()
-        # The error knows this frame: a cycle, in which buffers of 256 KiB would stay for long.
+        # The error refers to this frame: a cycle that would keep buffers of 256 KiB.
         del done
         raise
     return transport, protocol
@@ -73,7 +74,7 @@ class TlsRecords(asyncio.BufferedProtocol):
     """Stands between a socket and its TLS: the protocol of the one, the transport of the other.
 
     Args:
-        tls: The loop's protocol that takes records, and makes them.
+        tls: The loop's TLS protocol, which consumes and produces records.
     """
 
     __slots__ = (
@@ -101,24 +102,24 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._socket: Any = None
         self._buffer = memoryview(b"")
         self._held = memoryview(b"")
-        """Records that were read and wait for their turn; nothing is read meanwhile."""
+        """Records that were read and wait for the next turn; the socket is not read meanwhile."""
         self._due = False
-        """Whether its turn is coming."""
+        """Whether the next turn is scheduled."""
         self._stopped = False
-        """Whether TLS wants no more for now."""
+        """Whether TLS has paused reading."""
         self._full = False
-        """Whether the peer reads too little of what TLS makes."""
+        """Whether the peer does not read what TLS has written."""
         self._unread = 0
-        """Records that were taken since."""
+        """Records processed since then."""
         self._rest = 0
-        """So many bytes of a record have not come yet."""
+        """Bytes of the current record that have not arrived."""
         self._header = b""
-        """The beginning of a record of which not even the length has come."""
+        """An incomplete record header."""
 
     # As a protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let TLS begin."""
+        """Start TLS."""
         self._socket = transport
         self.get_extra_info = transport.get_extra_info
         self.abort = self._socket.abort
@@ -126,14 +127,14 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._tls.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell TLS; records that have not had their turn are lost, as in the kernel."""
+        """Tell TLS; waiting records are lost, as unread bytes in the kernel are."""
         self._held = memoryview(b"")
         self._tls.connection_lost(exc)
 
     def eof_received(self) -> bool | None:
-        """Tell TLS, which answers for both; not before it has given out all that it holds.
+        """Tell TLS, which ends both directions, once it has delivered all its data.
 
-        uvloop's closes at once, and drops what nobody has read for want of room.
+        uvloop's TLS closes at once and drops data that was not read for lack of room.
         """
         if self._tls._get_app_transport().is_reading():
             return self._finish()
@@ -141,7 +142,7 @@ class TlsRecords(asyncio.BufferedProtocol):
         return True
 
     def _finish(self) -> bool | None:
-        # Read from again since a moment ago, TLS may not have given out yet what it held.
+        # Reading resumed a moment ago; TLS may not have delivered its data yet.
         self._take(0)
         return self._tls.eof_received()  # type: ignore[no-any-return]
 
@@ -157,24 +158,24 @@ class TlsRecords(asyncio.BufferedProtocol):
             self._wait_for_reader(min(2 * seconds, _LOOKS_AFTER[1]))
 
     def pause_writing(self) -> None:
-        """Have TLS keep what it has made."""
+        """Let TLS keep what it has produced."""
         self._full, self._unread = True, 0
         self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Have TLS go on."""
+        """Let TLS continue."""
         self._full = False
         self._tls.resume_writing()
         self._resume()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer of TLS: what is no more than a few records is never copied."""
+        """Return the buffer of TLS: a read of a few records is never copied."""
         if not self._buffer or sizehint > len(self._buffer):  # else it would be the same again
             self._buffer = self._tls.get_buffer(sizehint)
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Give TLS the first few records of what was read."""
+        """Give TLS the first few records of the read."""
         data = self._buffer
         if (
             nbytes == _HEADER + (data[3] << 8) + data[4]
@@ -182,7 +183,7 @@ class TlsRecords(asyncio.BufferedProtocol):
             and not self._header
             and not self._full
         ):
-            self._take(nbytes)  # the usual one
+            self._take(nbytes)  # the usual case: one record
             return
         end = self._end_of_few(data, nbytes)
         if end < nbytes:
@@ -197,7 +198,7 @@ class TlsRecords(asyncio.BufferedProtocol):
         return not (self._stopped or (self._full and self._unread >= RECORDS_UNREAD))
 
     def _resume(self) -> None:
-        """Go on where nothing speaks against it, first with what was read already."""
+        """Continue unless something prevents it, first with records already read."""
         if not self._may_read:
             return
         if not self._held:
@@ -218,7 +219,7 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._resume()
 
     def _end_of_few(self, data: memoryview, size: int) -> int:
-        """Return where the last of the few ends, *size* where there are no more than these."""
+        """Return where the last of the few records ends; *size* if there are no more."""
         few, at = RECORDS_AT_ONCE, self._rest
         if self._header:
             missing = _HEADER - len(self._header)
@@ -239,22 +240,22 @@ class TlsRecords(asyncio.BufferedProtocol):
     # As a transport
 
     def is_closing(self) -> bool:
-        """Say whether the socket is, or will be, closed."""
+        """Return whether the socket is closed or will be."""
         return bool(self._socket.is_closing())
 
     def close(self) -> None:
-        """Close the socket once what TLS has made is written."""
+        """Close the socket once what TLS has produced is written."""
         self._socket.close()
 
     def _force_close(self, exc: Exception | None) -> None:
         self._socket._force_close(exc)
 
     def pause_reading(self) -> None:
-        """Read no more until :meth:`resume_reading`: TLS has as much as it keeps."""
+        """Stop reading until :meth:`resume_reading`: the buffer of TLS is full."""
         self._stopped = True
         transports.pause_reading(self._socket)
 
     def resume_reading(self) -> None:
-        """Go on, first with what was read already."""
+        """Read again, first from records already read."""
         self._stopped = False
         self._resume()

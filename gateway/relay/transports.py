@@ -1,4 +1,4 @@
-"""Flow control that does not mind a transport that is closing, and how many there may be."""
+"""Flow control and resets that tolerate a closing transport, and the descriptor limit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import suppress
 from typing import Final
 
 RESERVED: Final = 256
-"""Descriptors kept for what is open already: to dial apps with, to ask Redis."""
+"""Descriptors reserved for open connections: to dial apps, to reach Redis."""
 
 
-def ceiling(most: int | None = None) -> int:
-    """Return the descriptor from which on nothing new is begun; the kernel gives the lowest free.
+def descriptor_ceiling(most: int | None = None) -> int:
+    """Return the descriptor from which on nothing new starts; the kernel assigns the lowest.
 
     Args:
-        most: How many there may be; None for what the process may have.
+        most: How many there may be; None for the limit of the process.
     """
     most = most or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most - min(RESERVED, most // 4)
@@ -28,7 +28,7 @@ _RESETS: Final = ((socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def pause_reading(transport: asyncio.Transport | None) -> None:
-    """Stop reading from *transport*, so that its peer is held back."""
+    """Stop reading from *transport*, which applies backpressure to its peer."""
     if transport is not None and not transport.is_closing():
         transport.pause_reading()
 
@@ -39,27 +39,27 @@ def resume_reading(transport: asyncio.Transport | None) -> None:
         transport.resume_reading()
 
 
-def is_protocol_of(protocol: asyncio.BaseProtocol, transport: asyncio.Transport | None) -> bool:
-    """Whether *transport* is there, and has not been handed over to another protocol."""
+def owns_transport(protocol: asyncio.BaseProtocol, transport: asyncio.Transport | None) -> bool:
+    """Return whether *transport* exists and *protocol* is still its protocol."""
     return transport is not None and transport.get_protocol() is protocol
 
 
-def shut(transport: asyncio.Transport) -> None:
-    """Shut our side down after what was written, where the transport can.
+def shutdown_write(transport: asyncio.Transport) -> None:
+    """Shut down our side after what was written, if the transport can.
 
-    TLS cannot: there what was written says that it was the last, and who reads on waits for the
-    other side to close.
+    TLS cannot: there close_notify says that no more data follows, and a peer that keeps reading
+    waits for the other side to close.
     """
     if not transport.is_closing() and transport.can_write_eof():
-        with suppress(OSError):  # the peer has reset the connection, which is told soon
+        with suppress(OSError):  # the peer has reset the connection; connection_lost follows
             transport.write_eof()
 
 
 def reset(transport: asyncio.Transport | None) -> None:
-    """Close *transport* at once with a reset, also of what the kernel still holds.
+    """Reset *transport* at once, dropping what the kernel still holds.
 
-    An aborted transport alone ends with a FIN when nothing is left unread, and a peer that reads
-    until the end would take what was cut off for complete.
+    An aborted transport sends a FIN if no bytes are unread. A peer that reads until the end would
+    then take a truncated response for a complete one.
     """
     if transport is None:
         return
@@ -73,11 +73,11 @@ def reset(transport: asyncio.Transport | None) -> None:
 def set_options(
     transport: asyncio.Transport, options: Iterable[tuple[int, int, int | bytes]]
 ) -> None:
-    """Set socket *options* of *transport*; nothing where it is closed, or has no socket."""
+    """Set socket *options* of *transport*; no effect if it is closed or has no socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return
-    # A socket object of our own: the one that transports give away makes one for each call.
+    # A socket object of our own: that of a transport makes a new one for each call.
     own = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
     try:
         for option in options:

@@ -1,7 +1,7 @@
-"""A WebSocket between a browser and an app: two transports spliced, and how it is ended.
+"""A WebSocket tunnel between a browser and an app: two spliced transports, and how it ends.
 
-Bytes are passed on as they come. Towards the browser the frame boundaries are followed, so that a
-Close of ours can stand between two frames when the session or the grant ends.
+Bytes are relayed as received. Towards the browser the frame boundaries are followed, so that the
+gateway can send a Close between two frames when the session or the grant ends.
 """
 
 from __future__ import annotations
@@ -24,31 +24,34 @@ if TYPE_CHECKING:
 
 
 _FIRST_CONTROL: Final = 0x8
-"""Opcodes below are those of data (RFC 6455, section 5.2); reads begin with a frame, mostly."""
+"""Lower opcodes are those of data frames (RFC 6455, section 5.2); a read usually starts with a
+frame."""
 
 
 class TunnelPhase(IntEnum):
-    """How far the end of a tunnel has come; each phase leads to later ones only."""
+    """How far the end of a tunnel has come; phases only advance."""
 
     OPEN = 0
-    """Bytes pass both ways."""
+    """Bytes are relayed both ways."""
     FINISHING = 1
-    """To be ended, within a frame: the app may finish it. What the browser sends is discarded."""
+    """The tunnel ends within a frame: the app may complete it; bytes from the browser are
+    discarded."""
     CLOSING = 2
-    """Our Close is written, or one side has gone: nothing is written any more."""
-    GONE = 3
-    """The browser's connection is closed."""
+    """Our Close is written, or one side has closed: nothing more is written."""
+
+    CLOSED = 3
+    """The downstream connection is closed."""
 
 
 _OPEN, _FINISHING, _CLOSING = TunnelPhase.OPEN, TunnelPhase.FINISHING, TunnelPhase.CLOSING
-"""A member costs more to look up than all the rest of an end."""
+"""Looking up an enumeration member costs more than the rest of an end."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Tunnel(asyncio.Protocol):
-    """The browser's side, and the owner of both.
+    """The downstream side of a tunnel, and the owner of both sides.
 
-    It is registered until the browser's connection is closed.
+    It is registered until the downstream connection is closed.
     """
 
     kind = "websocket"
@@ -60,16 +63,18 @@ class Tunnel(asyncio.Protocol):
     turns: Turns = field(init=False)
     traffic: Traffic = field(init=False)
     activity: ActivityCounter = field(init=False)
-    """Where bytes are counted; its session's from :meth:`begin` on."""
+    """The byte counters; the session's from :meth:`start` on."""
     tracker: FrameTracker = field(init=False, default_factory=FrameTracker)
     phase: TunnelPhase = _OPEN
     browser_full: bool = False
     app_full: bool = False
-    """Whether more waits to be sent to that side than may: then the other is not read."""
+    """Whether that side's write buffer is above its high-water mark: then the other side is not
+    read."""
     backlog: bytes = b""
-    """What came from the app in more frames than one turn can follow."""
+    """Bytes from the app with more frames than one turn can follow."""
     is_probed: bool = False
-    """Whether the kernel looks for the app's host: most that were just opened soon close."""
+    """Whether keep-alive is enabled towards the app: most tunnels that were just opened soon
+    close."""
     ending: EndReason | None = None
     timer: asyncio.TimerHandle | None = None
     tick: int = 0
@@ -79,35 +84,35 @@ class Tunnel(asyncio.Protocol):
         self.traffic = self.path.meters.websocket
         self.activity = self.access_right.activity
 
-    def begin(self, *, from_browser: bytes, from_app: bytes) -> None:
-        """Take both transports; the bytes came before it, and go first."""
+    def start(self, *, browser_data: bytes, app_data: bytes) -> None:
+        """Take both transports; the given bytes were received earlier and are relayed first."""
         self.activity = self.access_right.activity
         self.browser.set_protocol(self)
-        self.app.set_protocol(AppSide(self))
+        self.app.set_protocol(TunnelUpstream(self))
         self.path.meters.tunnels += 1
         if ping_seconds := self.path.parts.limits.web_ping_seconds:
             self.arm_ping(ping_seconds)
-        self.path.ends.begin(self.browser, self._hung_up)
+        self.path.closer.watch_tls_fin(self.browser, self._hung_up)
         for transport in (self.browser, self.app):
             if not transport.is_reading():
                 resume_reading(transport)
-        if from_app:
-            self.from_app(from_app)
-        if from_browser:
-            self.app.write(from_browser)
+        if app_data:
+            self.app_data_received(app_data)
+        if browser_data:
+            self.app.write(browser_data)
 
     # Keeping alive, where the settings ask for it
 
     def arm_ping(self, seconds: float) -> None:
-        """Have the wheel ask in so many seconds; 0 for never."""
+        """Have the wheel call :meth:`due` in that many seconds; 0 for never."""
         if seconds:
             self.path.wheel.arm(self, self.path.parts.loop.time() + seconds)
 
     def due(self, now: float) -> float:
-        """Ping the browser, if the app is not within a frame; called by the wheel.
+        """Ping the browser, unless the app is within a frame; called by the wheel.
 
-        Its Pong goes to the app, which has not asked for it and ignores it (RFC 6455, section
-        5.5.3). A browser that does not read is not sent more.
+        The Pong reaches the app, which did not ask for it and ignores it (RFC 6455, section 5.5.3).
+        A browser that does not read gets no ping.
         """
         if self.phase:
             return 0.0
@@ -115,27 +120,27 @@ class Tunnel(asyncio.Protocol):
             self.browser.write(PING_FRAME)
         return now + self.path.parts.limits.web_ping_seconds
 
-    def look_for_stalls(self) -> None:
-        """Have both sides watched where the kernel holds something for them."""
+    def check_stalls(self) -> None:
+        """Watch each side for which the kernel holds unacknowledged bytes."""
         if self.phase <= _FINISHING:
             if not self.is_probed:
                 self.is_probed = True
-                self.path.ends.keep_app_alive(self.app)
-            self.path.ends.look_at(self.browser)
-            self.path.ends.look_at(self.app, self._app_stalled, app=True)
+                self.path.closer.enable_keepalive(self.app)
+            self.path.closer.watch_if_unacknowledged(self.browser)
+            self.path.closer.watch_if_unacknowledged(self.app, self._app_stalled, app=True)
 
-    # What the browser's transport calls
+    # Events of the downstream transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass *data* on to the app, or discard it once the tunnel ends."""
+        """Relay *data* to the app, or discard it once the tunnel ends."""
         turns = self.turns
         if turns.crowded:
             turns.count_read(self)
         size = len(data)
-        if size >= FULL_READ:  # nobody looks into it: less of it cannot take long
-            turns.take(self, data)
+        if size >= FULL_READ:  # its content is not parsed, so a smaller read takes little time
+            turns.run(self, data)
         elif not self.phase:
-            # As receive() does it, without the call: most messages are small.
+            # The same as receive(), without the call: most messages are small.
             activity = self.activity
             self.traffic.up += size
             activity.up += size
@@ -144,7 +149,7 @@ class Tunnel(asyncio.Protocol):
             self.app.write(data)
 
     def receive(self, data: bytes) -> None:
-        """Pass *data* on to the app, or discard it once the tunnel ends."""
+        """Relay *data* to the app, or discard it once the tunnel ends."""
         if not self.phase:
             self.traffic.up += len(data)
             self.activity.up += len(data)
@@ -152,29 +157,29 @@ class Tunnel(asyncio.Protocol):
                 self.activity.input = True
             self.app.write(data)
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         """Stop reading from the browser for a turn."""
         pause_reading(self.browser)
 
-    def resume_after_others(self) -> None:
-        """Read from the browser again, unless the app is full."""
+    def resume_turn(self) -> None:
+        """Read from the browser again, unless the app's write buffer is full."""
         if not self.app_full:
             resume_reading(self.browser)
 
     def eof_received(self) -> bool:
-        """The browser has left: a WebSocket is of no use with one direction.
+        """Close both sides: the browser has left, and a WebSocket needs both directions.
 
-        What was written to it has two seconds to be taken.
+        What was written to the browser has two seconds to be sent.
         """
         self._browser_left()
-        self.path.ends.close_within(self.browser, self.path.parts.limits.linger_seconds)
+        self.path.closer.close_within(self.browser, self.path.parts.limits.linger_seconds)
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading from the app; a browser that takes nothing for long is reset."""
+        """Stop reading from the app; a browser that reads nothing for long is reset."""
         self.browser_full = True
         pause_reading(self.app)
-        self.path.ends.writes_wait(self.browser, self.reset)
+        self.path.closer.watch_writes(self.browser, self.reset)
 
     def resume_writing(self) -> None:
         """Read from the app again."""
@@ -183,17 +188,17 @@ class Tunnel(asyncio.Protocol):
             resume_reading(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the registry, and close the app's side."""
-        self.path.ends.forget(self.browser)
+        """Unregister the tunnel and close the upstream side."""
+        self.path.closer.forget(self.browser)
         if self.phase <= _FINISHING:
             self._browser_left()
-        self._ask_no_more()
+        self._cancel_timers()
         self._gone()
 
-    # What the app's side calls
+    # Events of the upstream side
 
-    def from_app(self, data: bytes) -> None:
-        """Pass *data* on to the browser, as far as it may still go."""
+    def app_data_received(self, data: bytes) -> None:
+        """Relay *data* to the browser, as far as that is still allowed."""
         if self.backlog:
             self.backlog += data
         elif not self.phase:
@@ -208,9 +213,9 @@ class Tunnel(asyncio.Protocol):
         elif self.phase is _FINISHING:
             self._finish(data)
 
-    def app_left(self) -> None:
-        """Close the browser's side after what was written; within a frame it is reset."""
-        self.path.ends.forget(self.app)
+    def app_closed(self) -> None:
+        """Close the downstream side after what was written; within a frame it is reset."""
+        self.path.closer.forget(self.app)
         if self.phase is _FINISHING:
             self.reset()
         elif self.phase is _OPEN:
@@ -219,21 +224,21 @@ class Tunnel(asyncio.Protocol):
                 backlog, self.backlog = self.backlog, b""
                 self.traffic.down += len(backlog)
                 self.browser.write(backlog)
-            self.path.ends.close(self.browser)
+            self.path.closer.close(self.browser)
 
     def set_app_full(self, full: bool) -> None:
-        """Stop reading from the browser while the app takes nothing, or read again."""
+        """Stop reading from the browser while the app's write buffer is full, or read again."""
         self.app_full = full
         if self.phase:
             return
-        ends = self.path.ends
+        closer = self.path.closer
         if full:
             pause_reading(self.browser)
-            ends.writes_wait(self.app, self._app_stalled, app=True)
-            # Not read, it could leave unseen.
-            ends.hangups.watch(self.browser, self._hung_up)
+            closer.watch_writes(self.app, self._app_stalled, app=True)
+            # While it is not read, the loop would not report that it leaves.
+            closer.hangups.watch(self.browser, self._hung_up)
         else:
-            ends.seen_by_loop(self.browser, self._hung_up)
+            closer.rely_on_loop(self.browser, self._hung_up)
             resume_reading(self.browser)
 
     def _follow_later(self, backlog: bytes) -> None:
@@ -244,54 +249,54 @@ class Tunnel(asyncio.Protocol):
     def _follow_on(self) -> None:
         backlog, self.backlog = self.backlog, b""
         if backlog and self.phase <= _FINISHING:
-            self.from_app(backlog)
+            self.app_data_received(backlog)
         if not self.backlog and not self.browser_full and self.phase <= _FINISHING:
             resume_reading(self.app)
 
     # Ending
 
     def _hung_up(self) -> None:
-        """The browser has left, and the loop did not tell."""
+        """Close both sides: the browser has left, and the loop did not report it."""
         if self.phase <= _FINISHING:
             self._browser_left()
             self.browser.abort()
 
     def _browser_left(self) -> None:
-        """Close the app's side; what was written to it has two seconds to go out."""
+        """Close the upstream side; what was written to it has two seconds to be sent."""
         phase, self.phase = self.phase, max(self.phase, _CLOSING)
-        self._ask_no_more()
+        self._cancel_timers()
         if phase is _FINISHING:
-            # It was to be ended: what waits for the app is not sent any more.
+            # The tunnel is ending: bytes waiting for the app are dropped.
             self.app.abort()
         elif phase is _OPEN:
-            self.path.ends.close_within(self.app, self.path.parts.limits.linger_seconds)
+            self.path.closer.close_within(self.app, self.path.parts.limits.linger_seconds)
 
     def _app_stalled(self) -> None:
-        """The app takes nothing of what the browser has sent."""
+        """Close the tunnel: the app reads nothing of what the browser has sent."""
         self.path.meters.upstream_failures["app_timeout"] += 1
-        self.app_left()
+        self.app_closed()
         reset(self.app)
 
     def _gone(self) -> None:
-        self.phase = TunnelPhase.GONE
+        self.phase = TunnelPhase.CLOSED
         self.path.parts.live.discard(self)
 
     def end(self, ending: EndReason) -> None:
-        """End the tunnel: from now on nothing passes but the frame that is under way.
+        """End the tunnel: from now on only the current frame is completed.
 
-        The browser sees *ending*'s code when the app is, or soon gets, at the end of a frame;
-        otherwise the connection is reset, which it sees as 1006.
+        The browser gets *ending*'s code if the app is, or soon arrives, at the end of a frame.
+        Otherwise the connection is reset, which the browser reports as 1006.
         """
         if self.phase:
-            # One side has gone, and what was written to the other is on its way.
+            # One side has closed, and bytes to the other are in transit.
             self.reset()
             return
         self.path.meters.ends[ending.close_code] += 1
         self.ending = ending
-        self.path.ends.hangups.forget(self.browser)
+        self.path.closer.hangups.forget(self.browser)
         resume_reading(self.browser)
         if self.tracker.at_boundary:
-            self._say_close()
+            self._send_close()
             return
         self.phase = _FINISHING
         self._set_timer(self.path.parts.limits.frame_seconds)
@@ -304,7 +309,7 @@ class Tunnel(asyncio.Protocol):
         self.traffic.down += taken
         self.browser.write(data[:taken])
         if self.tracker.at_boundary:
-            self._say_close()
+            self._send_close()
         else:
             self._check_length()
 
@@ -312,42 +317,42 @@ class Tunnel(asyncio.Protocol):
         if self.tracker.remaining > self.path.parts.limits.frame_bytes:
             self.reset()
 
-    def _say_close(self) -> None:
+    def _send_close(self) -> None:
         self.phase = _CLOSING
-        self._ask_no_more()
+        self._cancel_timers()
         ending = self.ending
         if ending is None or self.browser.is_closing():
             self.reset()
             return
-        ends, limits = self.path.ends, self.path.parts.limits
-        ends.stalls.forget(self.app)
-        ends.deferred.add(self.app)
-        ends.stalls.forget(self.browser)
+        closer, limits = self.path.closer, self.path.parts.limits
+        closer.stalls.forget(self.app)
+        closer.deferred.add(self.app)
+        closer.stalls.forget(self.browser)
         self.browser.write(close_frame(ending.close_code, ending.close_reason))
-        # A browser that has not taken our Close by now must not get what stands before it either.
+        # A browser that has not read our Close by then must not get the bytes before it either.
         Lingering(
-            ends,
+            closer,
             self.browser,
             seconds=limits.linger_seconds,
-            written_seconds=limits.end_seconds,
-            gone=self._gone,
+            flush_seconds=limits.end_seconds,
+            on_closed=self._gone,
         )
 
     def reset(self) -> None:
-        """Reset both connections, whatever is still buffered."""
+        """Reset both connections and drop what is buffered."""
         self.phase = max(self.phase, _CLOSING)
         self._set_timer(None)
         self.app.abort()
         reset(self.browser)
 
-    def _ask_no_more(self) -> None:
+    def _cancel_timers(self) -> None:
         if self.timer is not None:
             self._set_timer(None)
         if self.tick:
             self.path.wheel.disarm(self)
 
     def _set_timer(self, seconds: float | None) -> None:
-        """Reset both sides in so many seconds; None for not at all."""
+        """Reset both sides in that many seconds; None for never."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -355,8 +360,8 @@ class Tunnel(asyncio.Protocol):
             self.timer = self.path.parts.loop.call_later(seconds, self.reset)
 
 
-class AppSide(asyncio.Protocol):
-    """The app's side: passes everything to the tunnel."""
+class TunnelUpstream(asyncio.Protocol):
+    """The upstream side: passes all events to the tunnel."""
 
     __slots__ = ("tunnel",)
 
@@ -364,44 +369,44 @@ class AppSide(asyncio.Protocol):
         self.tunnel = tunnel
 
     def data_received(self, data: bytes) -> None:
-        """Pass *data* on."""
+        """Relay *data* to the browser."""
         tunnel = self.tunnel
         turns = tunnel.turns
         if turns.crowded:
             turns.count_read(self)
         size = len(data)
         if size >= FULL_READ:
-            turns.take(self, data)
+            turns.run(self, data)
         elif (
             2 <= size == data[1] + 2 < 128
             and not (tunnel.tracker.remaining or tunnel.tracker.header or tunnel.backlog)
             and not tunnel.phase
         ):
-            # One small frame between others, without a mask, as most of an app's messages are:
-            # as from_app() does it, without the calls. Where the frames end stays the same.
+            # One small unmasked frame at a boundary, the usual message of an app: the same as
+            # app_data_received(), without the calls. The boundary stays a boundary.
             tunnel.traffic.down += size
             tunnel.activity.down += size
             tunnel.browser.write(data)
-        else:  # few of its frames are followed now
-            tunnel.from_app(data)
+        else:  # a limited number of its frames is followed now
+            tunnel.app_data_received(data)
 
     def receive(self, data: bytes) -> None:
-        """Pass *data* on."""
-        self.tunnel.from_app(data)
+        """Relay *data* to the browser."""
+        self.tunnel.app_data_received(data)
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         """Stop reading from the app for a turn."""
         pause_reading(self.tunnel.app)
 
-    def resume_after_others(self) -> None:
-        """Read from the app again, unless the browser is full, or has enough of it to follow."""
+    def resume_turn(self) -> None:
+        """Read from the app again, unless the browser's write buffer is full or a backlog waits."""
         tunnel = self.tunnel
         if tunnel.phase <= _FINISHING and not tunnel.browser_full and not tunnel.backlog:
             resume_reading(tunnel.app)
 
     def eof_received(self) -> bool:
-        """The app has left; what it has said goes out."""
-        self.tunnel.app_left()
+        """Close the tunnel: the app has closed; bytes received before are still sent."""
+        self.tunnel.app_closed()
         return False
 
     def pause_writing(self) -> None:
@@ -413,5 +418,5 @@ class AppSide(asyncio.Protocol):
         self.tunnel.set_app_full(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass it on."""
-        self.tunnel.app_left()
+        """Close the tunnel."""
+        self.tunnel.app_closed()

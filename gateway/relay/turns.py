@@ -1,24 +1,23 @@
-"""What one connection may cost in one turn of the loop, so that the others get theirs.
+"""Fair use of the loop: what one connection may take of one turn.
 
-A loop gives a connection up to 32 reads of 256 KB before anybody else has a turn (libuv). Here a
-connection that fills the loop's read buffer again and again is paused after
-:data:`SHARE_SECONDS`, and read again in a later turn: to pause after each read costs a third of
-what passing on costs. What was read may take many steps to understand (chunks of a byte, frames of
-none): the readers of :mod:`gateway.core` stop after so many of them, and go on in a later turn as
-well, before anything more is read.
+A loop gives a connection up to 32 reads of 256 KB before another connection gets a turn (libuv).
+Here a connection that keeps filling the loop's read buffer is paused after :data:`SHARE_SECONDS`
+and read again in a later turn. Pausing after each read would cost a third of the throughput. A read
+can also need many steps (chunks of one byte, empty frames): the readers of :mod:`gateway.core` stop
+after a number of steps and continue in a later turn, before more is read.
 
-A request and its response wait for the end of a turn each: what others notice of a connection that
-always has more to do is the length of a turn. So all that was left for later waits in one queue.
-Each turn takes the first of it, and more only until a share is used up, however many connections
-have something there. Where nobody else is ready, the next turn begins at once.
+A request and its response each wait for the end of a turn: other connections notice a busy one by
+the length of a turn. All deferred work therefore waits in one queue. Each turn runs the first of
+it, and more only until a share is used up, however many connections have work there. If no other
+connection is ready, the next turn starts at once.
 
-A turn as a whole has a bound, too. Where 1,024 connections are ready at once, libuv asks the kernel
-for more before anything else runs, and does so up to 48 times: 2,000 connections that always have
-something to read made turns of seconds, in which no timer, no answer of Redis and no other
-connection got on. Once a turn has lasted :data:`LONG_TURN_SECONDS`, a connection that is read is
-not read again before the next one. Where so many connections cannot exist, only reads that fill the
-buffer come more than once in a turn, and only these look at the clock. Of TLS, whose records may
-hold next to nothing, a few come in a turn (:mod:`gateway.relay.tls_records`).
+A whole turn is limited too. If 1,024 connections are ready at once, libuv polls the kernel again
+before anything else runs, up to 48 times. With 2,000 connections that always had data, turns took
+seconds in which no timer, no Redis response and no other connection ran. Once a turn has lasted
+:data:`LONG_TURN_SECONDS`, a connection that is read is not read again before the next turn. With
+fewer connections only reads that fill the buffer can repeat in a turn, and only these check the
+clock. TLS records, which may be nearly empty, are limited in number
+(:mod:`gateway.relay.tls_records`).
 """
 
 from __future__ import annotations
@@ -31,41 +30,41 @@ from time import perf_counter
 from typing import Final, Protocol
 
 TURN_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-"""Bounds of the histogram; one turn may take 5 ms at most."""
+"""Bounds of the histogram; one connection may take 5 ms at most."""
 _SHORT_SECONDS: Final = TURN_SECONDS[0]
 SMALL_READ: Final = 3000
-"""A smaller one cannot take a millisecond, and is not timed: a clock costs as much as its use."""
+"""A smaller read cannot take a millisecond and is not timed: reading the clock costs as much."""
 FULL_READ: Final = 250_000
-"""From here on the loop would read again at once: uvloop's buffer is 256,000 bytes. What is less
-was all there was, unless it came by TLS."""
+"""From here on the loop would read again at once: uvloop's buffer has 256,000 bytes. A smaller read
+was all the data, except with TLS."""
 SHARE_SECONDS: Final = 0.00025
-"""Reads of one connection in a row, in one turn, before the others go first; and, of all
-connections together, what was left for later. A GET alone takes some tenths of a millisecond."""
+"""For successive reads of one connection in one turn before others go first; and for the deferred
+work of all connections together. A GET takes some tenths of a millisecond."""
 LONG_TURN_SECONDS: Final = 0.05
 """For all connections together; from then on each is read once."""
 CROWD: Final = 500
-"""A loop is crowded from a browser's connection with this descriptor on. The kernel gives the
-lowest that is free, and a browser's connection has one to an app at most: below it, there are fewer
-than a thousand of both."""
+"""A loop counts as crowded from a downstream connection with this descriptor on. The kernel assigns
+the lowest free descriptor, and a downstream connection has at most one upstream connection. Below
+it there are fewer than a thousand of both."""
 READS_BETWEEN_LOOKS: Final = 128
-"""A look at the clock takes as long as a small read's share of the rest."""
+"""Reading the clock costs as much as the rest of the check for a small read."""
 
 
 class Reader(Protocol):
     """A protocol whose connection takes turns."""
 
     def receive(self, data: bytes, /) -> None:
-        """Take what was read."""
+        """Process what was read."""
 
-    def pause_for_others(self) -> None:
-        """Stop reading until :meth:`resume_after_others`."""
+    def yield_turn(self) -> None:
+        """Stop reading until :meth:`resume_turn`."""
 
-    def resume_after_others(self) -> None:
-        """Read again, unless something else speaks against it."""
+    def resume_turn(self) -> None:
+        """Read again, unless something else prevents it."""
 
 
 class Turns:
-    """Times the turns that connections take, and has the others go first."""
+    """Times the turns of connections, and lets others go first."""
 
     __slots__ = (
         "_began",
@@ -92,26 +91,26 @@ class Turns:
         self.counts = [0] * (len(TURN_SECONDS) + 1)
         self.seconds = 0.0
         self._reader: Reader | None = None
-        """The connection that was timed the last time in this turn, and since when."""
+        """The connection that was timed last in this turn, and since when."""
         self._began = 0.0
         self._turn = 0.0
         self._first = 0.0
-        """When this turn's first timed read began."""
+        """When the first timed read of this turn started."""
         self.crowded = False
-        """Whether a thousand connections may be ready at once: each read is to be counted then."""
+        """Whether a thousand connections may be ready at once: then each read is counted."""
         self._reads_left = READS_BETWEEN_LOOKS
         self._turn_since: float | None = None
-        """When this turn was looked at first; None where it has not been."""
+        """When this turn was first checked; None if it was not."""
         self._paused: list[Reader] = []
         self._queue: deque[tuple[Callable[[], None], bool]] = deque()
-        """What was left for later, first come, first served; True for what then is read."""
+        """The deferred work, in order; True marks a connection that is read again."""
         self._serves = False
-        """Whether the queue is gone on with in the next turn."""
+        """Whether the queue is processed in the next turn."""
 
-    def take(self, reader: Reader, data: bytes) -> None:
-        """Have *reader* receive *data*, all of one read, and let others go first after its share.
+    def run(self, reader: Reader, data: bytes) -> None:
+        """Let *reader* process *data*, one read, and let others go first after its share.
 
-        For reads of :data:`SMALL_READ` and more; smaller ones are received without this.
+        For reads of :data:`SMALL_READ` and more; smaller ones are processed without this call.
         """
         began = self._clock()
         try:
@@ -119,7 +118,7 @@ class Turns:
         finally:
             ended = self._clock()
             self._note(ended - began)
-        # The loop's time stands still while the connections that one poll found ready are read.
+        # The loop's time does not change while the connections of one poll are read.
         turn = self._loop.time()
         if turn != self._turn:
             self._turn, self._first, self._reader = turn, began, None
@@ -129,18 +128,18 @@ class Turns:
                 return
         if ended - self._began >= SHARE_SECONDS or ended - self._first >= LONG_TURN_SECONDS:
             self._reader = None
-            reader.pause_for_others()
-            self._enqueue(reader.resume_after_others, reads=True)
+            reader.yield_turn()
+            self._enqueue(reader.resume_turn, reads=True)
 
-    def accepted(self, descriptor: int) -> None:
-        """Note the *descriptor* of a browser's connection."""
+    def note_descriptor(self, descriptor: int) -> None:
+        """Note the *descriptor* of a downstream connection."""
         if descriptor >= CROWD:
             self.crowded = True
 
     def count_read(self, reader: Reader) -> None:
-        """Count a read; a *reader* goes on in the next turn once this one has lasted too long.
+        """Count a read; pause *reader* until the next turn once this one has lasted too long.
 
-        For each read while :attr:`crowded`.
+        Called for each read while :attr:`crowded`.
         """
         self._reads_left -= 1
         if self._reads_left >= 0:
@@ -150,8 +149,8 @@ class Turns:
             self._loop.call_soon(self._begin_turn)
         elif self._clock() - self._turn_since >= LONG_TURN_SECONDS:
             self._paused.append(reader)
-            reader.pause_for_others()
-            return  # and so with every read until the next turn
+            reader.yield_turn()
+            return  # likewise for every further read of this turn
         self._reads_left = READS_BETWEEN_LOOKS
 
     def _begin_turn(self) -> None:
@@ -159,10 +158,10 @@ class Turns:
         self._reads_left = READS_BETWEEN_LOOKS
         paused, self._paused = self._paused, []
         for reader in paused:
-            reader.resume_after_others()
+            reader.resume_turn()
 
     def defer(self, go_on: Callable[[], None]) -> None:
-        """Call *go_on* in a later turn, after what was left before; it is timed as well."""
+        """Call *go_on* in a later turn, after earlier deferred work; its time is recorded too."""
         self._enqueue(go_on, reads=False)
 
     def _enqueue(self, go_on: Callable[[], None], *, reads: bool) -> None:
@@ -172,9 +171,9 @@ class Turns:
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Go on with what was left before this turn, until a share is used up.
+        """Run work that was deferred before this turn, until a share is used up.
 
-        A connection that is read again uses its share once the loop has asked the kernel.
+        A connection that is read again uses its share after the loop has polled the kernel.
         """
         queue = self._queue
         until = self._clock() + SHARE_SECONDS
@@ -192,7 +191,7 @@ class Turns:
                 self._loop.call_soon(self._serve)
 
     def _time(self, act: Callable[[], None]) -> float:
-        """Return when *act* had ended."""
+        """Run *act*, record its time, and return when it ended."""
         began = self._clock()
         try:
             act()

@@ -1,8 +1,8 @@
-"""Deadlines of many connections at little cost: one timer for all of them.
+"""A timer wheel: the deadlines of many connections with one timer.
 
 A connection's deadline moves with every request. Setting a timer each time would cost more than
-parsing the request, so a connection stands in one bucket, is asked when that bucket's time comes,
-and says when it wants to be asked next.
+parsing the request. Instead a connection is in one bucket; when the bucket's time comes, the
+connection returns its next deadline.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ from typing import Final, Protocol
 
 TICK_SECONDS: Final = 0.1
 ASKED_AT_ONCE: Final = 32
-"""In one turn of the loop: to close a connection takes some 30 µs, to refuse a head 100."""
+"""The maximum number called in one turn of the loop: closing a connection takes about 30 µs,
+refusing a head 100."""
 
 
-class Waiting(Protocol):
-    """What stands in a wheel. ``tick`` belongs to the wheel and starts as 0."""
+class Timed(Protocol):
+    """A member of a wheel. ``tick`` belongs to the wheel and starts as 0."""
 
     tick: int
 
     def due(self, now: float) -> float:
-        """Act if the time has come; return when to be asked again, 0 for never."""
+        """Act if the deadline has passed; return the next deadline, 0 for none."""
 
 
-class Wheel:
-    """Asks whatever waits in it not before its time and at most one tick after, but for a crowd.
+class TimerWheel:
+    """Calls each member not before its deadline and at most one tick later, except in a crowd.
 
-    What is new is noted, and enters its bucket with the next tick: most connections that are opened
-    and closed at once never do.
+    A new member enters its bucket at the next tick only: most connections that close at once never
+    do.
     """
 
     __slots__ = ("_buckets", "_loop", "_noted", "_passed", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buckets: dict[int, set[Waiting]] = {}
-        self._noted: set[Waiting] = set()
-        """Those that are in no bucket yet; the tick of each is that of its bucket, negative."""
+        self._buckets: dict[int, set[Timed]] = {}
+        self._noted: set[Timed] = set()
+        """Members without a bucket; the tick of each is that of its bucket, negated."""
         self._passed: list[int] = []
-        """The ticks of buckets whose time has come, the last one first."""
+        """The ticks of buckets whose time has come, the latest first."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def arm(self, waiting: Waiting, at: float) -> None:
-        """Have *waiting* asked at *at*; when it is asked before that anyway, change nothing."""
+    def arm(self, waiting: Timed, at: float) -> None:
+        """Call *waiting* at *at*; no effect if an earlier call is scheduled."""
         tick, known = int(at / TICK_SECONDS) + 1, waiting.tick
         if known and abs(known) <= tick:
             return
@@ -54,8 +55,8 @@ class Wheel:
         if self._timer is None:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
 
-    def disarm(self, waiting: Waiting) -> None:
-        """Forget *waiting*."""
+    def disarm(self, waiting: Timed) -> None:
+        """Remove *waiting*."""
         tick, waiting.tick = waiting.tick, 0
         if tick < 0:
             self._noted.discard(waiting)
@@ -65,7 +66,7 @@ class Wheel:
                 del self._buckets[tick]
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Make no further calls."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -80,9 +81,9 @@ class Wheel:
         self._ask_some()
 
     def _ask_some(self) -> None:
-        """Ask a few of those whose time has come; the others in later turns of the loop.
+        """Call some of the members that are due; the others follow in later turns of the loop.
 
-        Whoever opens thousands of connections at once has their deadlines pass at once.
+        The deadlines of thousands of connections that open at once pass at once.
         """
         now, left, passed = self._loop.time(), ASKED_AT_ONCE, self._passed
         try:
@@ -97,7 +98,7 @@ class Wheel:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        if self._timer is not None:  # it has passed, or one was set since
+        if self._timer is not None:  # it has fired, or another was set since
             self._timer.cancel()
             self._timer = None
         if self._passed:
@@ -111,7 +112,7 @@ class Wheel:
             tick = waiting.tick = -waiting.tick
             self._buckets.setdefault(tick, set()).add(waiting)
 
-    def _ask(self, waiting: Waiting, tick: int, now: float) -> None:
+    def _ask(self, waiting: Timed, tick: int, now: float) -> None:
         if waiting.tick != tick:
             return
         waiting.tick = 0

@@ -11,7 +11,7 @@ from gateway.core.access import opening
 from gateway.core.http import framing, heads, upgrade
 from gateway.core.limits import proxy_header
 from gateway.core.limits.values import NUMBERS, SECONDS, Limits
-from gateway.relay.ending import ends
+from gateway.relay.ending import closer
 from shared.log import DEFAULT_LINES_A_SECOND
 
 TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
@@ -42,7 +42,7 @@ def test_fixed_sizes_are_as_they_stand_there() -> None:
     assert (limits.early_bytes, limits.write_high_bytes) == (64 << 10, 128 << 10)
     assert (limits.frame_seconds, limits.frame_bytes) == (0.1, 1 << 20)
     assert limits.app_abort_seconds == 0.25
-    assert (ends.ABORTED_AT_ONCE, ends.ABORT_STEP_SECONDS) == (50, 0.005)
+    assert (closer.ABORTED_AT_ONCE, closer.ABORT_STEP_SECONDS) == (50, 0.005)
     assert (limits.upstream_idle_per_user, limits.upstream_idle_seconds) == (16, 50)
     assert limits.upstream_spare_seconds == 1
     assert (limits.interim_responses, limits.checks_queued) == (64, 512)

@@ -34,7 +34,7 @@ class Connection:
     def end(self, ending: EndReason) -> None:
         self.ended.append(ending)
 
-    def look_for_stalls(self) -> None:
+    def check_stalls(self) -> None:
         """Nothing waits for it."""
 
 

@@ -66,9 +66,9 @@ TARGETS: Final = (
         ("tests/gateway/test_live.py",),
     ),
     Target(
-        "gateway/relay/ending/ends.py",
+        "gateway/relay/ending/closer.py",
         (
-            f"{_RELAY}ending/test_ends.py",
+            f"{_RELAY}ending/test_closer.py",
             f"{_RELAY}ending/test_deferred_aborts.py",
             f"{_RELAY}ending/test_what_is_watched.py",
             f"{_RELAY}ending/test_silent_close.py",

@@ -1,4 +1,4 @@
-"""The frames of a browser's WebSocket, as the sans-I/O protocol of ``websockets`` sees them."""
+"""The frames of a browser's WebSocket, by the sans-I/O protocol of ``websockets``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from gateway.core.frames import FrameTracker
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE
+from gateway.relay.bridge.input_buffer import FRAMES_AT_ONCE
 from gateway.relay.bridge.socket_output import SocketOutput, quiet_logger
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
-"""What a browser may send in one message: terminals' protocol says so, desktops need less."""
+"""The limit of one message of a browser: the terminals' protocol sets it, desktops need less."""
 
 _DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 _SHORT_HEADER: Final = Struct("!BBH").pack
@@ -26,26 +26,26 @@ _LONG_HEADER: Final = Struct("!BBQ").pack
 
 
 class MessageReceiver(Protocol):
-    """Whose browser it is: :class:`gateway.relay.bridge.websocket_bridge.WebSocketBridge`."""
+    """The bridge: :class:`gateway.relay.bridge.websocket_bridge.WebSocketBridge`."""
 
     transport: asyncio.Transport | None
 
     @property
     def is_open(self) -> bool:
-        """Whether messages are still wanted."""
+        """Whether messages are still accepted."""
 
     def received_text(self, frame: Frame) -> None:
-        """Take a frame of a text message."""
+        """Process a frame of a text message."""
 
     def received_bytes(self, data: bytes) -> None:
-        """Take the bytes of binary messages, several put together."""
+        """Process the bytes of binary messages, several of them joined."""
 
 
 class DownstreamFrames:
-    """Parses what a browser sends, gives *receiver* its messages, and makes control frames.
+    """Parses a browser's frames, passes its messages to *receiver*, and makes control frames.
 
     Attributes:
-        between_messages: Whether the library has seen nothing of the next message yet.
+        between_messages: Whether the library has received no part of the next message.
         output: Writes what the library has to send.
     """
 
@@ -69,22 +69,22 @@ class DownstreamFrames:
         self._tracker = FrameTracker()
         self._fragmented = False
         self._is_text = False
-        """Whether the message under way, or the last one, is a text."""
+        """Whether the current or last message is text."""
         self.between_messages = True
         self.output = SocketOutput(self._socket)
 
     @property
     def is_open(self) -> bool:
-        """Whether no Close was sent or received, and the browser kept to the protocol."""
+        """Whether no Close was sent or received, and the browser has kept the protocol."""
         return self._socket.state is SocketState.OPEN
 
     @property
     def close_has_come(self) -> bool:
-        """Whether the browser has sent its Close."""
+        """Whether the browser has sent a Close."""
         return self._socket.close_rcvd is not None
 
     def accept(self, head: bytes) -> bool:
-        """Answer the upgrade whose *head* that is; False if the library cannot read it."""
+        """Accept the upgrade with this *head*; return False if the library cannot parse it."""
         self._socket.receive_data(head)
         request = next(iter(self._socket.events_received()), None)
         if not isinstance(request, Request):
@@ -94,7 +94,7 @@ class DownstreamFrames:
         return True
 
     def parse(self, data: bytes) -> int:
-        """Pass on the messages in some of *data*; return how many bytes were taken."""
+        """Pass on the messages in some of *data*; return how many bytes were parsed."""
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
         self._socket.receive_data(data if taken == len(data) else data[:taken])
         self._flush()
@@ -104,17 +104,17 @@ class DownstreamFrames:
         return taken
 
     def discard(self, data: bytes) -> int:
-        """Look in some of *data* for a Close alone; return how many bytes were taken."""
+        """Search some of *data* for a Close only; return how many bytes were parsed."""
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
         if self._socket.close_sent is not None and not self.close_has_come:
             self._socket.receive_data(data[:taken])
             self._socket.events_received()
-            # Pongs, say, which are not sent any more.
+            # Discards Pongs, which are not sent any more.
             self._socket.data_to_send()
         return taken
 
     def send_close(self, code: int, reason: str) -> None:
-        """Send a Close, unless one has been sent."""
+        """Send a Close, unless one was sent."""
         if self.is_open:
             self._socket.send_close(code, reason)
         self._flush()
@@ -128,7 +128,7 @@ class DownstreamFrames:
         self.output.flush(self._receiver.transport)
 
     def _take_all(self, frames: Iterable[Frame]) -> None:
-        """Pass on what data *frames* hold: of those that follow each other, in one piece."""
+        """Pass on the contents of data *frames*, successive ones joined."""
         pieces: list[bytes] = []
         for frame in frames:
             if frame.opcode is not Opcode.CONT:
@@ -150,7 +150,7 @@ class DownstreamFrames:
 
 
 def binary_header(length: int) -> bytes:
-    """Return the header of an unmasked binary message of *length* bytes in one frame."""
+    """Return the header of an unmasked, unfragmented binary message of *length* bytes."""
     if length < 126:
         return bytes((0x82, length))
     if length < 65536:

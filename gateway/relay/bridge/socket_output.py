@@ -1,4 +1,4 @@
-"""Pongs, Closes and heads that the WebSocket library makes, written while their peer takes them."""
+"""Pongs, Closes and heads of the WebSocket library, written while the peer reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from websockets.protocol import Protocol as SocketProtocol
 
 _PONG: Final = 0x8A
 
-# The library logs heads, which hold credentials, when its logger lets it.
+# The library logs heads, which contain credentials, if its logger is enabled.
 quiet_logger = logging.getLogger("gateway.sockets")
 quiet_logger.setLevel(logging.WARNING)
 
@@ -18,12 +18,12 @@ quiet_logger.setLevel(logging.WARNING)
 class SocketOutput:
     """Writes what the sans-I/O protocol *socket* has to send.
 
-    A Pong is written for each Ping. While the peer takes nothing of what waits for it, only the
-    last Pong is kept, and written afterwards (RFC 6455, section 5.5.3): a peer that pings and does
-    not read costs no memory.
+    Each Ping is answered with a Pong. While the write buffer is full, only the last Pong is kept
+    and written afterwards (RFC 6455, section 5.5.3): a peer that pings without reading costs no
+    memory.
 
     Attributes:
-        held: Whether the peer takes nothing at the moment.
+        held: Whether the write buffer is full.
     """
 
     __slots__ = ("_pong", "_socket", "held")
@@ -34,9 +34,9 @@ class SocketOutput:
         self.held = False
 
     def flush(self, transport: asyncio.Transport | None) -> None:
-        """Write what the protocol has made since."""
+        """Write what the protocol has produced since the last call."""
         for data in self._socket.data_to_send():
-            # An empty piece asks to shut our side, which follows from the state.
+            # An empty piece requests a shutdown of our side, which follows from the state.
             if not data or transport is None:
                 continue
             if self.held and data[0] == _PONG:
@@ -45,7 +45,7 @@ class SocketOutput:
                 transport.write(data)
 
     def release(self, transport: asyncio.Transport | None) -> None:
-        """Write on: the peer takes what waits for it."""
+        """Write again: the peer reads."""
         self.held = False
         pong, self._pong = self._pong, b""
         if pong and transport is not None:

@@ -1,7 +1,7 @@
 """Terminals: the browser's WebSocket joined to the hub's, which holds the shell.
 
-Binary messages are the terminal's bytes, text messages are JSON; both cross as they are, but for
-what someone who only looks on may not send. The hub enforces that, too.
+Binary messages are the terminal's bytes, text messages are JSON. Both are forwarded unchanged,
+except for those that a viewer may not send. The hub enforces that too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.relay.dial import DialFailed
 from shared.link import AttachGrant, AttachTokens
 
 MAX_TEXT_BYTES: Final = 65536
-"""A text message in pieces is put together, so that it can be judged."""
+"""A fragmented text message is reassembled, so that it can be checked."""
 
 
 _WANTED: Final = re.compile(rb"(after)=(-?[0-9]{1,15})|(shell|stream)=([0-9a-z]{1,32})")
@@ -31,7 +31,7 @@ class TerminalBridge(WebSocketBridge):
     """One browser on one terminal.
 
     Args:
-        nonce: A fresh, unguessable text.
+        nonce: Returns a fresh, unguessable text.
     """
 
     subprotocol: ClassVar[str] = "fumarole.terminal.v1"
@@ -62,7 +62,7 @@ class TerminalBridge(WebSocketBridge):
         """Attach at the hub.
 
         Raises:
-            DialFailed: If it cannot be reached, or does not let us in.
+            DialFailed: If it cannot be reached or refuses.
         """
         grant, target = self.access_right.grant, self.access_right.route.target
         if grant is None or target is None:
@@ -73,7 +73,7 @@ class TerminalBridge(WebSocketBridge):
             mode=grant.mode,
             jti=self._nonce(),
             now=self._wall(),
-            # The hub has to know whose typing a revocation is about.
+            # The hub must know whose typing a revocation concerns.
             grant=AttachGrant(jti=grant.jti, kid=grant.kid, issued_at=grant.issued_at),
         )
         hub = WebSocketUpstream(
@@ -88,8 +88,8 @@ class TerminalBridge(WebSocketBridge):
         self.upstream = hub
         await open_socket(self, hub, target)
 
-    def opened(self) -> None:
-        """Send what the hub has said already."""
+    def on_open(self) -> None:
+        """Send the frames that the hub has sent already."""
         unsent, self._unsent = self._unsent, []
         for frame in unsent:
             self._from_hub(frame)
@@ -101,13 +101,13 @@ class TerminalBridge(WebSocketBridge):
             self._unsent.append(frame)
 
     def received_bytes(self, data: bytes) -> None:
-        """Take what is typed."""
+        """Forward what the user types."""
         if not self._views and self.upstream is not None:
             self.note_input()
             self.upstream.send(data)
 
     def received_text(self, frame: Frame) -> None:
-        """Take a message for the hub, put together so that it can be judged."""
+        """Forward a message to the hub, reassembled so that it can be checked."""
         text = self._text = bytearray() if self._text is None else self._text
         text += frame.data
         if len(text) > MAX_TEXT_BYTES:
@@ -123,10 +123,11 @@ class TerminalBridge(WebSocketBridge):
 
 
 def hub_query(head: bytes) -> str:
-    """Return what of the query of an upgrade's *head* the hub is told, each once and well formed.
+    """Return the part of the query of an upgrade's *head* that the hub gets.
 
-    That is which of the session's shells a page wants, and from where in whose output. Anything
-    else is left out: the hub takes who says nothing for a page of before.
+    It selects one of the session's shells and where in its output to start. Each parameter is
+    well-formed and occurs once; any other is dropped. Without parameters the hub assumes an older
+    page.
     """
     parts = query_parts(head)
     wanted = {found[1] or found[3]: part for part in parts if (found := _WANTED.fullmatch(part))}
@@ -134,7 +135,7 @@ def hub_query(head: bytes) -> str:
 
 
 def _is_utf8(text: bytearray) -> bool:
-    """Say whether a message is a text (RFC 6455, section 8.1)."""
+    """Return whether a message is valid UTF-8 (RFC 6455, section 8.1)."""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -143,9 +144,9 @@ def _is_utf8(text: bytearray) -> bool:
 
 
 def _is_input(text: bytes) -> bool:
-    """Say whether a message changes the terminal; who only looks on may send nothing else.
+    """Return whether a message changes the terminal, which a viewer may not.
 
-    So it is everything that is not plainly a message of another type.
+    Every message counts that is not clearly of another type.
     """
     try:
         message = json.loads(text)

@@ -1,6 +1,6 @@
-"""What a bridge is joined with: a plain connection, or a server that speaks WebSocket.
+"""The upstream connection of a bridge: plain TCP, or a WebSocket server.
 
-Flow control goes through here in both directions: who is slow on one side holds back the other.
+Flow control passes through here in both directions: a slow side applies backpressure to the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
-from gateway.relay.bridge.intake import FRAMES_AT_ONCE, Intake
+from gateway.relay.bridge.input_buffer import FRAMES_AT_ONCE, InputBuffer
 from gateway.relay.bridge.socket_output import SocketOutput, quiet_logger
 from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed
@@ -27,11 +27,11 @@ from gateway.relay.turns import SMALL_READ
 from shared.routes.route import Target
 
 LEAVE_SECONDS: Final = 2.0
-"""For a server to take our Close, and TLS to end."""
+"""For a server to receive our Close, and for TLS to end."""
 MAX_UPSTREAM_BYTES: Final = 16 << 20
 """A desktop that speaks WebSocket may send a whole screen in one frame."""
 OPEN_SECONDS: Final = 10.0
-"""For a server's answer to an upgrade."""
+"""For a server's response to an upgrade."""
 
 
 class BridgeDownstream(Protocol):
@@ -41,180 +41,180 @@ class BridgeDownstream(Protocol):
     writable: bool
 
     @property
-    def upstream_waits(self) -> bool:
-        """Whether what the job's side sent is left for a later turn."""
+    def upstream_has_pending(self) -> bool:
+        """Whether bytes from the job's side are left for a later turn."""
 
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent to the browser."""
 
     def upstream_filled(self) -> None:
-        """More waits for the upstream connection than may."""
+        """Note that the upstream write buffer is full."""
 
     def upstream_drained(self) -> None:
-        """The upstream connection takes bytes again."""
+        """Note that the upstream connection accepts bytes again."""
 
-    def lost(self) -> None:
-        """The upstream connection is gone without a word."""
+    def upstream_lost(self) -> None:
+        """Note that the upstream connection was lost without a Close."""
 
     def close(self, code: int, reason: str) -> None:
         """Send a Close and nothing after it."""
 
 
 class BridgeUpstream(asyncio.Protocol):
-    """The job's side of a bridge: its transport, and flow control toward the browser."""
+    """The job's side of a bridge: its transport, and flow control towards the browser."""
 
     def __init__(self, bridge: BridgeDownstream, receive: Callable[[bytes], None]) -> None:
         self.bridge = bridge
         self.receive = receive
-        self.ends = bridge.context.ends
+        self.closer = bridge.context.closer
         self.turns = bridge.context.turns
-        self.timed_from = SMALL_READ
-        """Reads of this size and more are timed: smaller ones cannot take long."""
+        self.timed_size = SMALL_READ
+        """Reads of this size and more are timed: smaller ones take little time."""
         self.transport: asyncio.Transport | None = None
-        self.dropped = False
+        self.detached = False
         self.writable = True
-        self._yields = False
+        self._yields_turn = False
         self._ended = False
-        """Whether the connection is gone."""
+        """Whether the connection is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport, unless nobody waits for it any more."""
+        """Take the transport, or abort it if the bridge has ended."""
         self.transport = cast(asyncio.Transport, transport)
-        if self.dropped:
+        if self.detached:
             self.transport.abort()
         self.transport.set_write_buffer_limits(
             high=self.bridge.context.parts.limits.write_high_bytes
         )
-        self.ends.keep_app_alive(self.transport)
+        self.closer.enable_keepalive(self.transport)
 
-    # When it is read
+    # Reading
 
-    def is_held(self) -> bool:
-        """Say whether nothing may be read at the moment."""
-        return self._yields or not self.bridge.writable or self.bridge.upstream_waits
+    def must_pause(self) -> bool:
+        """Return whether reading must be paused."""
+        return self._yields_turn or not self.bridge.writable or self.bridge.upstream_has_pending
 
     @property
-    def is_unread(self) -> bool:
-        """Whether something that the job's side sent is left for a later turn."""
-        return self.bridge.upstream_waits
+    def has_pending_input(self) -> bool:
+        """Whether bytes from the job's side are left for a later turn."""
+        return self.bridge.upstream_has_pending
 
     def sync_reading(self) -> None:
-        """Read from the job's side unless something speaks against it."""
-        if self.dropped:
+        """Read from the job's side unless something prevents it."""
+        if self.detached:
             return
         if self._ended:
-            self._end_once_read()
-        elif self.is_held():
+            self._end_once_consumed()
+        elif self.must_pause():
             pause_reading(self.transport)
         else:
             resume_reading(self.transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
-        if self.dropped:
+        """Process received bytes."""
+        if self.detached:
             return
         turns = self.turns
         if turns.crowded:
             turns.count_read(self)
-        if len(data) < self.timed_from:
+        if len(data) < self.timed_size:
             self.receive(data)
         else:
-            turns.take(self, data)
+            turns.run(self, data)
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         """Stop reading from the job's side for a turn."""
-        self._yields = True
+        self._yields_turn = True
         self.sync_reading()
 
-    def resume_after_others(self) -> None:
+    def resume_turn(self) -> None:
         """Read from the job's side again."""
-        self._yields = False
+        self._yields_turn = False
         self.sync_reading()
 
-    # When it takes nothing
+    # Writing
 
     def pause_writing(self) -> None:
-        """Stop reading from the browser; a job's side that takes nothing for long is left."""
+        """Stop reading from the browser; a job's side that reads nothing for long is given up."""
         self.writable = False
-        self.ends.writes_wait(self.transport, self.stalled, app=True)
-        if not self.dropped:
+        self.closer.watch_writes(self.transport, self.stalled, app=True)
+        if not self.detached:
             self.bridge.upstream_filled()
 
     def resume_writing(self) -> None:
         """Read from the browser again."""
         self.writable = True
-        if not self.dropped:
+        if not self.detached:
             self.bridge.upstream_drained()
 
-    def look_for_stalls(self) -> None:
-        """Be watched where the kernel holds something for the job's side."""
-        self.ends.look_at(self.transport, self.stalled, app=True)
+    def check_stalls(self) -> None:
+        """Watch the job's side if the kernel holds unacknowledged bytes for it."""
+        self.closer.watch_if_unacknowledged(self.transport, self.stalled, app=True)
 
     def stalled(self) -> None:
-        """The job's side has taken nothing for as long as it may."""
+        """Reset the connection: the job's side has read nothing until its deadline."""
         self.bridge.context.parts.meters.upstream_failures["app_timeout"] += 1
         reset(self.transport)
 
-    # Its end
+    # End
 
     def eof_received(self) -> bool:
-        """The job's side has ended; what still waits for it is of no use to anybody.
+        """Abort the transport: the job's side has closed, and unsent bytes are of no use.
 
-        What it said before may not be understood yet: TLS gives both out at once.
+        Bytes received before may still be pending: TLS delivers both at once.
         """
         if self.transport is not None:
             self.transport.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the bridge, unless it was the bridge that ended it."""
-        self.ends.forget(self.transport)
+        """Tell the bridge, unless the bridge ended the connection."""
+        self.closer.forget(self.transport)
         self.transport = None
         self._ended = True
-        self._end_once_read()
+        self._end_once_consumed()
 
-    def _end_once_read(self) -> None:
-        if not (self.dropped or self.is_unread):
-            self.dropped = True
-            self.gone()
+    def _end_once_consumed(self) -> None:
+        if not (self.detached or self.has_pending_input):
+            self.detached = True
+            self.upstream_closed()
 
-    def gone(self) -> None:
-        """The connection was lost."""
-        self.bridge.lost()
+    def upstream_closed(self) -> None:
+        """Tell the bridge that the connection was lost."""
+        self.bridge.upstream_lost()
 
     def send(self, data: bytes) -> None:
         """Send *data*."""
         raise NotImplementedError
 
     def ping(self) -> None:
-        """Find out whether somebody is still there."""
+        """Check that the peer is still there; plain TCP has no ping."""
 
-    def leave(self) -> None:
-        """End it; what was written has two seconds to go out, and nothing else passes any more."""
-        if not self.dropped:
-            self.dropped = True
+    def close_gracefully(self) -> None:
+        """Close after what was written, within two seconds; relay nothing more."""
+        if not self.detached:
+            self.detached = True
             if self.transport is not None:
-                self.ends.close_within(self.transport, LEAVE_SECONDS)
+                self.closer.close_within(self.transport, LEAVE_SECONDS)
 
     def abort(self) -> None:
-        """End it at once; nothing passes any more."""
-        self.dropped = True
+        """Close at once; relay nothing more."""
+        self.detached = True
         if self.transport is not None:
             self.transport.abort()
 
 
 class TcpUpstream(BridgeUpstream):
-    """A plain connection: bytes as they come."""
+    """A plain TCP connection: bytes without framing."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; nothing is read before the browser's upgrade was answered."""
+        """Take the transport; reading starts when the browser's upgrade is accepted."""
         super().connection_made(transport)
         self.sync_reading()
 
-    def is_held(self) -> bool:
-        """Say whether nothing may be read at the moment."""
-        return super().is_held() or not self.bridge.is_open
+    def must_pause(self) -> bool:
+        """Return whether reading must be paused."""
+        return super().must_pause() or not self.bridge.is_open
 
     def send(self, data: bytes) -> None:
         """Send *data*."""
@@ -223,12 +223,12 @@ class TcpUpstream(BridgeUpstream):
 
 
 class WebSocketUpstream(BridgeUpstream):
-    """A connection to a server that speaks WebSocket.
+    """A connection to a WebSocket server.
 
     Args:
-        target: Where to; its ``base_path`` is asked for.
-        query: What follows it, of our own making; "" for nothing.
-        subprotocol: The only one that is offered, and that must be accepted.
+        target: The server; the request path is its ``base_path``.
+        query: The query, made by the gateway; "" for none.
+        subprotocol: The only one offered, and the one that must be accepted.
     """
 
     def __init__(
@@ -242,8 +242,8 @@ class WebSocketUpstream(BridgeUpstream):
         closed: Callable[[int, str], None],
         query: str = "",
     ) -> None:
-        self._intake = Intake(self, bridge.context.turns)
-        super().__init__(bridge, self._intake.take)
+        self._input = InputBuffer(self, bridge.context.turns)
+        super().__init__(bridge, self._input.feed)
         self._subprotocol = subprotocol
         self._authorization = authorization
         self._received = received
@@ -257,13 +257,13 @@ class WebSocketUpstream(BridgeUpstream):
         self._output = SocketOutput(self._socket)
         self._tracker = FrameTracker()
         self._head_tail: bytes | None = b""
-        """The last bytes of the head of the answer; None once it has ended."""
-        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The last bytes of the response head; None once it has ended."""
+        self.handshake_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the upgrade."""
+        """Request the upgrade."""
         super().connection_made(transport)
-        if self.dropped:
+        if self.detached:
             return
         request = self._socket.connect()
         if self._authorization is not None:
@@ -272,23 +272,23 @@ class WebSocketUpstream(BridgeUpstream):
         self._socket.send_request(request)
         self._output.flush(self.transport)
 
-    def is_held(self) -> bool:
-        """Say whether nothing may be read at the moment."""
-        return super().is_held() or self._intake.waits
+    def must_pause(self) -> bool:
+        """Return whether reading must be paused."""
+        return super().must_pause() or self._input.has_pending
 
     @property
-    def is_unread(self) -> bool:
-        """Whether something that the server sent is left for a later turn."""
-        return self._intake.waits or super().is_unread
+    def has_pending_input(self) -> bool:
+        """Whether bytes from the server are left for a later turn."""
+        return self._input.has_pending or super().has_pending_input
 
     @property
     def has_more(self) -> bool:
-        """Nothing is left of what was taken."""
+        """False: a step consumes all frames that it has parsed."""
         return False
 
     def step(self, data: bytes) -> int:
-        """Take as many frames as one step allows; see :class:`Intake`."""
-        if self.dropped:
+        """Process as many frames as one step allows; see :class:`InputBuffer`."""
+        if self.detached:
             return len(data)
         if self._head_tail is None:
             taken = self._tracker.feed(data, FRAMES_AT_ONCE)
@@ -299,16 +299,16 @@ class WebSocketUpstream(BridgeUpstream):
         for event in self._socket.events_received():
             if isinstance(event, Response):
                 self._answer(event)
-            elif not self.dropped:
+            elif not self.detached:
                 self._take(event)
         if self._socket.handshake_exc is not None:
             self._fail("app_bad_answer")
-        if not self.dropped and self._socket.state is SocketState.CLOSING:
+        if not self.detached and self._socket.state is SocketState.CLOSING:
             self._end()
         return taken
 
     def _take_head(self, data: bytes, tail: bytes) -> int:
-        """Return how many bytes of *data* belong to the head of the answer."""
+        """Return how many bytes of *data* belong to the response head."""
         seen = tail + data
         end = seen.find(b"\r\n\r\n")
         self._head_tail = seen[-3:] if end < 0 else None
@@ -316,8 +316,8 @@ class WebSocketUpstream(BridgeUpstream):
 
     def _answer(self, response: Response) -> None:
         if self._socket.handshake_exc is None and self._socket.subprotocol == self._subprotocol:
-            if not self.answered.done():
-                self.answered.set_result(None)
+            if not self.handshake_done.done():
+                self.handshake_done.set_result(None)
             return
         self._fail("target_changed" if response.status_code == 503 else "app_bad_answer")
 
@@ -326,9 +326,9 @@ class WebSocketUpstream(BridgeUpstream):
             self._received(event)
 
     def _end(self) -> None:
-        """Pass the server's Close on; where there was none, it broke the protocol."""
+        """Forward the server's Close; without one it has violated the protocol."""
         close = self._socket.close_rcvd
-        self.leave()
+        self.close_gracefully()
         if close is None:
             self.bridge.close(CLOSE_FAILED, "the job's side broke the protocol")
         else:
@@ -336,59 +336,59 @@ class WebSocketUpstream(BridgeUpstream):
 
     def _fail(self, code: str) -> None:
         self.abort()
-        if not self.answered.done():
-            self.answered.set_exception(DialFailed(code))
+        if not self.handshake_done.done():
+            self.handshake_done.set_exception(DialFailed(code))
 
-    def gone(self) -> None:
-        """The connection was lost, before the answer to the upgrade or after."""
-        if self.answered.done():
-            super().gone()
+    def upstream_closed(self) -> None:
+        """Note that the connection was lost, before or after the response to the upgrade."""
+        if self.handshake_done.done():
+            super().upstream_closed()
         else:
-            self.answered.set_exception(DialFailed("app_unreachable"))
+            self.handshake_done.set_exception(DialFailed("app_unreachable"))
 
     def send(self, data: bytes) -> None:
         """Send *data* as a binary message."""
         self.send_frame(Frame(Opcode.BINARY, data))
 
     def send_frame(self, frame: Frame) -> None:
-        """Send a data frame; in a server's direction it is masked."""
-        if self.transport is not None and not self.dropped:
+        """Send a data frame, masked as a client's."""
+        if self.transport is not None and not self.detached:
             self.transport.write(frame.serialize(mask=True))
 
     def ping(self) -> None:
-        """Have the connection used, so that a dead one is noticed by the kernel."""
-        if self._socket.state is SocketState.OPEN and self.writable and not self.dropped:
+        """Send a Ping, so that the kernel detects a dead connection."""
+        if self._socket.state is SocketState.OPEN and self.writable and not self.detached:
             self._socket.send_ping(b"")
             self._output.flush(self.transport)
 
     def pause_writing(self) -> None:
-        """Stop reading from the browser; a server that takes nothing for long is left."""
+        """Stop reading from the browser; a server that reads nothing for long is given up."""
         self._output.held = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """Read from the browser again."""
-        if self.dropped:
+        if self.detached:
             self._output.held = False
         else:
             self._output.release(self.transport)
         super().resume_writing()
 
-    def leave(self) -> None:
-        """End it after what was written; a server that can still hear it is told."""
-        if not self.dropped:
-            self._say_close()
-        super().leave()
+    def close_gracefully(self) -> None:
+        """Close after what was written; send a Close if the server can still receive it."""
+        if not self.detached:
+            self._send_close()
+        super().close_gracefully()
 
     def abort(self) -> None:
-        """End it at once; a server that takes what is written is told."""
+        """Close at once; send a Close if the write buffer is empty."""
         transport = self.transport
-        if not self.dropped and transport is not None and not transport.get_write_buffer_size():
-            self.leave()
+        if not self.detached and transport is not None and not transport.get_write_buffer_size():
+            self.close_gracefully()
         else:
             super().abort()
 
-    def _say_close(self) -> None:
+    def _send_close(self) -> None:
         if self.transport is not None and self._socket.state is SocketState.OPEN:
             self._socket.send_close(CLOSE_NORMAL)
             self._output.flush(self.transport)
@@ -399,20 +399,20 @@ def _uri(target: Target, query: str) -> WebSocketURI:
     url = f"{target.scheme}://{host}:{target.port}{target.base_path}"
     try:
         return parse_uri(f"{url}?{query}" if query else url)
-    except (InvalidURI, ValueError) as error:  # whatever the route says, somebody waits
+    except (InvalidURI, ValueError) as error:  # an invalid target must end the wait
         raise DialFailed("app_unreachable") from error
 
 
 async def open_socket(bridge: BridgeDownstream, socket: WebSocketUpstream, target: Target) -> None:
-    """Return once *socket* is connected to *target* and was accepted there.
+    """Return once *socket* is connected to *target* and its upgrade is accepted.
 
     Raises:
-        DialFailed: With the code of the answer that the browser gets.
+        DialFailed: With the code of the refusal for the browser.
     """
     await bridge.context.parts.dialler.dial(target, lambda: socket)
     try:
         async with asyncio.timeout(OPEN_SECONDS):
-            await socket.answered
+            await socket.handshake_done
     except TimeoutError as error:
         socket.abort()
         raise DialFailed("app_timeout") from error

@@ -1,4 +1,4 @@
-"""Desktops: a browser's WebSocket (``binary``) joined to RFB over TCP, or over WebSocket."""
+"""Desktops: a browser's WebSocket (``binary``) joined to RFB over TCP or over WebSocket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from websockets.frames import Frame, Opcode
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
 from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
 from gateway.core.rfb.browser_filter import has_human_input
-from gateway.relay.bridge.intake import Intake
+from gateway.relay.bridge.input_buffer import InputBuffer
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,
     TcpUpstream,
@@ -32,7 +32,7 @@ class VncBridge(WebSocketBridge):
     """One browser on one desktop.
 
     Args:
-        seal: Opens what only gateways may read of a route.
+        seal: Opens the sealed values of a route, which only gateways can read.
     """
 
     subprotocol: ClassVar[str] = "binary"
@@ -42,11 +42,11 @@ class VncBridge(WebSocketBridge):
         self._seal = seal
         self._may_control = False
         self._stream: TcpUpstream | None = None
-        """The same, where it speaks RFB over TCP."""
+        """The upstream connection if it is RFB over TCP."""
         self._handshake: Handshake | None = None
         self._filter: BrowserFilter | None = None
-        self._measured: Intake | None = None
-        # What a desktop says before the browser's upgrade was answered.
+        self._desktop_input: InputBuffer | None = None
+        # Bytes that the desktop sends before the browser's upgrade is accepted.
         self._unsent: list[bytes] = []
 
     async def connect(self) -> None:
@@ -67,8 +67,8 @@ class VncBridge(WebSocketBridge):
         self._restrict(route.clipboard, views=views)
         if route.target.scheme == "tcp":
             stream = TcpUpstream(self, self._from_desktop)
-            if self._measured is None:
-                stream.timed_from = FULL_READ  # after the handshake nobody looks into it
+            if self._desktop_input is None:
+                stream.timed_size = FULL_READ  # after the handshake it is not parsed
             self.upstream = self._stream = stream
             await self.context.parts.dialler.dial(route.target, lambda: stream)
             return
@@ -84,13 +84,13 @@ class VncBridge(WebSocketBridge):
         await open_socket(self, socket, route.target)
 
     def _restrict(self, clipboard: Clipboard, *, views: bool) -> None:
-        """Read what each side sends where it may not send everything."""
+        """Set up the filters for each side that may not send everything."""
         reaches_browser = clipboard in ("both", "out")
         may_paste = not views and clipboard in ("both", "in")
         desktop = None if reaches_browser else DesktopFilter(may_request=may_paste)
         if desktop is not None:
             reader = _DesktopReader(self, desktop)
-            self._measured = Intake(reader, self.context.turns)
+            self._desktop_input = InputBuffer(reader, self.context.turns)
         if views or clipboard != "both":
             self._filter = BrowserFilter(
                 may_control=not views,
@@ -100,9 +100,9 @@ class VncBridge(WebSocketBridge):
             )
 
     @property
-    def upstream_waits(self) -> bool:
-        """Whether what the desktop sent is left for a later turn."""
-        return self._measured is not None and self._measured.waits
+    def upstream_has_pending(self) -> bool:
+        """Whether bytes from the desktop are left for a later turn."""
+        return self._desktop_input is not None and self._desktop_input.has_pending
 
     def _password(self, route: Route) -> str | None:
         if route.sealed is None:
@@ -112,19 +112,19 @@ class VncBridge(WebSocketBridge):
         except SealRefused as error:
             raise DialFailed("session_unreadable") from error
 
-    def opened(self) -> None:
-        """Send what the desktop has said already."""
+    def on_open(self) -> None:
+        """Send the bytes that the desktop has sent already."""
         unsent, self._unsent = self._unsent, []
         for data in unsent:
             self._from_desktop(data)
-        self._look_no_longer()
+        self._bypass_filters()
 
     def received_text(self, frame: Frame) -> None:
-        """Take nothing that is not binary."""
+        """Close: RFB is binary."""
         self.close(CLOSE_UNSUPPORTED, "RFB is binary")
 
     def received_bytes(self, data: bytes) -> None:
-        """Take bytes from the browser; how they are cut into messages means nothing."""
+        """Process bytes from the browser; message boundaries have no meaning."""
         self._from_browser(data)
 
     def _desktop_frame(self, frame: Frame) -> None:
@@ -137,17 +137,17 @@ class VncBridge(WebSocketBridge):
         if not self.is_open:
             self._unsent.append(data)
             if self.upstream is not None:
-                self.upstream.sync_reading()  # a loop may read once although it was told not to
+                self.upstream.sync_reading()  # a loop may read once more after a pause
         elif self._handshake is not None:
-            self._shake(self._handshake, Side.DESKTOP, data)
-        elif self._measured is not None:
-            self._measured.take(data)
+            self._feed_handshake(self._handshake, Side.DESKTOP, data)
+        elif self._desktop_input is not None:
+            self._desktop_input.feed(data)
         else:
             self.send(data)
 
-    def _look_no_longer(self) -> None:
-        """Send as it is what the desktop says from now on, if nobody has to look into it."""
-        if self._handshake is None and self._measured is None and self._stream is not None:
+    def _bypass_filters(self) -> None:
+        """Send the desktop's bytes without parsing from now on, if no filter needs them."""
+        if self._handshake is None and self._desktop_input is None and self._stream is not None:
             self._stream.receive = self.send
 
     def _from_browser(self, data: bytes) -> None:
@@ -157,13 +157,13 @@ class VncBridge(WebSocketBridge):
         if self._may_control and has_human_input(data):
             self.note_input()
         if self._handshake is not None:
-            self._shake(self._handshake, Side.BROWSER, data)
+            self._feed_handshake(self._handshake, Side.BROWSER, data)
         elif self._filter is None:
             upstream.send(data)
         else:
-            self._pass_viewed(self._filter, upstream, data)
+            self._send_filtered(self._filter, upstream, data)
 
-    def _pass_viewed(self, views: BrowserFilter, upstream: BridgeUpstream, data: bytes) -> None:
+    def _send_filtered(self, views: BrowserFilter, upstream: BridgeUpstream, data: bytes) -> None:
         try:
             passed = views.feed(data)
         except RfbError as error:
@@ -173,7 +173,7 @@ class VncBridge(WebSocketBridge):
         if passed:
             upstream.send(passed)
 
-    def _shake(self, handshake: Handshake, side: Side, data: bytes) -> None:
+    def _feed_handshake(self, handshake: Handshake, side: Side, data: bytes) -> None:
         problem = None
         try:
             handshake.feed(side, data)
@@ -184,7 +184,7 @@ class VncBridge(WebSocketBridge):
             self.close(CLOSE_FAILED, problem)
         elif handshake.done:
             self._handshake = None
-            self._look_no_longer()
+            self._bypass_filters()
             for beyond, take in (
                 (handshake.rest(Side.DESKTOP), self._from_desktop),
                 (handshake.rest(Side.BROWSER), self._from_browser),
@@ -203,7 +203,7 @@ class VncBridge(WebSocketBridge):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DesktopReader:
-    """Passes on what a desktop sends, without its clipboard; see :class:`.intake.Work`."""
+    """Forwards a desktop's messages without its clipboard; see :class:`.input_buffer.Consumer`."""
 
     bridge: VncBridge
     messages: DesktopFilter

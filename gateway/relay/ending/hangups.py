@@ -1,7 +1,7 @@
-"""Peers that leave while nothing is read from them: an epoll of ours beside the loop's.
+"""Peers that leave while they are not read: an epoll beside the loop's.
 
-A loop that has been told to pause reading sees neither a FIN nor a reset. The kernel tells both to
-an epoll that asks for EPOLLRDHUP, whatever is still unread.
+A loop whose transport has paused reading sees neither a FIN nor a reset. The kernel reports both to
+an epoll with EPOLLRDHUP, whatever is unread.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 from gateway.relay.ending.kernel import descriptor_of
 
 _SOON_SECONDS: Final = 0.1
-"""Until the kernel is asked: a peer that takes much is waited for thousands of times a second."""
+"""The delay before the kernel is asked: reading pauses and resumes thousands of times a second."""
 _AT_ONCE: Final = 256
-"""Peers asked for, or told of, before the loop turns."""
+"""Peers registered, or reported, in one turn of the loop."""
 _PAUSE_SECONDS: Final = 0.01
 
 
 class Hangups:
     """Calls back, once, when the peer of a watched transport has ended or reset its side.
 
-    The kernel is asked a moment after :meth:`watch`, and not at all where it is forgotten by then.
+    The kernel is asked a moment after :meth:`watch`, unless the transport is forgotten by then.
     """
 
     possible: Final = hasattr(select, "EPOLLRDHUP")
@@ -32,10 +32,10 @@ class Hangups:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._epoll: select.epoll | None = None
-        self.left: dict[asyncio.Transport, Callable[[], object]] = {}
-        """What is called, by transport; looked into by whoever forgets it."""
+        self.callbacks: dict[asyncio.Transport, Callable[[], object]] = {}
+        """The callbacks, by transport."""
         self._new: set[asyncio.Transport] = set()
-        """Those that the kernel has still to be asked for."""
+        """Transports not yet registered with the kernel."""
         self._watched: dict[int, asyncio.Transport] = {}
         self._descriptors: dict[asyncio.Transport, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -43,24 +43,24 @@ class Hangups:
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
-        return len(self.left)
+        return len(self.callbacks)
 
-    def watch(self, transport: asyncio.Transport | None, left: Callable[[], object]) -> None:
-        """Call *left* when the peer of *transport* leaves, or has left already.
+    def watch(self, transport: asyncio.Transport | None, on_hangup: Callable[[], object]) -> None:
+        """Call *on_hangup* when the peer of *transport* leaves or has left.
 
-        Whoever watches a transport forgets it in ``connection_lost`` at the latest, while its
-        descriptor is still open. Watching it twice replaces what is called.
+        The caller must :meth:`forget` the transport in ``connection_lost`` at the latest, while its
+        descriptor is open. A second call replaces the callback.
         """
         if transport is None or self._closed or not self.possible or transport.is_closing():
             return
-        self.left[transport] = left
+        self.callbacks[transport] = on_hangup
         self._new.add(transport)
         if self._timer is None:
             self._timer = self._loop.call_later(_SOON_SECONDS, self._ask)
 
     def forget(self, transport: asyncio.Transport | None) -> None:
-        """Watch *transport* no more."""
-        if transport is None or self.left.pop(transport, None) is None:
+        """Stop watching *transport*."""
+        if transport is None or self.callbacks.pop(transport, None) is None:
             return
         self._new.discard(transport)
         descriptor = self._descriptors.pop(transport, -1)
@@ -68,13 +68,13 @@ class Hangups:
             return
         self._watched.pop(descriptor, None)
         if self._epoll is not None:
-            with suppress(OSError):  # closed by now, which takes it out as well
+            with suppress(OSError):  # already closed, which unregisters it too
                 self._epoll.unregister(descriptor)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop all watches."""
         self._closed = True
-        for held in (self.left, self._new, self._watched, self._descriptors):
+        for held in (self.callbacks, self._new, self._watched, self._descriptors):
             held.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -91,7 +91,7 @@ class Hangups:
             transport = self._new.pop()
             try:
                 self._register(transport)
-            except OSError:  # the kernel is short of descriptors, or of memory for this
+            except OSError:  # the kernel lacks descriptors or memory
                 self._new.add(transport)
                 pause = _SOON_SECONDS
                 break
@@ -103,7 +103,7 @@ class Hangups:
         if descriptor < 0:
             return
         epoll = self._epoll or self._open()
-        # One-shot: a FIN stays, and would wake the loop without end.
+        # One-shot: a FIN persists and would wake the loop endlessly.
         mask = select.EPOLLRDHUP | select.EPOLLONESHOT
         if transport in self._descriptors:
             epoll.modify(descriptor, mask)
@@ -121,8 +121,8 @@ class Hangups:
         if self._epoll is None:
             return
         for descriptor, _ in self._epoll.poll(0, _AT_ONCE):
-            # Looked up each time: one call may end what another was to be called for.
+            # Looked up each time: a callback may end a watch that was reported too.
             transport = self._watched.get(descriptor)
             if transport is not None:
                 self._new.discard(transport)
-                self.left[transport]()
+                self.callbacks[transport]()

@@ -1,12 +1,12 @@
-"""What the kernel says of a connection, and what it is told to do about peers that vanish.
+"""What the kernel knows of a connection, and how it detects vanished peers.
 
-Keep-alive probes a connection that is idle. Where bytes wait to be acknowledged it does not: there
-:mod:`.stalls` is first, or the kernel's own retransmissions end (tcp(7), ``tcp_retries2``).
+Keep-alive probes an idle connection. It does not probe while bytes are unacknowledged: then
+:mod:`.stalls` acts first, or the kernel's retransmissions end (tcp(7), ``tcp_retries2``).
 
-``TCP_USER_TIMEOUT`` is set only for what is left of a connection that we have closed, which nobody
-else watches any more. On an open one it would end readers that are merely slow: its clock starts
-anew only when a window has reopened far enough (seen: 64 KiB/s into a buffer of 32 KiB, dead after
-the time that was set), and it would delay the end of idle connections.
+``TCP_USER_TIMEOUT`` is set only for the rest of a connection that we have closed, which nothing
+else watches. On an open connection it would end slow readers. Its clock restarts only when a window
+has reopened far enough: a reader at 64 KiB/s with a buffer of 32 KiB was ended after exactly the
+timeout. It would also delay the end of idle connections.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _INT = struct.Struct("i")
 _ZERO: Final = bytes(_INT.size)
 _BYTES_ACKED = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
-"""Where ``tcpi_bytes_acked`` stands in ``struct tcp_info`` (linux/tcp.h)."""
+"""The offset of ``tcpi_bytes_acked`` in ``struct tcp_info`` (linux/tcp.h)."""
 
 
 def descriptor_of(transport: asyncio.Transport) -> int:
-    """Return the socket of *transport*; -1 when it is closed, or there is none."""
+    """Return the descriptor of *transport*; -1 if it is closed or has none."""
     sock = transport.get_extra_info("socket")
     return -1 if sock is None else int(sock.fileno())
 
 
-def is_secured(transport: asyncio.Transport) -> bool:
-    """Say whether *transport* speaks TLS: uvloop's own never do, and are not asked."""
+def is_tls(transport: asyncio.Transport) -> bool:
+    """Return whether *transport* is TLS; uvloop's own transports never are, and are not asked."""
     return (
         type(transport) is not TCPTransport and transport.get_extra_info("sslcontext") is not None
     )
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:
-    """Return how many bytes the kernel holds until the peer has them; -1 when it is closed."""
+    """Return how many bytes the kernel holds until the peer acknowledges them; -1 if closed."""
     sock = transport.get_extra_info("socket")
     descriptor = -1 if sock is None else sock.fileno()
     if descriptor < 0:
@@ -55,16 +55,16 @@ def unacknowledged(transport: asyncio.Transport) -> int:
     return 0 if held == _ZERO else int(_INT.unpack(held)[0])
 
 
-def waits(transport: asyncio.Transport) -> bool:
-    """Say whether anything that was written has not been acknowledged."""
+def has_unsent(transport: asyncio.Transport) -> bool:
+    """Return whether written bytes are unsent or unacknowledged."""
     return unacknowledged(transport) > 0 or transport.get_write_buffer_size() > 0
 
 
 def progress(transport: asyncio.Transport) -> int:
-    """Return a number that changes whenever the peer takes something; -1 when it is closed.
+    """Return a number that changes whenever the peer receives something; -1 if closed.
 
-    On Linux that is what the peer has acknowledged. What waits in the transport would not do: a
-    peer that reads steadily can take a megabyte before that changes.
+    On Linux it is the number of acknowledged bytes. The size of the write buffer would not do: a
+    peer that reads steadily can receive a megabyte before it changes.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
@@ -77,22 +77,22 @@ def progress(transport: asyncio.Transport) -> int:
 
 # Keep-alive, on both sides of the gateway
 
-PROBED_AFTER_SECONDS: Final = range(45, 76)
-"""Connections are given these in turns. Thousands that came together would be probed together, and
-the kernel drops what does not fit into a queue of a thousand: the living were taken for dead."""
+KEEPALIVE_SECONDS: Final = range(45, 76)
+"""Connections get these in turns. If thousands of connections were probed together, the kernel
+would drop what exceeds a queue of a thousand, and live peers would count as vanished."""
 _PROBE_SECONDS: Final = 15
 """From one probe to the next."""
 _PROBES: Final = 4
-"""Unanswered ones that end a connection without a user timeout."""
+"""Unanswered probes that end a connection without a user timeout."""
 _ORPHAN_FACTOR: Final = 5
-"""Of the stall deadline, for bytes that the kernel still holds after a close: a slow reader may
-well be taking them."""
+"""The multiple of the stall deadline for bytes that the kernel holds after a close: a slow reader
+may still be reading them."""
 
 
 def keep_accepted_alive(listening: Iterable[socket.socket], *, stall_seconds: float) -> None:
-    """Have the kernel find vanished peers of the connections that these sockets will accept.
+    """Enable keep-alive for the connections that these sockets will accept.
 
-    Connections inherit the options of the socket that accepts them (Linux), and send at once.
+    Accepted connections inherit the options of the listening socket (Linux), including TCP_NODELAY.
     """
     for one in listening:
         for option in _options(60, stall_seconds):
@@ -101,23 +101,23 @@ def keep_accepted_alive(listening: Iterable[socket.socket], *, stall_seconds: fl
 
 
 def keep_alive(transport: asyncio.Transport, *, stall_seconds: float) -> None:
-    """Have the kernel find out when the peer of *transport* vanishes."""
+    """Have the kernel detect that the peer of *transport* has vanished."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0 or sock.family == socket.AF_UNIX:
         return
-    # Spread by the descriptor: consecutive connections are not probed together.
-    after = PROBED_AFTER_SECONDS[sock.fileno() % len(PROBED_AFTER_SECONDS)]
+    # Spread by descriptor, so that consecutive connections are not probed together.
+    after = KEEPALIVE_SECONDS[sock.fileno() % len(KEEPALIVE_SECONDS)]
     set_options(transport, _options(after, stall_seconds))
 
 
-def probed_after(*, stall_seconds: float) -> Iterator[int]:
-    """Return after how many idle seconds each of the connections is probed that are accepted."""
+def keepalive_delays(*, stall_seconds: float) -> Iterator[int]:
+    """Yield the idle seconds after which each accepted connection is probed."""
     most = max(1, int(stall_seconds))
-    return itertools.cycle([min(seconds, most) for seconds in PROBED_AFTER_SECONDS])
+    return itertools.cycle([min(seconds, most) for seconds in KEEPALIVE_SECONDS])
 
 
-def bound_orphan(transport: asyncio.Transport, *, stall_seconds: float) -> None:
-    """Bound how long the kernel keeps what *transport* has written once it is closed."""
+def limit_orphan(transport: asyncio.Transport, *, stall_seconds: float) -> None:
+    """Limit how long the kernel keeps unsent bytes of *transport* once it is closed."""
     if unacknowledged(transport) > 0:
         milliseconds = int(stall_seconds * _ORPHAN_FACTOR * 1000)
         set_options(transport, [(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)])

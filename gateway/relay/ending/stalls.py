@@ -1,8 +1,8 @@
-"""Peers that take nothing of what waits for them: found by what they acknowledge, and given up.
+"""Stalled peers: found by what they acknowledge, and given up.
 
-A connection is watched only while something waits: from the transport's ``pause_writing`` to its
-``resume_writing``, while it is being closed, and while the kernel holds something for a peer that
-:class:`Sweep` has come across. One timer looks at all of them.
+A connection is watched only while bytes are unsent: from ``pause_writing`` until nothing is unsent,
+while it closes, and while the kernel holds bytes for a peer that :class:`StallSweep` has found. One
+timer checks all of them.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
-from gateway.relay.ending.kernel import progress, waits
+from gateway.relay.ending.kernel import has_unsent, progress
 
 _LOOKS: Final = 8
-"""In the time that a peer has: a stall is found an eighth of it late at most."""
+"""Checks within a deadline: a stall is found at most an eighth of it late."""
 _LOOKS_AT_ONCE: Final = 512
 _FOUND_AT_ONCE: Final = 32
-"""In one turn of the loop: about a millisecond, and two."""
+"""In one turn of the loop: about one millisecond, and two."""
 _OFTEN_SECONDS: Final = 0.05
 _SELDOM_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """A transport that has something to send."""
+    """A transport with unsent bytes."""
 
     seconds: float
     stalled: Callable[[], None]
     moved_at: float
-    passing: bool
-    """Whether it is forgotten by itself once nothing waits any more."""
+    transient: bool
+    """Whether the watch ends by itself once nothing is unsent."""
     progress: int = -1
 
 
 class StallWatch:
-    """Calls back when a peer has acknowledged nothing for its time."""
+    """Calls back when a peer has acknowledged nothing until its deadline."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.watched: dict[asyncio.Transport, _Watched] = {}
-        """By transport; looked into by whoever forgets it."""
+        """By transport."""
         self.timer: asyncio.TimerHandle | None = None
-        """Of the next look; None while nobody is watched."""
+        """The timer of the next check; None while nothing is watched."""
         self.found = 0
-        """How many stalls were found."""
+        """The number of stalls found."""
 
     def __len__(self) -> int:
         """Return how many transports are watched."""
@@ -59,14 +59,14 @@ class StallWatch:
         *,
         seconds: float,
         stalled: Callable[[], None],
-        passing: bool = False,
+        transient: bool = False,
     ) -> None:
-        """Call *stalled* once the peer of *transport* has taken nothing for *seconds*.
+        """Call *stalled* once the peer of *transport* has acknowledged nothing for *seconds*.
 
-        Whoever watches a transport forgets it when nothing waits any more; one that is *passing*,
-        or closed, is forgotten by itself. Watching it twice replaces what is called.
+        The caller must :meth:`forget` the transport when nothing is unsent; a *transient* watch,
+        and that of a closed transport, end by themselves. A second call replaces the callback.
         """
-        watched = _Watched(seconds, stalled, self._loop.time(), passing)
+        watched = _Watched(seconds, stalled, self._loop.time(), transient)
         before = self.watched.get(transport)
         if before is not None:
             watched.progress, watched.moved_at = before.progress, before.moved_at
@@ -76,16 +76,16 @@ class StallWatch:
             self._look_later()
 
     def watches(self, transport: asyncio.Transport) -> bool:
-        """Say whether *transport* is watched."""
+        """Return whether *transport* is watched."""
         return transport in self.watched
 
     def forget(self, transport: asyncio.Transport | None) -> None:
-        """Watch *transport* no more."""
+        """Stop watching *transport*."""
         if transport is not None:
             self.watched.pop(transport, None)
 
-    def give_up(self, seconds: float) -> int:
-        """Call back now for peers that have taken nothing for *seconds*; return how many."""
+    def abort_stalled(self, seconds: float) -> int:
+        """Call back now for peers that have acknowledged nothing for *seconds*; return how many."""
         now = self._loop.time()
         stalled = [
             (transport, watched)
@@ -99,7 +99,7 @@ class StallWatch:
         return len(stalled)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop all watches."""
         self.watched.clear()
         if self.timer is not None:
             self.timer.cancel()
@@ -118,9 +118,9 @@ class StallWatch:
         self._look_at(iter(tuple(self.watched)))
 
     def _look_at(self, left: Iterator[asyncio.Transport]) -> None:
-        """Look at some of those that are *left*, and at the others in later turns of the loop.
+        """Check some of the transports *left*, and the others in later turns of the loop.
 
-        Whoever stalls thousands of connections at once has them found at once.
+        Thousands of connections that stall together are found together.
         """
         self.timer = None
         now, most = self._loop.time(), self.found + _FOUND_AT_ONCE
@@ -136,7 +136,7 @@ class StallWatch:
 
     def _judge(self, transport: asyncio.Transport, watched: _Watched, now: float) -> None:
         taken = progress(transport)
-        if taken < 0 or (watched.passing and not waits(transport)):
+        if taken < 0 or (watched.transient and not has_unsent(transport)):
             self.forget(transport)
         elif taken != watched.progress:
             watched.progress, watched.moved_at = taken, now
@@ -147,42 +147,42 @@ class StallWatch:
 
 
 def _pause(seconds: float) -> float:
-    """Return when to look again at a peer that has so many *seconds*."""
+    """Return the time until the next check of a peer whose deadline is *seconds*."""
     return min(max(seconds / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
 
 
 _ASKED_AT_ONCE: Final = 500
-"""Connections asked before the loop turns: about a millisecond."""
+"""Connections checked in one turn of the loop: about one millisecond."""
 _ASK_PAUSE_SECONDS: Final = 0.01
 
 
-class Swept(Protocol):
-    """A connection that is asked."""
+class StallChecked(Protocol):
+    """A connection that the sweep checks."""
 
-    def look_for_stalls(self) -> None:
-        """Have those of its sides watched for which the kernel holds something."""
+    def check_stalls(self) -> None:
+        """Watch each side for which the kernel holds unacknowledged bytes."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Sweep:
-    """Asks *everyone* again and again, *seconds* from the end of one round to the next.
+class StallSweep:
+    """Checks all *connections* repeatedly, with *seconds* between two rounds.
 
-    A transport tells when much waits in itself. Before that the kernel takes megabytes for a peer
-    that does not read, or that has vanished, and tells nobody. So every open connection is asked
-    from time to time; those for which something waits are watched from then on.
+    A transport reports when its own buffer is full. Before that the kernel accepts megabytes for a
+    peer that does not read or has vanished, and reports nothing. Each open connection is therefore
+    checked from time to time; those with unacknowledged bytes are watched from then on.
     """
 
     loop: asyncio.AbstractEventLoop
     _: KW_ONLY
     seconds: float
-    everyone: Callable[[], Sequence[Swept]]
+    connections: Callable[[], Sequence[StallChecked]]
     _timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         self._begin_later()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -191,12 +191,12 @@ class Sweep:
         self._timer = self.loop.call_later(self.seconds, self._begin)
 
     def _begin(self) -> None:
-        self._ask(iter(self.everyone()))
+        self._ask(iter(self.connections()))
 
-    def _ask(self, left: Iterator[Swept]) -> None:
+    def _ask(self, left: Iterator[StallChecked]) -> None:
         asked = 0
         for connection in islice(left, _ASKED_AT_ONCE):
-            connection.look_for_stalls()
+            connection.check_stalls()
             asked += 1
         if asked == _ASKED_AT_ONCE:
             self._timer = self.loop.call_later(_ASK_PAUSE_SECONDS, self._ask, left)

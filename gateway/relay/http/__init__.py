@@ -1,11 +1,10 @@
-"""HTTP between browsers and apps: the machine of :mod:`gateway.core.http` on transports.
+"""HTTP between browsers and apps: the state machine of :mod:`gateway.core` on transports.
 
-- :mod:`.downstream` carries out what a connection's machine decides, and :mod:`.relaying` what of
-  it concerns the app: dialling, the pool.
-- :mod:`.admission` has requests judged, and sends them on their way: to an app, to a page, to a
-  bridge.
-- :mod:`.upstream` are the connections to apps, and the pool of unused ones.
-- :mod:`.large_bodies`, :mod:`.splice`, :mod:`.pipes` and :mod:`.readiness` have the kernel move
+- :mod:`.downstream` performs a connection's actions; :mod:`.relaying` those on the upstream side:
+  dialling, the pool.
+- :mod:`.admission` gets the access decision and sends a request on: to an app, a page or a bridge.
+- :mod:`.upstream` has the upstream connections and the pool of idle ones.
+- :mod:`.large_bodies`, :mod:`.splice`, :mod:`.pipes` and :mod:`.readiness` let the kernel move
   large bodies.
-- :mod:`.page_connection` gives a request to the gateway's own pages.
+- :mod:`.page_connection` hands a request over to the gateway's own pages.
 """

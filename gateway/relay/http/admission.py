@@ -1,7 +1,7 @@
-"""Admitting requests: the decision is the core's, what it needs and what follows is done here.
+"""Admission: it carries out the access decisions of the core.
 
-A decision may need a token verified, a token marked, or the table repaired; each is a background
-task, after which the request is decided again with what is then known.
+A decision may require that a token is verified or marked as used, or that the route table is
+repaired. Each runs as a background task. Then the request is decided again with the result.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 _REFUSING: Final = Step.REQUESTS
 _SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _OUTLIVING: Final = frozenset({SIGN_OUT_PATH, OPEN_PATH})
-"""Pages whose responses outlive the right of the request: a sign-out ends it, and whoever opens a
-session again does so by a token, which is used up by then."""
+"""Pages whose responses must survive the end of the request's right. A sign-out ends that right
+itself. A user who opens a session again uses a token, which is marked as used by then."""
 
 
 class Admission:
-    """Admits the requests of all connections of one data path."""
+    """Admits the requests of all connections of a data path."""
 
     __slots__ = ("_access", "_context", "_parts")
 
@@ -75,12 +75,12 @@ class Admission:
         self._access = access
 
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
-        """Send the request of *connection* on its way, or refuse it."""
+        """Relay or hand over the request of *connection*, or refuse it."""
         parts = self._parts
         if parts.overload.step is _REFUSING:
             connection.refuse("gateway_overloaded")
             return
-        table = parts.world.usable_table
+        table = parts.holder.usable_table
         if table is None:
             self._admit_without_table(connection, start, fields)
             return
@@ -107,7 +107,7 @@ class Admission:
         self, connection: DownstreamConnection, start: StartLine, fields: Fields
     ) -> None:
         request = Request(start, fields, fields.websocket)
-        if self._parts.world.stale:
+        if self._parts.holder.stale:
             connection.drop_decision()
             self._run(connection, self._wake_up(connection, request))
         elif not self._serve_asset(connection, request):
@@ -129,9 +129,9 @@ class Admission:
         marked: bool = False,
         repaired: bool = False,
     ) -> None:
-        table = self._parts.world.table
+        table = self._parts.holder.table
         # Also where this process was has_more while it waited for what led here.
-        if table is None or self._parts.world.stale:
+        if table is None or self._parts.holder.stale:
             connection.refuse("bus_lost")
             return
         decision = self._access.decide(
@@ -176,10 +176,10 @@ class Admission:
             case _:
                 assert_never(decision)
 
-    # Background tasks. A connection that goes, or whose right ends, cancels the one it waits for.
+    # Background tasks. A connection that closes, or whose right ends, cancels its task.
 
     def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
-        connection.task = self._parts.background_tasks.run(task, failed=connection.reset)
+        connection.task = self._parts.background_tasks.spawn_logged(task, failed=connection.reset)
 
     async def _prove(self, connection: DownstreamConnection, request: Request, token: str) -> None:
         proof: Proof
@@ -195,7 +195,7 @@ class Admission:
     async def _mark(
         self, connection: DownstreamConnection, request: Request, claims: SessionClaims
     ) -> None:
-        """Use up the token, and decide once more: much can have happened meanwhile."""
+        """Mark the token as used and decide again: the state may have changed meanwhile."""
         try:
             await self._parts.bearer.mark(claims)
         except OpeningRefused as refused:
@@ -207,15 +207,15 @@ class Admission:
         self._decide(connection, request, proof=claims, marked=True)
 
     async def _wake_up(self, connection: DownstreamConnection, request: Request) -> None:
-        await self._parts.world.repair()
+        await self._parts.holder.repair()
         connection.task = None
-        if self._parts.world.serving:
+        if self._parts.holder.serving:
             self._decide(connection, request)
         else:
             connection.refuse("bus_lost")
 
     async def _repair(self, connection: DownstreamConnection, request: Request) -> None:
-        await self._parts.world.repair()
+        await self._parts.holder.repair()
         connection.task = None
         self._decide(connection, request, repaired=True)
 
@@ -231,7 +231,7 @@ class Admission:
         client = self._address(connection, request.fields)
         access_right = access_right_of(decision)
         if access_right is not None:
-            # One user's connections share it, as long as they are open.
+            # Interned: all connections of one user share the string.
             access_right.address = sys.intern(client)
             if not self._parts.live.has_room(access_right):
                 refusal = REFUSALS["too_many_connections"]
@@ -247,7 +247,7 @@ class Admission:
                     return
                 if access_right.grant is not None:
                     connection.reader.cache_section()
-                connection.keep(cached)
+                connection.cache_decision(cached)
                 self._relay(
                     connection, request.start, request.fields, cached, upgrade=request.upgrade
                 )
@@ -264,7 +264,7 @@ class Admission:
         return client_address(connection.peer, told, trusted)
 
     def rate_limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
-        """Return *refusal*, or another where the client of *connection* has drawn too many."""
+        """Return *refusal*, or a 429 if the client of *connection* has drawn too many refusals."""
         if refusal.status not in COUNTED:
             return refusal
         address = self._address(connection, connection.reader.fields)
@@ -278,8 +278,8 @@ class Admission:
         *,
         proof: Proof | None,
     ) -> None:
-        """Write down that *request* is refused, and to whom where that is proved."""
-        audit, table = self._parts.audit, self._parts.world.table
+        """Record in the audit log that *request* is refused, with its sender if proven."""
+        audit, table = self._parts.audit, self._parts.holder.table
         if audit is None or table is None:
             return
         host = self._parts.site.host_of(request.fields.host)
@@ -319,7 +319,7 @@ class Admission:
             access_right=access_right,
             target=target,
             table=table,
-            # Nobody is known on a public host: there a connection is one address' at most.
+            # On a public host no user is known: connections are shared by address at most.
             user=f"sub {user}" if user is not None else f"address {client}",
             forwarded=forwarded_fields(request.fields.host, info),
             reusable=reusable,
@@ -342,7 +342,7 @@ class Admission:
         cached.is_user_input = _is_by_person(start.method, fields)
         if cached.is_user_input:
             _note_input(cached.access_right, start)
-        # It stands for as long as requests are alike: any other passes here.
+        # The notice holds for all alike requests; any other request passes here.
         connection.notice = cached.notice
         if cached.notice is not None and not shows_notice(
             cached.notice, start, fields, connection.reader.raw_fields, site=self._parts.site
@@ -373,7 +373,7 @@ class Admission:
             )
         )
         trailing, full = connection.inbox, connection.write_full
-        transport = connection.give_up()
+        transport = connection.detach()
         if transport is None:
             return
         transport.set_protocol(bridge)
@@ -389,7 +389,7 @@ class Admission:
     ) -> None:
         trailing, full = connection.inbox, connection.write_full
         head = page_head(request.start, request.fields, connection.reader.end_to_end)
-        transport = connection.give_up()
+        transport = connection.detach()
         if transport is None:
             return
         page = PageConnection(
@@ -407,23 +407,23 @@ class Admission:
 
 
 def _is_by_person(method: bytes, fields: Fields) -> bool:
-    """Say whether a person has caused such a request, as far as can be seen: for display only.
+    """Return whether a user has caused such a request, as far as can be seen; for display only.
 
-    Navigation, and what changes something; a GET may be the app's own polling.
+    A navigation counts, and every method that changes state. A GET may be the app's polling.
     """
     causes = method not in _SAFE or fields.provenance.mode == b"navigate"
     return causes and not fields.websocket
 
 
 def _note_input(access_right: AccessRight, start: StartLine) -> None:
-    """Note a person's request; Jupyter's clients say by a parameter which ones are none."""
-    # Not with "in": it makes an exception of bytes that are no number, before it looks.
+    """Record user input; Jupyter's clients mark requests that are none with a parameter."""
+    # Not with "in": for bytes that are no number it creates an exception first.
     if start.target.find(b"no_track_activity=1") < 0:
         access_right.activity.input = True
 
 
 def _has_credential(decision: Decision) -> bool:
-    """Say whether *decision* is about a credential that is good, or has still to be proven."""
+    """Return whether *decision* has a valid credential, or one to be verified."""
     match decision:
         case VerifyToken() | RepairTable():
             return True
@@ -435,7 +435,7 @@ def _has_credential(decision: Decision) -> bool:
 
 
 def access_right_of(decision: Forward | OpenBridge | ServePage) -> AccessRight | None:
-    """Return the right by which *decision* lets a request in; None where it asks for none."""
+    """Return the right by which *decision* admits a request; None if it needs none."""
     if not isinstance(decision, ServePage):
         return decision.access_right
     if decision.route is None or decision.grant is None:

@@ -1,4 +1,4 @@
-"""A browser's connection: the machine of :mod:`gateway.core.downstream` on a transport."""
+"""A downstream connection: the state machine of :mod:`gateway.core.downstream` on a transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.core.limits.addresses import is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.relaying import RelayingConnection
-from gateway.relay.transports import is_protocol_of, pause_reading, reset, resume_reading
+from gateway.relay.transports import owns_transport, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 from gateway.relay.wheel import TICK_SECONDS
@@ -45,10 +45,9 @@ class Admits(Protocol):
 
 
 class DownstreamConnection(RelayingConnection, asyncio.Protocol):
-    """A connection from *peer*, until something else takes the transport.
+    """A connection from *peer*, until it is handed over or closed.
 
-    It is one of the unauthenticated ones until a credential of its is found good, or until it is
-    closed.
+    It is unauthenticated until one of its requests had a valid credential.
     """
 
     kind = "http"
@@ -73,23 +72,24 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.peer = peer
         trusted = context.parts.site.trusted_proxies
         self.key = "" if trusted and is_within(peer, trusted) else limit_key(peer)
-        """By what it is counted; "" for a proxy's, which is many people's."""
+        """The limit key of its address; "" for a proxy, whose connections belong to many
+        clients."""
         self.verdict: Verdict = ACCEPTED
         self.was_admitted = False
-        """Whether a request of its was ever let in."""
+        """Whether any of its requests was admitted."""
         self.deadline = 0.0
         self.tick = 0
 
-    # Its place among the others
+    # The connection quota and the registry
 
-    def arrives(self, task: Cancellable) -> None:
-        """Note what has begun to connect it: with TLS its client may take its time."""
+    def note_arrival(self, task: Cancellable) -> None:
+        """Record the *task* that accepts it: a TLS handshake depends on the client."""
         self.task, self.began = task, self.loop.time()
 
     def idle_since(self) -> float:
-        """Return since when its client is waited for; infinity where it is not.
+        """Return since when it is idle; infinity if it is not.
 
-        A handshake, or a head, is waited for once it has had its time to come.
+        A handshake or a head counts as idle only after the time that it usually takes.
         """
         if self.phase is not Phase.HEAD or self.inbox or self.write_full:
             return math.inf
@@ -103,9 +103,9 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         return self.deadline - limits.idle_seconds
 
     def evict(self) -> None:
-        """Close it, which waits for its client; its place is free at once.
+        """Close it while it is idle; it stops counting at once.
 
-        Without a word: a refusal would be held until its client has read it.
+        It gets no response: a refusal would keep it open until its client has read it.
         """
         self.context.connection_quota.remove(self)
         if self.transport is None:
@@ -115,11 +115,11 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     @property
     def access_right(self) -> AccessRight:
-        """By which right it is registered; only request_head while it is."""
+        """The right by which it is registered; read only while it is registered."""
         assert self.decision is not None  # noqa: S101  # entered into the registry only with one
         return self.decision.access_right
 
-    def keep(self, decision: CachedDecision) -> None:
+    def cache_decision(self, decision: CachedDecision) -> None:
         """Register the connection by *decision*, which may hold for its next requests."""
         self.decision = decision
         self.was_admitted = True
@@ -128,7 +128,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.activity = decision.access_right.activity
 
     def drop_decision(self) -> None:
-        """Leave the registry, and forget what was decided."""
+        """Unregister the connection and discard the cached decision."""
         if self.decision is not None:
             self.context.parts.live.discard(self)
             self.decision, self.activity = None, UNCOUNTED
@@ -136,31 +136,31 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
                 self.context.connection_quota.add(self)
 
     def end(self, ending: EndReason) -> None:
-        """End what is under way by a right that holds no more."""
+        """End the current request: the access right has ended."""
         if ending.close_code == CLOSE_DRAINING:
             return
         self.drop_decision()
         self.access_ended(ending.refusal)
 
-    # What the transport calls
+    # Events of the transport
 
     # uvloop's transports have the interface but not the base class.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a head, if there is a place for one more connection."""
+        """Await a head, or refuse the connection if the quota is used up."""
         self.transport, self.task = transport, None
         context = self.context
         context.connections.add(self)
         self.draining = context.draining
         transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
         context.meters.connections += 1
-        context.ends.begin(transport, self.hung_up)
+        context.closer.watch_tls_fin(transport, self.hung_up)
         if self.verdict is ACCEPTED:
             self.set_deadline(context.parts.limits.idle_seconds)
         else:
             self.refuse(self.verdict.value, malformed=True)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the browser sent, as the phase says."""
+        """Process received bytes as the phase requires."""
         size = len(data)
         self.traffic.up += size
         self.activity.up += size
@@ -170,25 +170,25 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if size < SMALL_READ:
             self.receive(data)
         else:
-            turns.take(self, data)
+            turns.run(self, data)
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         """Stop reading for a turn."""
         pause_reading(self.transport)
 
-    def resume_after_others(self) -> None:
-        """Read again, unless the machine or the kernel speaks against it, or it is another's."""
-        if self.reading and self.upload is None and is_protocol_of(self, self.transport):
+    def resume_turn(self) -> None:
+        """Read again, unless the state machine or the kernel prevents it, or it is handed over."""
+        if self.reading and self.upload is None and owns_transport(self, self.transport):
             resume_reading(self.transport)
 
     def eof_received(self) -> bool:
-        """The browser has left."""
+        """Note that the browser has left."""
         self.downstream_ended()
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading from the app; a browser that takes nothing for long is reset."""
-        self.context.ends.writes_wait(self.transport)
+        """Stop reading from the app; a browser that reads nothing for long is reset."""
+        self.context.closer.watch_writes(self.transport)
         self.set_write_full(True)
 
     def resume_writing(self) -> None:
@@ -196,8 +196,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.set_write_full(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything."""
-        self.context.ends.forget(self.transport)
+        """Release everything."""
+        self.context.closer.forget(self.transport)
         self.transport = None
         self._gone()
 
@@ -205,11 +205,11 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.lost()
         self._forget()
 
-    def look_for_stalls(self) -> None:
-        """Have both sides watched where the kernel holds something for them."""
-        self.context.ends.look_at(self.transport)
+    def check_stalls(self) -> None:
+        """Watch each side for which the kernel holds unacknowledged bytes."""
+        self.context.closer.watch_if_unacknowledged(self.transport)
         if self.upstream is not None:
-            self.upstream.look_for_stalls()
+            self.upstream.check_stalls()
 
     def due(self, now: float) -> float:
         """Act on a deadline that has passed; called by the wheel."""
@@ -218,7 +218,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             self.deadline_passed()
         return self.deadline
 
-    # What the machine has done
+    # Actions of the state machine
 
     def write(self, data: bytes) -> None:
         """Write to the browser."""
@@ -229,21 +229,21 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             self.transport.write(data)
 
     def set_reading(self, reading: bool) -> None:
-        """Take bytes from the browser, or stop; unread it may still leave."""
-        ends = self.context.ends
+        """Read from the browser, or pause; a browser that leaves meanwhile is noticed."""
+        closer = self.context.closer
         if reading:
-            ends.seen_by_loop(self.transport, self.hung_up)
+            closer.rely_on_loop(self.transport, self.hung_up)
             resume_reading(self.transport)
         else:
             pause_reading(self.transport)
-            ends.hangups.watch(self.transport, self.hung_up)
+            closer.hangups.watch(self.transport, self.hung_up)
 
     def defer(self, go_on: Callable[[], None]) -> None:
         """Call *go_on* in a later turn of the loop."""
         self.context.turns.defer(go_on)
 
     def set_deadline(self, seconds: float) -> None:
-        """Have the wheel ask in so many seconds; 0 for never."""
+        """Have the wheel call :meth:`due` in that many seconds; 0 for never."""
         if not seconds:
             self.deadline = 0.0
             return
@@ -252,11 +252,11 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             self.context.wheel.arm(self, self.deadline)
 
     def decide(self, start: StartLine, fields: Fields) -> None:
-        """Have the request judged."""
+        """Have the request decided."""
         self.admission.admit(self, start, fields)
 
     def rate_limited(self, refusal: Refusal) -> Refusal:
-        """Return *refusal*, or another where the client has drawn too many."""
+        """Return *refusal*, or a 429 if the client has drawn too many refusals."""
         return self.admission.rate_limited(self, refusal)
 
     def refusal_bytes(
@@ -278,7 +278,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         return write_response(refusal, page, close=close, head_only=head_only, date=date)
 
     def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
-        """Return, and count, the response that expires the cookies of a head too large."""
+        """Return the response that expires the cookies of a head too large, and count it."""
         self._count(refusal)
         parts = self.context.parts
         page = parts.errors.render(refusal, head.accept, head.languages)
@@ -294,44 +294,44 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if failures is not None and decision is not None and refusal.status >= 500:
             failures.note(decision.access_right.sid, refusal.code)
 
-    # How it ends
+    # End
 
     def close(self) -> None:
-        """Close after what was written."""
-        self.context.ends.close(self.transport)
+        """Close once everything is written."""
+        self.context.closer.close(self.transport)
 
     def linger(self) -> None:
-        """Shut our side after what was written, discard what still comes, and close soon."""
+        """Shut down our side once everything is written, discard input, and close soon."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return
         self.set_deadline(0.0)
-        self.context.ends.forget(transport)
+        self.context.closer.forget(transport)
         seconds = self.context.parts.limits.linger_seconds
-        Lingering(self.context.ends, transport, seconds=seconds, gone=self._lingered)
+        Lingering(self.context.closer, transport, seconds=seconds, on_closed=self._lingered)
 
     def _lingered(self) -> None:
         self.transport = None
         self._gone()
 
     def reset(self) -> None:
-        """Close at once, with a reset."""
+        """Reset the connection at once."""
         reset(self.transport)
 
     def is_closing(self) -> bool:
-        """Say whether it is closed, or about to be."""
+        """Return whether it is closed or about to be."""
         return self.transport is None or self.transport.is_closing()
 
-    def give_up(self) -> asyncio.Transport | None:
-        """Hand out the transport for good; None when it is closing already."""
+    def detach(self) -> asyncio.Transport | None:
+        """Release the transport for good and return it; None if it is closing."""
         transport, self.transport = self.transport, None
-        self.context.ends.forget(transport)
+        self.context.closer.forget(transport)
         self.phase = _AFTER_SWITCHED[self.phase]
         self._forget()
         return None if transport is None or transport.is_closing() else transport
 
     def _forget(self) -> None:
-        """Forget the connection: it is closed, or somebody else's."""
+        """Unregister the connection: it is closed or handed over."""
         if self.decision is not None:
             self.drop_decision()
         self.context.connections.discard(self)
@@ -347,7 +347,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             return
         if browser is None or browser.is_closing():
             self.upstream = None
-            self.give_up()
+            self.detach()
             upstream.close()
             return
         tunnel = Tunnel(
@@ -360,8 +360,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.decision, self.activity = None, UNCOUNTED
         early, full, self.inbox = self.inbox, self.write_full, b""
         upstream.exchange = self.upstream = None
-        upstream.spliced()
-        self.give_up()
-        tunnel.begin(from_browser=early, from_app=trailing)
+        upstream.detach()
+        self.detach()
+        tunnel.start(browser_data=early, app_data=trailing)
         if full:
             tunnel.pause_writing()

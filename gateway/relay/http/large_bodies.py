@@ -1,4 +1,4 @@
-"""Large bodies that the kernel moves: towards the app, and towards the browser."""
+"""Large bodies that the kernel moves, in both directions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.downstream.connection import Connection
 from gateway.core.http.framing import Body, LengthBody
-from gateway.relay.ending.kernel import descriptor_of, is_secured
+from gateway.relay.ending.kernel import descriptor_of, is_tls
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.splice import Splice
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class SplicingConnection(Connection):
     """A downstream connection whose large bodies the kernel moves.
 
-    ``upload`` and ``download`` are there each while the kernel moves that body's bytes;
-    ``activity`` is where they are counted.
+    ``upload`` and ``download`` exist while the kernel moves the respective body. ``activity``
+    counts their bytes.
     """
 
     __slots__ = ("activity", "context", "download", "transport", "upload")
@@ -38,17 +38,17 @@ class SplicingConnection(Connection):
     upstream: UpstreamConnection | None
 
     def sync_reading(self) -> None:
-        """Read from the browser, or not; nothing of a body that the kernel moves."""
+        """Read from the browser or pause, except for a body that the kernel moves."""
         if self.upload is None:
             super().sync_reading()
         elif self.upstream is not None and self.upstream.writable:
-            self.upload.emptied()
+            self.upload.sink_drained()
 
     def set_write_full(self, full: bool) -> None:
-        """Note whether more waits for the browser than may; the kernel waits until none does."""
+        """Note whether the write buffer is full; the kernel starts once it is empty."""
         super().set_write_full(full)
         if not full and self.download is not None:
-            self.download.emptied()
+            self.download.sink_drained()
 
     def resume_response(self) -> None:
         """Read from the app again, unless the kernel does."""
@@ -56,25 +56,25 @@ class SplicingConnection(Connection):
             super().resume_response()
 
     def is_upstream_writable(self) -> bool:
-        """Say whether it is the browser that a request's body waits for, and not the app."""
+        """Return whether the request body waits for the browser and not for the app."""
         return super().is_upstream_writable() and not (
             self.upload is not None and self.upload.blocked
         )
 
     def splice_request(self) -> None:
-        """Have the kernel move the rest of a large body, if it can."""
+        """Let the kernel move the rest of a large request body, if possible."""
         large = _large(self, self.request)
         if large is None:
             return
         body, browser, app = large
         self.upload = Upload(self, body, browser, app)
-        # What the kernel reads is not asked for here; its end is.
+        # Splicing reports its bytes; the watch reports a browser that leaves.
         self.reading = False
-        self.context.ends.hangups.watch(browser, self.hung_up)
+        self.context.closer.hangups.watch(browser, self.hung_up)
         self.upload.begin()
 
-    def upload_over(self) -> None:
-        """The transport reads on: the body has passed, or the kernel has handed it back."""
+    def upload_finished(self) -> None:
+        """Read by the transport again: the body is complete, or the kernel has handed it back."""
         self.upload = None
         if self.request.done:
             self.request_spliced()
@@ -82,10 +82,10 @@ class SplicingConnection(Connection):
             self.sync_reading()
 
     def splice_response(self) -> None:
-        """Have the kernel move the rest of a large body, if it can.
+        """Let the kernel move the rest of a large response body, if possible.
 
-        Not while the request's body is written by a transport: when that fails, the app's
-        connection is closed with what it still holds.
+        Not while a transport writes the request body: if that fails, the upstream connection closes
+        with the bytes that it still holds.
         """
         large = None
         if self.request.done or self.upload is not None:
@@ -98,8 +98,8 @@ class SplicingConnection(Connection):
             self.upstream.reading = False
         self.download.begin()
 
-    def download_over(self) -> None:
-        """The transport reads on: the body has passed, or the kernel has handed it back."""
+    def download_finished(self) -> None:
+        """Read by the transport again: the body is complete, or the kernel has handed it back."""
         self.download = None
         if self.response is not None and self.response.done:
             self.finish_response()
@@ -107,7 +107,7 @@ class SplicingConnection(Connection):
             self.resume_response()
 
     def stop_splicing(self) -> None:
-        """Have the kernel move nothing more."""
+        """Stop the kernel from moving any body."""
         upload, self.upload = self.upload, None
         if upload is not None:
             upload.stop()
@@ -116,16 +116,16 @@ class SplicingConnection(Connection):
             download.stop()
 
     def is_splicing_response(self) -> bool:
-        """Say whether the kernel moves the response's body, and reads it."""
+        """Return whether the kernel moves, and so reads, the response body."""
         return self.download is not None
 
 
 def _large(
     connection: SplicingConnection, body: Body | None
 ) -> tuple[LengthBody, asyncio.Transport, asyncio.Transport] | None:
-    """Return *body*, the browser's transport and the app's, if it is worth it.
+    """Return *body* and both transports if the kernel should move it.
 
-    That is: its rest passes unchanged and is long enough, and both are plain sockets.
+    That is, if its rest is forwarded unchanged and is long enough, and both sockets are plain TCP.
     """
     least = connection.context.parts.limits.splice_bytes
     if not isinstance(body, LengthBody) or not body.remaining >= least > 0:
@@ -138,7 +138,7 @@ def _large(
 
 
 def _is_plain(transport: asyncio.Transport) -> bool:
-    return not (transport.is_closing() or is_secured(transport)) and descriptor_of(transport) >= 0
+    return not (transport.is_closing() or is_tls(transport)) and descriptor_of(transport) >= 0
 
 
 class _Body(Splice):
@@ -158,64 +158,64 @@ class _Body(Splice):
 
 
 class Upload(_Body):
-    """A request's body, from the browser to the app."""
+    """A request body, from the browser to the app."""
 
     __slots__ = ()
 
-    def came(self, size: int) -> None:
-        """Count it."""
+    def bytes_read(self, size: int) -> None:
+        """Count the bytes."""
         self._connection.uploaded += size
         self._context.meters.http.up += size
         self._connection.activity.up += size
 
-    def went(self, size: int) -> None:
-        """The app's side is not counted."""
+    def bytes_written(self, size: int) -> None:
+        """Count nothing: the upstream side is not counted."""
 
-    def waits(self) -> None:
-        """An app that takes nothing for long is given up."""
-        self._context.ends.writes_wait(self._sink, self._connection.upstream_stalled, app=True)
+    def sink_blocked(self) -> None:
+        """Watch the app: one that reads nothing for long is given up."""
+        self._context.closer.watch_writes(self._sink, self._connection.upstream_stalled, app=True)
 
-    def over(self) -> None:
+    def finished(self) -> None:
         """Read from the browser again: the rest of the body, or its next request."""
-        self._connection.upload_over()
+        self._connection.upload_finished()
 
     def sink_lost(self, error: OSError) -> None:
-        """The app may have responded before it closed: what the kernel holds of that goes on."""
+        """Relay the response that the kernel holds: the app may have sent it before it closed."""
         upstream = self._connection.upstream
         if upstream is not None and not self._connection.is_splicing_response():
             upstream.fail(error)
 
 
 class Download(_Body):
-    """A response's body, from the app to the browser."""
+    """A response body, from the app to the browser."""
 
     __slots__ = ()
 
-    def came(self, size: int) -> None:
-        """The app's side is not counted."""
+    def bytes_read(self, size: int) -> None:
+        """Count nothing: the upstream side is not counted."""
 
-    def went(self, size: int) -> None:
-        """Count it."""
+    def bytes_written(self, size: int) -> None:
+        """Count the bytes."""
         self._context.meters.http.down += size
         self._connection.activity.down += size
 
-    def waits(self) -> None:
-        """A browser that takes nothing for long is reset."""
-        self._context.ends.writes_wait(self._sink)
+    def sink_blocked(self) -> None:
+        """Watch the browser: one that reads nothing for long is reset."""
+        self._context.closer.watch_writes(self._sink)
 
-    def over(self) -> None:
-        """Read from the app again, or complete; one that has sent more is not asked again."""
+    def finished(self) -> None:
+        """Read from the app again, or complete; an app that has sent more is not reused."""
         if self.body.done and has_unread(self._from):
             self._connection.upstream_closes = True
-        self._connection.download_over()
+        self._connection.download_finished()
 
     def sink_lost(self, error: OSError) -> None:
-        """The browser has gone; its transport finds nothing wrong by itself."""
+        """Abort the downstream connection: its transport notices nothing by itself."""
         if self._connection.transport is not None:
             self._connection.transport.abort()
 
 
 def has_unread(descriptor: int) -> bool:
-    """Say whether a socket holds bytes that nobody has read."""
+    """Return whether a socket holds unread bytes."""
     (size,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))
     return bool(size)

@@ -1,7 +1,7 @@
-"""Handing one request over to an aiohttp application, and never a byte trailing it.
+"""Handing one request over to an aiohttp application, without a byte beyond it.
 
-aiohttp gets the canonical head, ``Connection: close`` and the body, framed here; its transport is
-a view of the real one that tells it nothing else. The connection ends with its answer.
+aiohttp gets the canonical head, ``Connection: close`` and the body, which is framed here. Its
+transport is a view of the real one that passes nothing else. The connection ends with the response.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from gateway.relay.context import Context
 
 EXTRA_INFO: Final = "fumarole"
-"""``request.transport.get_extra_info(EXTRA_INFO)`` returns what was decided of a request: a
+"""``request.transport.get_extra_info(EXTRA_INFO)`` returns the decision on a request: a
 :class:`gateway.core.access.decision.ServePage`."""
 READ_SECONDS: Final = 10.0
-"""For a page to be answered and read, while room is wanted."""
+"""The time for a page to be sent and read before its connection may be evicted."""
 _OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_SERVICE_RESTART})
-"""Ends after which the browser may come back by the same right."""
+"""End reasons after which the browser may return with the same right."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PageConnection(asyncio.Protocol):
-    """The downstream protocol while a page answers.
+    """The downstream protocol while a page responds.
 
     Args:
         path: The data path.
         browser: The real transport.
         page: aiohttp's protocol for this one request.
-        body: Reads the request's body.
-        right: By which the request is answered, if by any: ends with it.
-        key: By what an unauthenticated connection is counted.
-        writable: False while the browser has not read the answers before this one.
+        body: Reads the request body.
+        right: The right that admitted the request, if any; the response ends with it.
+        key: The limit key of an unauthenticated connection.
+        writable: False while the browser has not read earlier responses.
     """
 
     kind = "page"
@@ -70,38 +70,39 @@ class PageConnection(asyncio.Protocol):
             self._began = self.path.parts.loop.time()
             self.path.connection_quota.add(self)
         if not self.body.done:
-            # Pages take small bodies only; one that comes by drops is not waited for.
+            # Pages accept small bodies only; a slow one is not waited for.
             self._timer = self.path.parts.loop.call_later(
-                self.path.parts.limits.slow_body_seconds, self._impatient
+                self.path.parts.limits.slow_body_seconds, self._body_timed_out
             )
         page.connection_made(PageTransport(self, self.browser, page_request))
         if not self.writable:
-            # The answers before it are still being read; aiohttp takes a resume for its own.
+            # Earlier responses are still being read; aiohttp would take their resume_writing for
+            # its own.
             self.pause_writing()
         page.data_received(head)
         if trailing:
             self.receive(trailing)
 
     def idle_since(self) -> float:
-        """Return since when its client is waited for, which sends little or reads little."""
+        """Return since when it counts as idle: its client sends or reads slowly."""
         return self._began + (READ_SECONDS if self.body.done else ARRIVAL_SECONDS)
 
     def evict(self) -> None:
-        """Reset the connection; its place is free at once."""
+        """Reset the connection; it stops counting at once."""
         self.path.connection_quota.remove(self)
         reset(self.browser)
 
     @property
     def access_right(self) -> AccessRight:
-        """By which right the request is answered; only asked when there is one."""
+        """The right by which it is registered; read only if there is one."""
         assert self.right is not None  # noqa: S101  # entered into the registry only then
         return self.right
 
     def end(self, ending: EndReason) -> None:
-        """Reset the connection: an answer that was under way must not look complete.
+        """Reset the connection: a truncated response must not look complete.
 
-        What becomes of the app is nothing to a page: where the session starts, or moves, it goes
-        on, and may still be ended.
+        A page does not depend on the app. If the session starts or gets another target, the page
+        continues and can still be ended.
         """
         if ending.close_code not in _OF_THE_APP:
             reset(self.browser)
@@ -109,17 +110,17 @@ class PageConnection(asyncio.Protocol):
             self.path.parts.live.discard(self)
             self.path.parts.live.add(self)
 
-    # What the browser's transport calls
+    # Events of the downstream transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what belongs to the request's body; the rest is discarded."""
+        """Pass on the bytes of the request body; discard the rest."""
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.path.turns.take(self, data)
+            self.path.turns.run(self, data)
 
     def receive(self, data: bytes) -> None:
-        """Pass on what belongs to the request's body; the rest is discarded."""
+        """Pass on the bytes of the request body; discard the rest."""
         self.path.meters.page.up += len(data)
         if self.page is None or self.body.done:
             return
@@ -140,40 +141,40 @@ class PageConnection(asyncio.Protocol):
         if not self.body.has_more:
             resume_reading(self.browser)
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         """Stop reading for a turn."""
         pause_reading(self.browser)
 
-    def resume_after_others(self) -> None:
+    def resume_turn(self) -> None:
         """Read again."""
         if not self.body.has_more:
             resume_reading(self.browser)
 
-    def look_for_stalls(self) -> None:
-        """Have the browser watched where the kernel holds something for it."""
-        self.path.ends.look_at(self.browser)
+    def check_stalls(self) -> None:
+        """Watch the browser if the kernel holds unacknowledged bytes for it."""
+        self.path.closer.watch_if_unacknowledged(self.browser)
 
     def eof_received(self) -> bool:
-        """The browser has left; an answer that is complete still goes out."""
+        """Note that the browser has left; a complete response is still sent."""
         self._lose_page(None)
-        self.path.ends.watch(self.browser)
+        self.path.closer.watch(self.browser)
         return False
 
     def pause_writing(self) -> None:
-        """Pass it on; a browser that takes nothing for long is reset."""
-        self.path.ends.watch(self.browser)
+        """Tell the page; a browser that reads nothing for long is reset."""
+        self.path.closer.watch(self.browser)
         if self.page is not None:
             self.page.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
-        self.path.ends.stalls.forget(self.browser)
+        """Tell the page."""
+        self.path.closer.stalls.forget(self.browser)
         if self.page is not None:
             self.page.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the page, once, and leave the registry."""
-        self.path.ends.forget(self.browser)
+        """Tell the page, once, and unregister."""
+        self.path.closer.forget(self.browser)
         self._lose_page(exc)
         self._gone()
 
@@ -195,23 +196,23 @@ class PageConnection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _impatient(self) -> None:
+    def _body_timed_out(self) -> None:
         if not self.body.done:
             reset(self.browser)
 
-    # What the page's transport calls
+    # Calls of the page's transport
 
     def reset(self) -> None:
         """Reset the connection."""
         reset(self.browser)
 
-    def wrote(self, count: int) -> None:
-        """Count what the page has written."""
+    def count_written(self, count: int) -> None:
+        """Count bytes written by the page."""
         self.path.meters.page.down += count
 
     def set_reading(self, reading: bool) -> None:
-        """Read from the browser, or not; it may leave unread."""
-        hangups = self.path.ends.hangups
+        """Read from the browser, or pause; a browser that leaves meanwhile is noticed."""
+        hangups = self.path.closer.hangups
         if reading:
             hangups.forget(self.browser)
             resume_reading(self.browser)
@@ -220,21 +221,21 @@ class PageConnection(asyncio.Protocol):
             hangups.watch(self.browser, self.browser.abort)
 
     def finish(self) -> None:
-        """The page closed: flush, shut our side, and read on for a moment."""
+        """Flush, shut down our side and linger: the page has closed its transport."""
         page, self.page = self.page, None
         if page is None:
             return
         self._stop_timer()
-        self.path.ends.forget(self.browser)
+        self.path.closer.forget(self.browser)
         ended = self.browser.is_closing()
         if not ended:
             seconds = self.path.parts.limits.linger_seconds
-            Lingering(self.path.ends, self.browser, seconds=seconds, gone=self._gone)
+            Lingering(self.path.closer, self.browser, seconds=seconds, on_closed=self._gone)
         self.path.parts.loop.call_soon(page.connection_lost, None)
 
 
 class PageTransport(asyncio.Transport):
-    """What aiohttp sees of the connection."""
+    """The transport that aiohttp sees."""
 
     def __init__(
         self, connection: PageConnection, browser: asyncio.Transport, page_request: ServePage
@@ -246,17 +247,17 @@ class PageTransport(asyncio.Transport):
         self._closing = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return our judgement for ``fumarole``; anything else from the real transport."""
+        """Return the decision for ``fumarole``; anything else from the real transport."""
         if name == EXTRA_INFO:
             return self._page_request
         return self._browser.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        """Say whether it was closed, from here or from there."""
+        """Return whether either side has closed it."""
         return self._closing or self._browser.is_closing()
 
     def close(self) -> None:
-        """End the answer."""
+        """End the response."""
         if not self._closing:
             self._closing = True
             self._connection.finish()
@@ -269,36 +270,36 @@ class PageTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Write to the browser."""
         if not self._closing:
-            self._connection.wrote(len(data))
+            self._connection.count_written(len(data))
             self._browser.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
         """Write to the browser."""
         if not self._closing:
             pieces = list(list_of_data)
-            self._connection.wrote(sum(map(len, pieces)))
+            self._connection.count_written(sum(map(len, pieces)))
             self._browser.writelines(pieces)
 
     def can_write_eof(self) -> bool:
-        """Say no: the end of the answer is ours to write."""
+        """Return False: the gateway itself ends the response."""
         return False
 
     def pause_reading(self) -> None:
-        """Hold the browser back."""
+        """Apply backpressure to the browser."""
         self._connection.set_reading(False)
 
     def resume_reading(self) -> None:
-        """Let the browser go on."""
+        """Read from the browser again."""
         self._connection.set_reading(True)
 
     def is_reading(self) -> bool:
-        """Say whether bytes may come."""
+        """Return whether bytes may arrive."""
         return not self.is_closing() and self._browser.is_reading()
 
     def get_write_buffer_size(self) -> int:
-        """Return how much waits to be sent."""
+        """Return how many bytes wait to be sent."""
         return self._browser.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when the page is held back."""
+        """Set the watermarks of the page's backpressure."""
         self._browser.set_write_buffer_limits(high, low)

@@ -1,7 +1,7 @@
 """Pipes through which the kernel moves bytes from one socket to another (``splice(2)``).
 
-A pipe belongs to a body only while it holds bytes of it: bodies that flow, or wait for their
-source, need none, so that one pipe serves them all and only readers that stall cost descriptors.
+A body owns a pipe only while the pipe holds its bytes. Bodies that flow, or wait for their source,
+share one; only stalled readers cost descriptors.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.relay.transports import ceiling
+from gateway.relay.transports import descriptor_ceiling
 
 _LEAST_BYTES: Final = 64 << 10
-"""Smaller ones cost more calls than reading would. The kernel gives a user who has many pipes
-only small ones (pipe(7), pipe-user-pages-soft)."""
+"""Smaller pipes need more calls than reading would. A user with many pipes gets only small ones
+from the kernel (pipe(7), pipe-user-pages-soft)."""
 _KEPT: Final = 4
-"""Unused pipes that are not closed."""
+"""Unused pipes that stay open."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipe:
-    """Both ends, non-blocking, and how many bytes it takes at most."""
+    """Both ends, non-blocking, and its capacity in bytes."""
 
     read_end: int
     write_end: int
@@ -30,12 +30,12 @@ class Pipe:
 
 
 class Pipes:
-    """Lends pipes; none, when there are too many or descriptors run out.
+    """Lends pipes; none if too many are open or descriptors run out.
 
     Args:
-        size: Bytes of each.
-        most: How many are open at a time.
-        descriptors: What the process may have open; None for its limit. A reserve of it is kept.
+        size: The capacity of each pipe in bytes.
+        most: The maximum number of open pipes.
+        descriptors: The descriptor limit; None for that of the process. A reserve is left.
     """
 
     __slots__ = ("_ceiling", "_kept", "_most", "_size", "_unused", "open")
@@ -46,18 +46,18 @@ class Pipes:
         self._size = size
         self._most = most
         self._kept = min(_KEPT, most)
-        self._ceiling = ceiling(descriptors)
+        self._ceiling = descriptor_ceiling(descriptors)
         self._unused: list[Pipe] = []
         self.open = 0
-        """Those that are lent, and those that are kept."""
+        """The number of lent and unused pipes."""
 
     @property
     def lent(self) -> int:
-        """How many are in use."""
+        """The number of pipes in use."""
         return self.open - len(self._unused)
 
     def take(self) -> Pipe | None:
-        """Return an empty pipe, to be given back by :meth:`give` or :meth:`drop`."""
+        """Return an empty pipe; the caller must :meth:`give` or :meth:`drop` it."""
         if self._unused:
             return self._unused.pop()
         if not self.possible or self.open >= self._most:
@@ -68,19 +68,19 @@ class Pipes:
         return pipe
 
     def give(self, pipe: Pipe) -> None:
-        """Take back a *pipe* that is empty."""
+        """Take back an empty *pipe*."""
         if len(self._unused) < self._kept:
             self._unused.append(pipe)
         else:
             self.drop(pipe)
 
     def drop(self, pipe: Pipe) -> None:
-        """Close a *pipe*, with what it may hold."""
+        """Close a *pipe* and discard its contents."""
         self.open -= 1
         _close(pipe)
 
     def close(self) -> None:
-        """Lend none any more; those that are lent are closed when they come back."""
+        """Lend no more; lent pipes are closed when they are returned."""
         self._most = self._kept = 0
         while self._unused:
             self.drop(self._unused.pop())
@@ -98,7 +98,7 @@ class Pipes:
 
 
 def _sized(end: int, size: int) -> int:
-    """Give the pipe of *end* a size, where that is allowed; return the one that it has."""
+    """Set the capacity of a pipe if allowed; return the actual one."""
     try:
         return int(fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, size))
     except OSError:

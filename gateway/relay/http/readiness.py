@@ -1,7 +1,8 @@
-"""Readiness of descriptors that belong to the loop's transports: one epoll of ours inside its own.
+"""Readiness of descriptors that belong to transports: an epoll inside the loop's own.
 
-A loop does not tell anybody but its transport that a socket can be read or written. What moves
-bytes past the transports asks here; the loop sees one more descriptor, whatever is watched.
+A loop reports to nothing but the transport that a socket is readable or writable. Code that moves
+bytes past the transports registers here. The loop sees one more descriptor, however many are
+watched.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Callable
 from typing import Final
 
 _AT_ONCE: Final = 256
-"""Descriptors served before the loop turns."""
+"""Descriptors handled in one turn of the loop."""
 
 
 class Readiness:
-    """Calls back whenever a watched descriptor is ready, again and again (level-triggered).
+    """Calls back while a watched descriptor is ready (level-triggered).
 
-    Errors and hang-ups count as ready: who then reads or writes learns which it is. Whoever
-    watches a descriptor forgets it before it is closed.
+    Errors and hang-ups count as ready: the following read or write tells which it is. The caller
+    must stop the watch before the descriptor is closed.
 
     Args:
-        loop: Calls back from here.
+        loop: The loop that runs the callbacks.
     """
 
     __slots__ = ("_closed", "_epoll", "_loop", "_readers", "_writers")
@@ -41,15 +42,15 @@ class Readiness:
         return len(self._readers.keys() | self._writers.keys())
 
     def readable(self, descriptor: int, call: Callable[[], None] | None) -> None:
-        """Have *call* called while *descriptor* can be read; None for not any more."""
+        """Call *call* while *descriptor* is readable; None ends the watch."""
         self._set(self._readers, descriptor, call)
 
     def writable(self, descriptor: int, call: Callable[[], None] | None) -> None:
-        """Have *call* called while *descriptor* can be written; None for not any more."""
+        """Call *call* while *descriptor* is writable; None ends the watch."""
         self._set(self._writers, descriptor, call)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop all watches."""
         self._closed = True
         self._readers.clear()
         self._writers.clear()
@@ -80,7 +81,7 @@ class Readiness:
         elif mask:
             epoll.modify(descriptor, mask)
         else:
-            # Not a mask of 0: hang-ups would go on being reported.
+            # A mask of 0 would still report hang-ups.
             epoll.unregister(descriptor)
 
     def _mask(self, descriptor: int) -> int:
@@ -96,7 +97,7 @@ class Readiness:
         if self._epoll is None:
             return
         for descriptor, mask in self._epoll.poll(0, _AT_ONCE):
-            # Looked up each time: one call may end what another was to be called for.
+            # Looked up each time: a callback may end a watch that was reported too.
             if mask & ~select.EPOLLOUT and (call := self._readers.get(descriptor)):
                 call()
             if mask & ~select.EPOLLIN and (call := self._writers.get(descriptor)):

@@ -1,4 +1,4 @@
-"""The app's side of a downstream connection: a pooled connection to the app, or a dialled one."""
+"""The upstream side of a downstream connection: it takes one from the pool, or dials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.refusals import REFUSALS, subject_of
 from gateway.core.http.request_reader import RequestReader
-from gateway.relay.dial import DialFailed, failed_by
+from gateway.relay.dial import DialFailed, to_dial_failed
 from gateway.relay.http.large_bodies import SplicingConnection
 from gateway.relay.http.upstream import UpstreamConnection
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class RelayingConnection(SplicingConnection):
-    """A downstream connection that has an app's for each request, and counts what apps do."""
+    """A downstream connection that gets an upstream connection for each request."""
 
     __slots__ = ("began", "decision", "dialling", "loop", "task")
 
@@ -41,17 +41,17 @@ class RelayingConnection(SplicingConnection):
         self.download: Download | None = None
         self.decision: CachedDecision | None = None
         self.activity = UNCOUNTED
-        """Where bytes are counted: its session's, while it has a decision."""
+        """The byte counters: its session's while it has a decision."""
         self.task: Cancellable | None = None
-        """What is waited for: a proof, a repair, a connection to the app."""
+        """The work that it waits for: token verification, a table repair, a dial."""
         self.dialling: UpstreamConnection | None = None
-        """The connection to the app that is waited for."""
+        """The upstream connection that is being dialled."""
         self.began = 0.0
 
     def connect(self) -> None:
-        """Take a pooled connection to the app, or make one."""
+        """Take a pooled upstream connection, or dial one."""
         context, decision = self.context, self.decision
-        if decision is None:  # its right has ended
+        if decision is None:  # the access right has ended
             return
         self.began = self.loop.time()
         pooled = None
@@ -66,7 +66,7 @@ class RelayingConnection(SplicingConnection):
             context.meters.reused += 1
             pooled.exchange, pooled.access_right = self, decision.access_right
             self.connected(pooled, reused=True)
-        elif context.parts.world.dialling:
+        elif context.parts.holder.dialling:
             context.meters.dials += 1
             self._dial(decision)
             if self.inbox or not (self.reading and self.request.done):
@@ -75,34 +75,34 @@ class RelayingConnection(SplicingConnection):
             self.refuse("controller_silent")
 
     def _dial(self, decision: CachedDecision) -> None:
-        """Dial the app; the deadline is the connection's own."""
+        """Dial the app; the deadline is that of this connection."""
         context = self.context
         dialler, right = context.parts.dialler, decision.access_right
         upstream = self.dialling = UpstreamConnection(
             context.pool, sid=right.sid, user=decision.user, target=decision.target
         )
-        upstream.dialled = self._dialled
+        upstream.on_connected = self._dialled
         failed = partial(self._dial_failed, upstream)
         self.set_deadline(dialler.dial_seconds)
         try:
-            work = dialler.begin(decision.target, lambda: upstream)
+            work = dialler.connect(decision.target, lambda: upstream)
         except DialFailed as error:
             failed(error)
         else:
-            self.task = context.parts.background_tasks.begin(work, failed=failed)
+            self.task = context.parts.background_tasks.spawn(work, failed=failed)
 
     def _dialled(self, upstream: UpstreamConnection) -> None:
         decision = self.decision
         if self.dialling is not upstream or decision is None:
-            upstream.close()  # nobody waits for it any more
+            upstream.close()  # the request has ended meanwhile
             return
         self.dialling = self.task = None
         upstream.exchange, upstream.access_right = self, decision.access_right
         self.connected(upstream, reused=False)
 
     def _dial_failed(self, upstream: UpstreamConnection, error: BaseException) -> None:
-        upstream.dialled = None
-        upstream.close()  # it may have connected at this very moment
+        upstream.on_connected = None
+        upstream.close()  # it may have connected at the same moment
         if self.dialling is not upstream:
             return
         self.dialling = self.task = None
@@ -112,12 +112,12 @@ class RelayingConnection(SplicingConnection):
             log.error("a dial failed", exc_info=error)
             self.reset()
             return
-        code, decision = failed_by(error).code, self.decision
+        code, decision = to_dial_failed(error).code, self.decision
         self.context.meters.upstream_failures[code] += 1
-        self.refuse(code if decision is None else _about(code, decision))
+        self.refuse(code if decision is None else _refusal_about(code, decision))
 
     def release(self, *, reusable: bool) -> None:
-        """Give the app's connection back to its pool, or close it."""
+        """Return the upstream connection to its pool, or close it."""
         upstream, self.upstream = self.upstream, None
         if upstream is None:
             return
@@ -131,7 +131,7 @@ class RelayingConnection(SplicingConnection):
             upstream.close()
 
     def response_started(self, status: int) -> None:
-        """Count a response whose head is there."""
+        """Count a response whose head was received."""
         meters = self.context.meters
         meters.answers[status // 100] += 1
         if status != 101:
@@ -143,14 +143,14 @@ class RelayingConnection(SplicingConnection):
         super().bad_response()
 
     def upstream_timed_out(self) -> str | Refusal:
-        """Count an app that is too slow; return what is said of it."""
+        """Count an upstream timeout; return the refusal, or its code."""
         self.context.meters.upstream_failures["app_timeout"] += 1
         if self.dialling is None or self.decision is None:
             return "app_timeout"
-        return _about("app_timeout", self.decision)
+        return _refusal_about("app_timeout", self.decision)
 
     def abandon(self) -> None:
-        """Free the app's connection, and stop waiting for a decision."""
+        """Close the upstream connection and cancel pending work."""
         if self.task is not None:
             self.task.cancel()
             self.task = None
@@ -162,6 +162,6 @@ class RelayingConnection(SplicingConnection):
             upstream.close()
 
 
-def _about(code: str, decision: CachedDecision) -> Refusal:
+def _refusal_about(code: str, decision: CachedDecision) -> Refusal:
     right = decision.access_right
     return REFUSALS[code].with_subject(subject_of(right.route, public=right.grant is None))

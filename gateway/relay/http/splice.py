@@ -1,7 +1,7 @@
 """The rest of a large body, moved from socket to socket by the kernel (``splice(2)``).
 
-Its bytes are not seen by Python. The transports keep their sockets: the source's is held back,
-and the sink's has nothing of its own to write. A body that is handed back goes on as any other.
+Python does not see its bytes. The transports keep their sockets: the source's is paused, and the
+sink's has an empty write buffer. A body that is handed back continues as any other.
 """
 
 from __future__ import annotations
@@ -24,69 +24,69 @@ if TYPE_CHECKING:
     from gateway.relay.http.readiness import Readiness
 
 _ROUNDS: Final = 4
-"""Full pipes moved before the loop turns: about a quarter of a millisecond."""
+"""Full pipes moved in one turn of the loop: about a quarter of a millisecond."""
 
 
 class SpliceState(IntEnum):
-    """How far a body is."""
+    """The state of a spliced body."""
 
-    EMPTYING = 0
-    """What was read of the body before is still being written."""
+    DRAINING = 0
+    """Bytes of the body that were read before are still being written."""
     FLOWING = 1
-    """Its source is waited for; the pipe is empty, or there is none."""
+    """Waits for the source; the pipe is empty, or there is none."""
     BLOCKED = 2
-    """Its sink is waited for; the pipe holds bytes."""
+    """Waits for the sink; the pipe holds bytes."""
     OVER = 3
     """Nothing is moved any more."""
 
 
 class SpliceEvent(IntEnum):
-    """What happens to it, past tense."""
+    """What happened to it, in the past tense."""
 
-    EMPTIED = 0
-    """The sink's transport has nothing more to write."""
+    DRAINED = 0
+    """The sink's write buffer is empty."""
     BLOCKED = 1
-    """The sink did not take all."""
-    FREED = 2
-    """It has taken the rest."""
+    """The sink did not accept all bytes."""
+    UNBLOCKED = 2
+    """The sink has accepted the rest."""
     PASSED = 3
-    """The sink has taken the body's last byte."""
+    """The sink has accepted the body's last byte."""
     HANDED_BACK = 4
-    """There is no pipe, or the source has ended: the transports go on."""
+    """There is no pipe, or the source has ended: the transports continue."""
     LOST = 5
-    """A connection is closed, or the right to it has ended."""
+    """A connection is closed, or its access right has ended."""
 
 
 S, E = SpliceState, SpliceEvent
 
 NEXT: Final[Mapping[tuple[SpliceState, SpliceEvent], SpliceState]] = MappingProxyType(
     {
-        (S.EMPTYING, E.EMPTIED): S.FLOWING,
-        (S.EMPTYING, E.LOST): S.OVER,
+        (S.DRAINING, E.DRAINED): S.FLOWING,
+        (S.DRAINING, E.LOST): S.OVER,
         (S.FLOWING, E.BLOCKED): S.BLOCKED,
         (S.FLOWING, E.PASSED): S.OVER,
         (S.FLOWING, E.HANDED_BACK): S.OVER,
         (S.FLOWING, E.LOST): S.OVER,
-        (S.BLOCKED, E.FREED): S.FLOWING,
+        (S.BLOCKED, E.UNBLOCKED): S.FLOWING,
         (S.BLOCKED, E.PASSED): S.OVER,
         (S.BLOCKED, E.LOST): S.OVER,
     }
 )
-"""A state changes by this only; an event that a state does not list is a bug of ours, and raises
-KeyError."""
+"""The only source of state changes; an event that a state does not list is a bug of the gateway and
+raises KeyError."""
 
 
 class Splice:
-    """Moves *body* from *source* to *sink*; a subclass says what that means.
+    """Moves *body* from *source* to *sink*; subclasses connect it to an exchange.
 
     Args:
-        context: Whose pipes, readiness and limits are used.
-        body: What is left of it is moved, and counted off as the sink takes it.
-        source: A plain TCP transport that has given away all that it has read.
-        sink: Another one; what it still has to write goes first.
+        context: Provides pipes, readiness and limits.
+        body: The remaining bytes are moved, and counted as the sink accepts them.
+        source: A plain TCP transport that has delivered everything it read.
+        sink: Another one; its write buffer is sent first.
     """
 
-    __slots__ = ("_context", "_from", "_pipe", "_sink", "_to", "body", "held", "state")
+    __slots__ = ("_context", "_from", "_pipe", "_sink", "_to", "body", "in_pipe", "state")
 
     def __init__(
         self,
@@ -101,57 +101,58 @@ class Splice:
         self._from = descriptor_of(source)
         self._to = descriptor_of(sink)
         self._pipe: Pipe | None = None
-        self.held = 0
+        self.in_pipe = 0
         """Bytes in the pipe."""
-        self.state = SpliceState.EMPTYING
+        self.state = SpliceState.DRAINING
         pause_reading(source)
 
-    # What a subclass provides
+    # Provided by a subclass
 
     @abstractmethod
-    def came(self, size: int) -> None:
-        """So many bytes came from the source."""
+    def bytes_read(self, size: int) -> None:
+        """*size* bytes were read from the source."""
 
     @abstractmethod
-    def went(self, size: int) -> None:
-        """So many bytes were taken by the sink."""
+    def bytes_written(self, size: int) -> None:
+        """The sink has accepted *size* bytes."""
 
     @abstractmethod
-    def waits(self) -> None:
-        """The sink is waited for, and watched until this ends: it may wait a thousand times."""
+    def sink_blocked(self) -> None:
+        """Watch the sink until the splice ends; it may block a thousand times."""
 
     @abstractmethod
-    def over(self) -> None:
-        """The body is complete, or its rest is to be read and written as any other body."""
+    def finished(self) -> None:
+        """Continue: the body is complete, or its rest is relayed as any other body."""
 
     @abstractmethod
     def sink_lost(self, error: OSError) -> None:
-        """The sink takes no more."""
+        """The sink accepts no more bytes."""
 
-    # What the owner calls
+    # Called by the owner
 
     def begin(self) -> None:
-        """Have what the sink's transport still holds written first."""
-        # With 0 it tells when it is empty; and at once, by pausing, when it is not.
+        """Have the sink's write buffer sent first."""
+        # A high-water mark of 0 makes it report when the buffer is empty, and pause at once if it
+        # is not.
         self._sink.set_write_buffer_limits(high=0)
         if not self._sink.get_write_buffer_size():
-            self.emptied()
+            self.sink_drained()
 
-    def emptied(self) -> None:
-        """The sink's transport has written everything."""
-        if self.state is not SpliceState.EMPTYING:
+    def sink_drained(self) -> None:
+        """Start moving: the sink's transport has written everything."""
+        if self.state is not SpliceState.DRAINING:
             return
         self._sink.set_write_buffer_limits(high=self._context.parts.limits.write_high_bytes)
-        self.state = NEXT[self.state, SpliceEvent.EMPTIED]
+        self.state = NEXT[self.state, SpliceEvent.DRAINED]
         self._readiness.readable(self._from, self._flow)
 
     @property
     def blocked(self) -> bool:
-        """Whether it is the sink that is waited for."""
+        """Whether the sink is waited for."""
         return self.state is not SpliceState.FLOWING
 
     def stop(self) -> None:
-        """Move nothing any more; what the pipe holds is lost."""
+        """Stop moving; bytes in the pipe are lost."""
         if self.state is not SpliceState.OVER:
             self._end(SpliceEvent.LOST)
 
@@ -166,7 +167,7 @@ class Splice:
         return self._context.pipes
 
     def _flow(self) -> None:
-        """Move what the source has, through a pipe that is empty before and after."""
+        """Move the source's bytes through a pipe that is empty before and after."""
         pipe = self._pipes.take()
         if pipe is None:
             self._hand_back()
@@ -175,12 +176,12 @@ class Splice:
         for _ in range(_ROUNDS):
             if not self._fill(pipe) or not self._empty(pipe):
                 break
-        if self._pipe is not None and not self.held:
+        if self._pipe is not None and not self.in_pipe:
             self._pipe = None
             self._pipes.give(pipe)
 
     def _fill(self, pipe: Pipe) -> bool:
-        """Fill *pipe* from the source; False when nothing came."""
+        """Fill *pipe* from the source; return False if no bytes were read."""
         wanted = min(self.body.remaining, pipe.size)
         try:
             size = os.splice(self._from, pipe.write_end, wanted, flags=_FLAGS)
@@ -189,64 +190,64 @@ class Splice:
         except OSError:
             size = 0
         if not size:
-            # Its transport learns the same when it reads: the end, a reset, or no splice(2).
+            # The transport gets the same result when it reads: the end, a reset, or no splice(2).
             self._hand_back()
             return False
-        self.held = size
-        self.came(size)
+        self.in_pipe = size
+        self.bytes_read(size)
         return True
 
     def _empty(self, pipe: Pipe) -> bool:
-        """Empty *pipe* into the sink; True when the source may have more."""
-        if not self._pour(pipe):
+        """Empty *pipe* into the sink; return True if the source may have more."""
+        if not self._drain(pipe):
             return False
-        if self.held:
+        if self.in_pipe:
             self.state = NEXT[self.state, SpliceEvent.BLOCKED]
-            self.waits()
+            self.sink_blocked()
             self._readiness.readable(self._from, None)
             self._readiness.writable(self._to, self._go_on)
             return False
         if self.body.done:
             self._end(SpliceEvent.PASSED)
-            self.over()
+            self.finished()
             return False
         return True
 
     def _go_on(self) -> None:
-        """The sink takes again what the pipe holds."""
+        """Continue: the sink accepts bytes again."""
         pipe = self._pipe
-        if pipe is None or not self._pour(pipe) or self.held:
+        if pipe is None or not self._drain(pipe) or self.in_pipe:
             return
         if self.body.done:
             self._end(SpliceEvent.PASSED)
-            self.over()
+            self.finished()
             return
-        self.state = NEXT[self.state, SpliceEvent.FREED]
+        self.state = NEXT[self.state, SpliceEvent.UNBLOCKED]
         self._readiness.writable(self._to, None)
         self._pipe = None
         self._pipes.give(pipe)
         self._readiness.readable(self._from, self._flow)
 
-    def _pour(self, pipe: Pipe) -> bool:
-        """Give the sink what it takes; False when it is lost."""
+    def _drain(self, pipe: Pipe) -> bool:
+        """Give the sink what it accepts; return False if it is lost."""
         try:
-            size = os.splice(pipe.read_end, self._to, self.held, flags=_FLAGS)
+            size = os.splice(pipe.read_end, self._to, self.in_pipe, flags=_FLAGS)
         except BlockingIOError:
             return True
         except OSError as error:
             self._end(SpliceEvent.LOST)
             self.sink_lost(error)
             return False
-        self.held -= size
+        self.in_pipe -= size
         self.body.advance(size)
-        self.went(size)
+        self.bytes_written(size)
         return True
 
     # Ending
 
     def _hand_back(self) -> None:
         self._end(SpliceEvent.HANDED_BACK)
-        self.over()
+        self.finished()
 
     def _end(self, event: SpliceEvent) -> None:
         before, self.state = self.state, NEXT[self.state, event]
@@ -255,10 +256,10 @@ class Splice:
         elif before is SpliceState.BLOCKED:
             self._readiness.writable(self._to, None)
         if before in (SpliceState.FLOWING, SpliceState.BLOCKED):
-            self._context.ends.stalls.forget(self._sink)
+            self._context.closer.stalls.forget(self._sink)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
-            (self._pipes.drop if self.held else self._pipes.give)(pipe)
+            (self._pipes.drop if self.in_pipe else self._pipes.give)(pipe)
 
 
 _FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0

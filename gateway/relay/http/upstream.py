@@ -1,7 +1,7 @@
-"""Connections to apps: the protocol object of one, and the pool of those that are unused.
+"""Upstream connections: the protocol of one, and the pool of idle ones.
 
-They are kept per session and user and never wider: one user's request can poison a connection for
-the next, and it never reaches another user's.
+They are pooled per session and user and never wider: a request that poisons a connection affects
+only its own user.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.access_right import check_access
-from gateway.relay.ending.kernel import is_secured
-from gateway.relay.transports import is_protocol_of, pause_reading, resume_reading
+from gateway.relay.ending.kernel import is_tls
+from gateway.relay.transports import owns_transport, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gateway.core.downstream.connection import Connection
     from gateway.core.http.response_heads import ResponseHead
     from gateway.core.limits.values import Limits
-    from gateway.relay.ending.ends import DeferredAborts, Ends
-    from gateway.relay.wheel import Wheel
+    from gateway.relay.ending.closer import Closer, DeferredAborts
+    from gateway.relay.wheel import TimerWheel
     from shared.routes.route import Target
     from shared.routes.table import RouteTable
 
@@ -33,28 +33,28 @@ _PIECE: Final = 65536
 
 
 class UpstreamState(IntEnum):
-    """Where a connection to an app is."""
+    """The state of an upstream connection."""
 
     IDLE = 0
-    """In the pool: whatever comes now was not asked for."""
+    """In the pool: any bytes now are unsolicited."""
     BUSY = 1
-    """Carries one request and its answer."""
+    """Carries one request and its response."""
     SPLICED = 2
     """Carries a tunnel."""
     CLOSED = 3
 
 
 class UpstreamEvent(IntEnum):
-    """What happens to it, past tense."""
+    """What happened to it, in the past tense."""
 
     TAKEN = 0
     """A request took the connection out of the pool."""
     RETURNED = 1
-    """Its answer was complete, and nothing speaks against another one."""
+    """Its response was complete, and it can be reused."""
     SWITCHED = 2
-    """The transport was given to a tunnel."""
+    """A tunnel took the transport."""
     LOST = 3
-    """The transport is closed, by whomever."""
+    """The transport was closed by either side."""
 
 
 S, E = UpstreamState, UpstreamEvent
@@ -62,26 +62,26 @@ S, E = UpstreamState, UpstreamEvent
 NEXT: Final[Mapping[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = MappingProxyType(
     {
         (S.IDLE, E.TAKEN): S.BUSY,
-        (S.IDLE, E.LOST): S.CLOSED,  # by the app, unasked bytes, age, another target
+        (S.IDLE, E.LOST): S.CLOSED,  # closed by the app, unsolicited bytes, age, another target
         (S.BUSY, E.RETURNED): S.IDLE,
         (S.BUSY, E.SWITCHED): S.SPLICED,
         (S.BUSY, E.LOST): S.CLOSED,
         (S.SPLICED, E.LOST): S.CLOSED,
     }
 )
-"""A state changes by this only; an event that a state does not list is a bug of ours, and raises
-KeyError."""
+"""The only source of state changes; an event that a state does not list is a bug of the gateway and
+raises KeyError."""
 _TAKEN, _RETURNED, _SWITCHED = E.TAKEN, E.RETURNED, E.SWITCHED
 _BUSY = S.BUSY
-"""With every request: a member costs more to look up than all the rest of a transition."""
+"""Looking up an enumeration member costs more than the rest of a transition."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class UpstreamConnection(asyncio.Protocol):
-    """A connection to *target*, used by one session's one user.
+    """A connection to *target*, used by one user of one session.
 
-    Busy, it passes what comes to its exchange; idle, it belongs to the pool, and anything that
-    comes makes it unfit. It starts busy: connections are made for a request.
+    A busy connection passes bytes to its exchange. An idle one belongs to the pool and is closed if
+    any bytes arrive. It starts busy: a connection is dialled for a request.
     """
 
     pool: Pool
@@ -91,31 +91,31 @@ class UpstreamConnection(asyncio.Protocol):
     target: Target
     state: UpstreamState = _BUSY
     exchange: Connection | None = None
-    dialled: Callable[[UpstreamConnection], None] | None = None
-    """Called with the connection once it is there."""
+    on_connected: Callable[[UpstreamConnection], None] | None = None
+    """Called with the connection once it is established."""
     transport: asyncio.Transport | None = None
     writable: bool = True
     reading: bool = True
-    """False while the browser does not take the response."""
+    """False while the browser's write buffer is full."""
     tick: int = 0
     deadline: float = 0.0
     idle_since: float = 0.0
     is_probed: bool = False
     access_right: AccessRight | None = None
-    """By which right it was last used."""
+    """The right by which it was last used."""
     head: ResponseHead | None = None
-    """The last response's: often the next one's too."""
+    """The last response's head; often equal to the next one's."""
 
     # uvloop's transports have the interface but not the base class.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the transport."""
         self.transport = transport
         transport.set_write_buffer_limits(high=self.pool.limits.write_high_bytes)
-        dialled, self.dialled = self.dialled, None
-        if dialled is not None:
-            dialled(self)
+        on_connected, self.on_connected = self.on_connected, None
+        if on_connected is not None:
+            on_connected(self)
 
-    # What an exchange calls
+    # Calls of an exchange
 
     def write(self, data: bytes) -> None:
         """Send *data*."""
@@ -132,34 +132,34 @@ class UpstreamConnection(asyncio.Protocol):
         self.reading = True
         resume_reading(self.transport)
 
-    # What the transport calls
+    # Events of the transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass *data* on to the exchange; close when nobody asked for it."""
+        """Pass *data* to the exchange; close if the bytes are unsolicited."""
         turns = self.pool.turns
         if turns.crowded:
             turns.count_read(self)
         if len(data) >= SMALL_READ:
-            turns.take(self, data)
+            turns.run(self, data)
         elif self.exchange is not None:
             self.exchange.response_received(data)
         else:
             self.close()
 
     def receive(self, data: bytes) -> None:
-        """Pass *data* on to the exchange; close when nobody asked for it."""
+        """Pass *data* to the exchange; close if the bytes are unsolicited."""
         if self.exchange is not None:
             self.exchange.response_received(data)
         else:
             self.close()
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         """Stop reading for a turn."""
         pause_reading(self.transport)
 
-    def resume_after_others(self) -> None:
-        """Read again, unless the exchange has has_more it, or it is a tunnel's."""
-        if self.reading and is_protocol_of(self, self.transport):
+    def resume_turn(self) -> None:
+        """Read again, unless the exchange has paused it or a tunnel has the transport."""
+        if self.reading and owns_transport(self, self.transport):
             resume_reading(self.transport)
 
     def eof_received(self) -> bool:
@@ -169,15 +169,15 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the exchange, after what the kernel still holds of a response.
+        """Tell the exchange, after the response bytes that the kernel still holds.
 
-        TLS tells of its end first (close_notify, :meth:`eof_received`): where only the connection
-        below it ends, anybody on the way may have ended it (RFC 8446, section 6.1).
+        TLS announces its end first (close_notify, :meth:`eof_received`). If only the TCP connection
+        ends, an attacker may have ended it (RFC 8446, section 6.1).
         """
-        self.pool.ends.forget(self.transport)
+        self.pool.closer.forget(self.transport)
         if exc is not None and self.exchange is not None:
-            self._last_words()
-        elif self.transport is not None and is_secured(self.transport):
+            self._read_last_response()
+        elif self.transport is not None and is_tls(self.transport):
             exc = ConnectionResetError("TLS was cut off")
         self._gone()
         exchange, self.exchange = self.exchange, None
@@ -186,9 +186,9 @@ class UpstreamConnection(asyncio.Protocol):
             exchange.upstream_lost(exc)
 
     def pause_writing(self) -> None:
-        """Stop reading the request; an app that takes nothing for long is given up."""
+        """Stop reading the request; an app that reads nothing for long is given up."""
         self.writable = False
-        self.pool.ends.writes_wait(self.transport, self.stalled, app=True)
+        self.pool.closer.watch_writes(self.transport, self.stalled, app=True)
         if self.exchange is not None:
             self.exchange.sync_reading()
 
@@ -199,24 +199,24 @@ class UpstreamConnection(asyncio.Protocol):
             self.exchange.sync_reading()
 
     def stalled(self) -> None:
-        """The app has taken nothing of what waits for it as long as it may."""
+        """Give the app up: it has read nothing until its deadline."""
         if self.exchange is not None:
             self.exchange.upstream_stalled()
         else:
             self.close()
 
-    def look_for_stalls(self) -> None:
-        """Have the kernel find a host that vanishes, and be watched where it holds something.
+    def check_stalls(self) -> None:
+        """Enable keep-alive, and watch the app if the kernel holds unacknowledged bytes for it.
 
-        Idle, in its pool, a connection is closed before anybody would notice.
+        An idle connection in the pool is closed before a vanished host would matter.
         """
         if not self.is_probed:
             self.is_probed = True
-            self.pool.ends.keep_app_alive(self.transport)
-        self.pool.ends.look_at(self.transport, self.stalled, app=True)
+            self.pool.closer.enable_keepalive(self.transport)
+        self.pool.closer.watch_if_unacknowledged(self.transport, self.stalled, app=True)
 
     def due(self, now: float) -> float:
-        """Close after having been idle for too long; called by the wheel."""
+        """Close after the idle timeout; called by the wheel."""
         if self.state is not UpstreamState.IDLE:
             return 0.0
         if now < self.deadline:
@@ -224,30 +224,30 @@ class UpstreamConnection(asyncio.Protocol):
         self.close()
         return 0.0
 
-    def spliced(self) -> None:
-        """A tunnel has taken the transport, and is told itself when the app stalls."""
+    def detach(self) -> None:
+        """Release the transport to a tunnel, which has its own stall watch."""
         self.state = NEXT[self.state, _SWITCHED]
-        self.pool.ends.forget(self.transport)
+        self.pool.closer.forget(self.transport)
         self.transport = None
 
     def fail(self, error: OSError) -> None:
-        """Take it for lost: writing past its transport has failed."""
+        """Treat it as lost: the kernel could not write to its socket."""
         transport = self.transport
         self.connection_lost(error)
         if transport is not None:
             transport.abort()
 
     def close(self) -> None:
-        """Close at once: whatever was not sent is of no use to anybody."""
+        """Close at once: unsent bytes are of no use."""
         self.exchange = None
         self._gone()
         if self.transport is not None:
-            self.pool.ends.forget(self.transport)
+            self.pool.closer.forget(self.transport)
             self.transport.abort()
             self.transport = None
 
-    def give_up(self, deferred: DeferredAborts) -> None:
-        """Have *deferred* close it; idle, it is out of the pool at once."""
+    def close_deferred(self, deferred: DeferredAborts) -> None:
+        """Have *deferred* abort it; it leaves the pool at once."""
         self._gone()
         transport, self.transport = self.transport, None
         if transport is not None:
@@ -259,42 +259,42 @@ class UpstreamConnection(asyncio.Protocol):
         self.pool.forget(self)
         self.state = NEXT[self.state, UpstreamEvent.LOST]
 
-    def _last_words(self) -> None:
-        # A failed write closes the transport, although the app's response (to an upload that it
-        # did not want, say) may be waiting to be read.
+    def _read_last_response(self) -> None:
+        # A failed write closes the transport although the app's response may wait to be read, for
+        # instance to an upload that it refused.
         exchange = self.exchange
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
         if exchange is None or sock is None or exchange.is_splicing_response():
-            return  # what is left would come before what is in the pipe
-        for data in read_left(sock.fileno(), self.pool.limits.last_words_bytes):
+            return  # these bytes would overtake those in the pipe
+        for data in read_remaining(sock.fileno(), self.pool.limits.last_words_bytes):
             if self.exchange is exchange:
                 exchange.response_received(data)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Pool:
-    """Keeps connections that can take another request."""
+    """Keeps idle connections for further requests."""
 
     loop: asyncio.AbstractEventLoop
-    wheel: Wheel
-    ends: Ends
+    wheel: TimerWheel
+    closer: Closer
     turns: Turns
     limits: Limits
     _idle: dict[str, dict[str, list[UpstreamConnection]]] = field(init=False, default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many connections are kept."""
+        """Return how many connections are idle."""
         return sum(len(kept) for users in self._idle.values() for kept in users.values())
 
     def take(self, *, sid: str, user: str, target: Target, safe: bool) -> UpstreamConnection | None:
-        """Return the connection last used by *user* of *sid* that leads to *target*.
+        """Return the idle connection to *target* that *user* of *sid* used last.
 
         Args:
             sid: The session.
-            user: Who may share it.
-            target: Where it has to lead.
-            safe: Whether the request could be sent once more if the connection turns out stale;
-                one that could not gets only a connection that was used just now.
+            user: The user who may share it.
+            target: The required target.
+            safe: Whether the request may be sent a second time if the connection is stale. A
+                request that may not gets only a connection that was used just now.
         """
         users = self._idle.get(sid)
         kept = users.get(user) if users is not None else None
@@ -306,15 +306,15 @@ class Pool:
             return self.take(sid=sid, user=user, target=target, safe=safe)
         if not safe and self.loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
             return None
-        # An empty list stays for the connection that comes back, which is what most do.
+        # An empty list stays for the connection's return, the usual case.
         kept.pop()
         upstream.state = NEXT[upstream.state, _TAKEN]
         return upstream
 
     def put(self, upstream: UpstreamConnection) -> None:
-        """Keep *upstream*, whose last response is complete; for a moment when there are many.
+        """Keep *upstream*, whose last response is complete; only briefly if there are many.
 
-        A program that asks with many at once would dial for most of its requests otherwise.
+        Without that, a program with many parallel requests would dial for most of them.
         """
         upstream.state = NEXT[upstream.state, _RETURNED]
         upstream.exchange = None
@@ -334,7 +334,7 @@ class Pool:
             self.wheel.arm(upstream, upstream.deadline)
 
     def forget(self, upstream: UpstreamConnection) -> None:
-        """Take out a connection that has closed, and the place where it would have come back to."""
+        """Remove a closed connection, and its empty entry."""
         self.wheel.disarm(upstream)
         kept = self._idle.get(upstream.sid, {}).get(upstream.user)
         if kept is None:
@@ -345,9 +345,9 @@ class Pool:
             self._drop_empty(upstream.sid, upstream.user)
 
     def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
-        """Give up the connections that nobody may use, or that lead elsewhere by now.
+        """Close the connections whose right has ended or whose target has changed.
 
-        They close after the browsers' that are ended by the same change.
+        They close after the downstream connections that the same change ends.
         """
         for sid in tuple(self._idle) if sids is None else sids:
             users = self._idle.get(sid, {})
@@ -360,7 +360,7 @@ class Pool:
                 if up.target != target or _is_over(up, table, now)
             ]
             for upstream in unfit:
-                upstream.give_up(self.ends.deferred)
+                upstream.close_deferred(self.closer.deferred)
 
     def close(self) -> None:
         """Close all."""
@@ -380,8 +380,8 @@ def _is_over(upstream: UpstreamConnection, table: RouteTable, now: float) -> boo
     return access_right is None or check_access(access_right, table, now) is not None
 
 
-def read_left(descriptor: int, most: int) -> Iterator[bytes]:
-    """Yield what can be read from a non-blocking *descriptor* without waiting, up to *most*."""
+def read_remaining(descriptor: int, most: int) -> Iterator[bytes]:
+    """Yield what a non-blocking *descriptor* can deliver without waiting, up to *most* bytes."""
     while most > 0 and descriptor >= 0:
         try:
             data = os.read(descriptor, min(_PIECE, most))

@@ -19,17 +19,20 @@ class Machine:
 
     def __init__(self, bound: int = 100) -> None:
         self.used: int | None = 0
-        self.sheds = 0
+        self.data_path = 0
         self.open = 0
         self.trims = 0
         self.overload = Overload(bound)
         self.watch = OverloadWatch(
-            overload=self.overload, sheds=lambda: self, measure=lambda: self.used, trim=self._trim
+            overload=self.overload,
+            data_path=lambda: self,
+            measure=lambda: self.used,
+            trim=self._trim,
         )
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
         assert stalled_seconds > 0
-        self.sheds += 1
+        self.data_path += 1
         return 7
 
     def _trim(self) -> None:
@@ -37,19 +40,19 @@ class Machine:
 
     def look(self, used: int | None) -> Step:
         self.used = used
-        self.watch.look()
+        self.watch.measure_once()
         return self.overload.step
 
 
 def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> None:
     machine = Machine()
     assert machine.look(85) is Step.UNAUTHENTICATED
-    assert machine.sheds == 0
+    assert machine.data_path == 0
     assert machine.look(89) is Step.IDLE
     assert machine.look(96) is Step.REQUESTS
-    assert (machine.sheds, machine.watch.closed) == (2, 14)
+    assert (machine.data_path, machine.watch.closed) == (2, 14)
     assert machine.look(10) is Step.NONE
-    assert machine.sheds == 2
+    assert machine.data_path == 2
 
 
 def test_free_memory_is_given_back_now_and_then_while_load_is_shed() -> None:
@@ -112,7 +115,7 @@ async def test_without_a_bound_or_a_measure_no_load_is_shed(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert machine.sheds == 0
+        assert machine.data_path == 0
     assert "cannot be read" in caplog.records[0].message
 
 
@@ -121,7 +124,7 @@ async def test_it_looks_until_it_is_cancelled() -> None:
     machine.used = 96
     task = asyncio.create_task(machine.watch.run())
     async with asyncio.timeout(10):
-        while machine.sheds < 2:
+        while machine.data_path < 2:
             await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -67,7 +67,7 @@ def held(r: Rig) -> int:
     assert exchange.transport is not None
     assert exchange.upstream is not None
     assert exchange.upstream.transport is not None
-    splices = [s.held for s in (exchange.upload, exchange.download) if s is not None]
+    splices = [s.in_pipe for s in (exchange.upload, exchange.download) if s is not None]
     transports = (exchange.transport, exchange.upstream.transport)
     return sum(splices) + sum(t.get_write_buffer_size() for t in transports)
 

@@ -393,7 +393,7 @@ async def rig(
             Parts(
                 loop=loop,
                 site=site or Site(scheme="http", base=BASE, port=PORT),
-                world=cast(RouteTableHolder, world),
+                holder=cast(RouteTableHolder, world),
                 grants=KEYS,
                 bearer=gate or cast(BearerTokens, fake_gate),
                 live=live,

@@ -18,7 +18,7 @@ async def test_tasks_end_with_their_owner() -> None:
         finally:
             ended.append(True)
 
-    background_tasks.run(task(), failed=lambda: ended.append(False))
+    background_tasks.spawn_logged(task(), failed=lambda: ended.append(False))
     await asyncio.sleep(0)
     assert len(background_tasks) == 1
     await background_tasks.close()
@@ -34,7 +34,7 @@ async def test_what_an_task_raises_is_logged_and_ends_who_waits_for_it(
 
     background_tasks, ended = BackgroundTasks(), []
     with caplog.at_level(logging.ERROR):
-        background_tasks.run(task(), failed=lambda: ended.append(True))
+        background_tasks.spawn_logged(task(), failed=lambda: ended.append(True))
         await asyncio.sleep(0.01)
     assert "a background task failed" in caplog.text
     assert ended == [True]
@@ -52,7 +52,7 @@ async def test_what_ends_a_task_without_a_result_is_told_to_who_began_it(
 
     background_tasks = BackgroundTasks()
     ended: list[BaseException] = []
-    background_tasks.begin(task(), failed=ended.append)
+    background_tasks.spawn(task(), failed=ended.append)
     assert len(background_tasks) == 1
     await asyncio.sleep(0.01)
     assert ended == ([] if raised is None else [raised])
@@ -62,7 +62,7 @@ async def test_what_ends_a_task_without_a_result_is_told_to_who_began_it(
 async def test_a_task_that_is_cancelled_is_told_of_as_well() -> None:
     background_tasks = BackgroundTasks()
     ended: list[BaseException] = []
-    background_tasks.begin(asyncio.sleep(30), failed=ended.append)
+    background_tasks.spawn(asyncio.sleep(30), failed=ended.append)
     await asyncio.sleep(0)
     background_tasks.cancel()
     await background_tasks.close()
@@ -95,7 +95,7 @@ class Compiled:
 def begin(
     background_tasks: BackgroundTasks, work: Compiled, ended: list[BaseException]
 ) -> Cancellable:
-    return background_tasks.begin(cast(Any, work), failed=ended.append)
+    return background_tasks.spawn(cast(Any, work), failed=ended.append)
 
 
 async def test_a_compiled_coroutine_goes_on_with_what_it_waits_for() -> None:

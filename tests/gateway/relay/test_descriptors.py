@@ -30,7 +30,7 @@ def opened(r: Rig) -> Counter[str]:
     """
     kinds = Counter(map(_kind, os.listdir("/proc/self/fd")))
     kinds["pipe"] -= 2 * (r.path.pipes.open - r.path.pipes.lent)
-    for ours in (r.path.ends.hangups, r.path.readiness):
+    for ours in (r.path.closer.hangups, r.path.readiness):
         kinds["anon_inode"] -= ours._epoll is not None
     return kinds
 

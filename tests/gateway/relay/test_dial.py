@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.relay.dial import DialFailed, Dialler, make_trust
+from gateway.relay.dial import DialFailed, Dialler, make_upstream_tls
 from shared.routes.route import Target
 from tests.gateway.relay.authorities import Authority, server_context
 from tests.gateway.relay.harness import NETWORKS, App
@@ -192,7 +192,9 @@ async def tls_app(certificate: Path) -> AsyncIterator[tuple[int, list[str | None
 
 async def secured(host: str, port: int, trust: Path | None, scheme: str) -> str | None:
     """Connect; return the protocol that was agreed upon."""
-    dialler = Dialler(networks=NETWORKS, loop=asyncio.get_running_loop(), trust=make_trust(trust))
+    dialler = Dialler(
+        networks=NETWORKS, loop=asyncio.get_running_loop(), trust=make_upstream_tls(trust)
+    )
     to = Target(scheme=scheme, host=host, port=port, id="x")  # type: ignore[arg-type]  # one of the schemes
     transport, _ = await dialler.dial(to, asyncio.Protocol)
     agreed: str | None = transport.get_extra_info("ssl_object").selected_alpn_protocol()
@@ -248,7 +250,7 @@ def test_a_file_without_a_certificate_is_no_authority(tmp_path: Path) -> None:
     path = tmp_path / "empty.pem"
     path.write_text("nothing")
     with pytest.raises(OSError, match=r"NO_CERTIFICATE|no certificate|PEM"):
-        make_trust(path)
+        make_upstream_tls(path)
 
 
 async def test_a_name_is_judged_by_the_address_that_is_dialled() -> None:

@@ -35,7 +35,7 @@ MACHINES = (
         UpstreamState.CLOSED,
         UpstreamEvent.LOST,
     ),
-    Machine(splice.NEXT, SpliceState, SpliceState.EMPTYING, SpliceState.OVER, SpliceEvent.LOST),
+    Machine(splice.NEXT, SpliceState, SpliceState.DRAINING, SpliceState.OVER, SpliceEvent.LOST),
 )
 each = pytest.mark.parametrize("machine", MACHINES, ids=["upstream", "splice"])
 

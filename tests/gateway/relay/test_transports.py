@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.relay.http.upstream import read_left
-from gateway.relay.transports import pause_reading, reset, resume_reading, shut
+from gateway.relay.http.upstream import read_remaining
+from gateway.relay.transports import pause_reading, reset, resume_reading, shutdown_write
 from tests.gateway.relay.harness import App, Peer
 
 
@@ -31,7 +31,7 @@ async def test_shutting_says_the_end_and_reading_goes_on() -> None:
     async with app.running():
         transport, peer = await connected(app)
         transport.write(b"last")
-        shut(transport)
+        shutdown_write(transport)
         assert await peer.rest() == b"last"
         assert not transport.is_closing()
         transport.close()
@@ -42,7 +42,7 @@ async def test_a_transport_that_is_closing_minds_nothing() -> None:
     async with app.running():
         transport, _ = await connected(app)
         transport.close()
-        for act in (pause_reading, resume_reading, shut, reset):
+        for act in (pause_reading, resume_reading, shutdown_write, reset):
             act(transport)
         pause_reading(None)
         resume_reading(None)
@@ -57,10 +57,10 @@ async def test_what_is_left_is_read_without_waiting() -> None:
         peer.send(b"x" * 100000)
         await asyncio.sleep(0.05)
         descriptor = transport.get_extra_info("socket").fileno()
-        first = b"".join(read_left(descriptor, 70000))
+        first = b"".join(read_remaining(descriptor, 70000))
         assert len(first) == 70000
-        rest = b"".join(read_left(descriptor, 1 << 20))
+        rest = b"".join(read_remaining(descriptor, 1 << 20))
         assert len(first) + len(rest) <= 100000
-        assert list(read_left(descriptor, 100)) == []
-        assert list(read_left(-1, 100)) == []
+        assert list(read_remaining(descriptor, 100)) == []
+        assert list(read_remaining(-1, 100)) == []
         transport.close()

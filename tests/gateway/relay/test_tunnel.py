@@ -221,7 +221,7 @@ async def test_a_browser_that_reads_nothing_is_reset() -> None:
         sending = asyncio.create_task(fill(app))
         await app.gone()
         sending.cancel()
-        assert r.path.ends.stalls.found == 1
+        assert r.path.closer.stalls.found == 1
 
 
 async def test_an_app_that_reads_nothing_is_given_up() -> None:

@@ -26,10 +26,10 @@ class Reader:
     def receive(self, data: bytes) -> None:
         self.calls.append(f"received {len(data)}")
 
-    def pause_for_others(self) -> None:
+    def yield_turn(self) -> None:
         self.calls.append("paused")
 
-    def resume_after_others(self) -> None:
+    def resume_turn(self) -> None:
         self.calls.append("resumed")
 
 
@@ -46,8 +46,8 @@ class OneTurn:
 async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -> None:
     reader, clock = Reader(), iter([0.0, 0.0001, 0.0002, 0.0003, 0.0004])
     turns = Turns(OneTurn(), clock=lambda: next(clock))  # type: ignore[arg-type]  # all it needs
-    turns.take(reader, b"x" * FULL_READ)
-    turns.take(reader, b"x" * FULL_READ)
+    turns.run(reader, b"x" * FULL_READ)
+    turns.run(reader, b"x" * FULL_READ)
     assert reader.calls == [f"received {FULL_READ}"] * 2 + ["paused"]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -57,10 +57,10 @@ async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -
 async def test_a_share_is_also_many_reads_of_few_bytes_as_tls_has_them() -> None:
     now, reader, other = 0.0, Reader(), Reader()
     turns = Turns(OneTurn(), clock=lambda: now)  # type: ignore[arg-type]  # all it needs
-    turns.take(other, b"x" * SMALL_READ)
-    turns.take(reader, b"x" * SMALL_READ)
+    turns.run(other, b"x" * SMALL_READ)
+    turns.run(reader, b"x" * SMALL_READ)
     now += 0.008  # what uvloop takes to decipher 256 KiB of such records
-    turns.take(reader, b"x" * SMALL_READ)
+    turns.run(reader, b"x" * SMALL_READ)
     assert reader.calls == [f"received {SMALL_READ}"] * 2 + ["paused"]
     assert other.calls == [f"received {SMALL_READ}"]
     await asyncio.sleep(0)
@@ -72,11 +72,11 @@ async def test_a_share_is_one_connections_in_one_turn() -> None:
     turns = Turns(loop, clock=lambda: now)
     for _ in range(10):
         for reader in readers:
-            turns.take(reader, b"x" * FULL_READ)
+            turns.run(reader, b"x" * FULL_READ)
             now += 0.9 * SHARE_SECONDS
     for _ in range(10):
         await asyncio.sleep(0.003)
-        turns.take(readers[0], b"x" * FULL_READ)
+        turns.run(readers[0], b"x" * FULL_READ)
         now += 0.9 * SHARE_SECONDS
     assert not any("paused" in reader.calls for reader in readers)
 
@@ -85,7 +85,7 @@ async def test_a_short_read_is_timed_and_goes_on() -> None:
     reader = Reader()
     times = iter([1.0, 1.004, 2.0, 2.0, 2.5])
     turns = Turns(asyncio.get_running_loop(), clock=lambda: next(times))
-    turns.take(reader, b"x" * SMALL_READ)
+    turns.run(reader, b"x" * SMALL_READ)
     assert reader.calls == [f"received {SMALL_READ}"]
     assert turns.counts[TURN_SECONDS.index(0.005)] == 1
     turns.defer(lambda: reader.calls.append("later"))
@@ -107,7 +107,7 @@ def read(turns: Turns, reader: Reader, times: int = 1) -> None:
 async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_next() -> None:
     now, readers = 0.0, [Reader() for _ in range(10)]
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
-    turns.accepted(CROWD)
+    turns.note_descriptor(CROWD)
     read(turns, readers[0], READS_BETWEEN_LOOKS + 1)
     now = LONG_TURN_SECONDS
     read(turns, readers[0], READS_BETWEEN_LOOKS)
@@ -124,7 +124,7 @@ async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_ne
 async def test_short_turns_pause_nobody_however_many_reads_there_are() -> None:
     now, reader = 0.0, Reader()
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
-    turns.accepted(CROWD)
+    turns.note_descriptor(CROWD)
     for _ in range(5):
         now += LONG_TURN_SECONDS
         read(turns, reader, 10 * READS_BETWEEN_LOOKS)
@@ -134,10 +134,10 @@ async def test_short_turns_pause_nobody_however_many_reads_there_are() -> None:
 
 async def test_a_loop_is_crowded_from_the_descriptor_on_with_which_it_may_be() -> None:
     turns = Turns(asyncio.get_running_loop())
-    turns.accepted(CROWD - 1)
+    turns.note_descriptor(CROWD - 1)
     assert not turns.crowded
-    turns.accepted(CROWD)
-    turns.accepted(CROWD - 1)
+    turns.note_descriptor(CROWD)
+    turns.note_descriptor(CROWD - 1)
     assert turns.crowded
 
 
@@ -152,7 +152,7 @@ async def test_in_a_long_turn_of_full_reads_each_connection_has_one() -> None:
     turns = Turns(OneTurn(), clock=clock)  # type: ignore[arg-type]  # all it needs
     for reader in readers:
         while "paused" not in reader.calls:
-            turns.take(reader, b"x" * FULL_READ)
+            turns.run(reader, b"x" * FULL_READ)
     received = [len(reader.calls) - 1 for reader in readers]
     assert received[0] == 2
     assert set(received[170:]) == {1}
@@ -212,9 +212,9 @@ async def test_of_those_who_have_had_their_share_one_is_read_in_each_turn() -> N
     readers, now = [Reader() for _ in range(3)], 0.0
     turns = Turns(OneTurn(), clock=lambda: now)  # type: ignore[arg-type]  # all it needs
     for reader in readers:
-        turns.take(reader, b"x" * FULL_READ)
+        turns.run(reader, b"x" * FULL_READ)
         now += 2 * SHARE_SECONDS
-        turns.take(reader, b"x" * FULL_READ)
+        turns.run(reader, b"x" * FULL_READ)
         assert reader.calls[-1] == "paused"
     for count in range(1, 4):
         await turned(1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.relay.wheel import ASKED_AT_ONCE, TICK_SECONDS, Wheel
+from gateway.relay.wheel import ASKED_AT_ONCE, TICK_SECONDS, TimerWheel
 
 
 class Waiter:
@@ -19,7 +19,7 @@ class Waiter:
 
 async def test_whoever_waits_is_asked_not_before_its_time_and_soon_after() -> None:
     loop = asyncio.get_running_loop()
-    wheel, waiter = Wheel(loop), Waiter()
+    wheel, waiter = TimerWheel(loop), Waiter()
     at = loop.time() + 0.15
     wheel.arm(waiter, at)
     await asyncio.sleep(0.5)
@@ -29,7 +29,7 @@ async def test_whoever_waits_is_asked_not_before_its_time_and_soon_after() -> No
 
 async def test_an_earlier_time_counts_and_a_later_one_does_not() -> None:
     loop = asyncio.get_running_loop()
-    wheel, waiter = Wheel(loop), Waiter()
+    wheel, waiter = TimerWheel(loop), Waiter()
     wheel.arm(waiter, loop.time() + 60)
     wheel.arm(waiter, loop.time() + 0.05)
     wheel.arm(waiter, loop.time() + 30)
@@ -39,7 +39,7 @@ async def test_an_earlier_time_counts_and_a_later_one_does_not() -> None:
 
 
 async def test_whoever_says_when_is_asked_again() -> None:
-    wheel, waiter = Wheel(asyncio.get_running_loop()), Waiter([0.05, 0.05])
+    wheel, waiter = TimerWheel(asyncio.get_running_loop()), Waiter([0.05, 0.05])
     wheel.arm(waiter, 0)
     await asyncio.sleep(0.9)
     assert len(waiter.asked) == 3
@@ -47,7 +47,7 @@ async def test_whoever_says_when_is_asked_again() -> None:
 
 async def test_whoever_is_disarmed_is_forgotten() -> None:
     loop = asyncio.get_running_loop()
-    wheel, waiter, other = Wheel(loop), Waiter(), Waiter()
+    wheel, waiter, other = TimerWheel(loop), Waiter(), Waiter()
     wheel.arm(waiter, loop.time())
     wheel.arm(other, loop.time())
     wheel.disarm(waiter)
@@ -58,7 +58,7 @@ async def test_whoever_is_disarmed_is_forgotten() -> None:
 
 async def test_a_closed_wheel_asks_nobody() -> None:
     loop = asyncio.get_running_loop()
-    wheel, waiter = Wheel(loop), Waiter()
+    wheel, waiter = TimerWheel(loop), Waiter()
     wheel.arm(waiter, loop.time())
     wheel.close()
     await asyncio.sleep(0.3)
@@ -74,7 +74,7 @@ async def until(true: Any) -> None:
 async def test_of_a_crowd_a_few_are_asked_in_one_turn() -> None:
     """Or whoever opens thousands of connections at once keeps the loop when their time comes."""
     loop = asyncio.get_running_loop()
-    wheel = Wheel(loop)
+    wheel = TimerWheel(loop)
     crowd = [Waiter() for _ in range(5 * ASKED_AT_ONCE)]
     for place, waiter in enumerate(crowd):
         wheel.arm(waiter, loop.time() - (place % 3) * TICK_SECONDS)
@@ -96,7 +96,7 @@ async def test_one_that_fails_keeps_no_other_from_being_asked() -> None:
     told: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: told.append(context))
-    wheel, others = Wheel(loop), [Waiter() for _ in range(20)]
+    wheel, others = TimerWheel(loop), [Waiter() for _ in range(20)]
     for waiter in (*others[:10], Fails(), *others[10:]):
         wheel.arm(waiter, 0)
     await until(lambda: all(one.asked for one in others))
@@ -104,7 +104,7 @@ async def test_one_that_fails_keeps_no_other_from_being_asked() -> None:
 
 
 async def test_whoever_goes_while_others_are_asked_is_not_asked() -> None:
-    wheel = Wheel(asyncio.get_running_loop())
+    wheel = TimerWheel(asyncio.get_running_loop())
     crowd = [Waiter() for _ in range(2 * ASKED_AT_ONCE)]
     for waiter in crowd:
         wheel.arm(waiter, 0)

@@ -36,7 +36,7 @@ class Echo(asyncio.Protocol):
         self.access_right: AccessRight = request.access_right
         self.protocol = ServerProtocol()
 
-    def look_for_stalls(self) -> None:
+    def check_stalls(self) -> None:
         """Nothing of it waits."""
 
     def connection_lost(self, exc: Exception | None) -> None:

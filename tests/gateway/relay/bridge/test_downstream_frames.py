@@ -47,7 +47,7 @@ class Receiver:
         self.messages.append(data)
 
 
-def opened() -> tuple[DownstreamFrames, Receiver]:
+def on_open() -> tuple[DownstreamFrames, Receiver]:
     receiver = Receiver()
     frames = DownstreamFrames(receiver, subprotocol="binary")
     assert frames.accept(HEAD)
@@ -68,7 +68,7 @@ def test_a_head_that_the_library_cannot_read_is_not_answered() -> None:
 
 
 def test_binary_frames_that_follow_each_other_are_one_piece() -> None:
-    frames, receiver = opened()
+    frames, receiver = on_open()
     data = (
         sent(Opcode.BINARY, b"a", fin=False) + sent(Opcode.CONT, b"b") + sent(Opcode.BINARY, b"c")
     )
@@ -78,7 +78,7 @@ def test_binary_frames_that_follow_each_other_are_one_piece() -> None:
 
 
 def test_within_a_message_or_a_frame_is_not_between_messages() -> None:
-    frames, _ = opened()
+    frames, _ = on_open()
     frames.parse(sent(Opcode.BINARY, b"a", fin=False))
     assert not frames.between_messages
     frames.parse(sent(Opcode.CONT, b"b")[:-1])
@@ -86,13 +86,13 @@ def test_within_a_message_or_a_frame_is_not_between_messages() -> None:
 
 
 def test_what_follows_a_text_that_ends_it_all_is_not_passed_on() -> None:
-    frames, receiver = opened()
+    frames, receiver = on_open()
     frames.parse(sent(Opcode.BINARY, b"a") + sent(Opcode.TEXT, b"no") + sent(Opcode.BINARY, b"b"))
     assert receiver.messages == [b"a", "no"]
 
 
 def test_a_ping_has_its_pong_and_a_close_its_close() -> None:
-    frames, receiver = opened()
+    frames, receiver = on_open()
     frames.parse(sent(Opcode.PING, b"hi"))
     assert receiver.written.data == b"\x8a\x02hi"
     assert frames.is_open
@@ -102,7 +102,7 @@ def test_a_ping_has_its_pong_and_a_close_its_close() -> None:
 
 
 def test_after_our_close_nothing_but_the_browsers_is_looked_for() -> None:
-    frames, receiver = opened()
+    frames, receiver = on_open()
     frames.send_close(4401, "ended")
     frames.send_close(1000, "again")
     assert receiver.written.data == b"\x88\x07" + (4401).to_bytes(2, "big") + b"ended"

@@ -44,7 +44,7 @@ async def flood(peer: Peer, data: bytes, r: Rig) -> None:
         peer.send(data[at : at + (1 << 16)])
         await peer.writer.drain()
     await until(lambda: bridge_of(r).traffic.up >= before + len(data))
-    await until(lambda: not bridge_of(r)._intake.waits)
+    await until(lambda: not bridge_of(r)._input.has_pending)
 
 
 FLOODS = {
@@ -200,27 +200,27 @@ async def test_a_browser_that_leaves_without_a_close_is_let_go(how: str, when: s
         await until(lambda: not len(r.live), 5)
         desktop.go_on()
         await desktop.gone()
-        await until(lambda: not r.path.ends.hangups and not len(r.path.ends.stalls))
+        await until(lambda: not r.path.closer.hangups and not len(r.path.closer.stalls))
 
 
 @pytest.mark.parametrize("how", ["fin", "reset"])
 async def test_a_browser_that_leaves_behind_a_flood_is_let_go_before_that_is_understood(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.intake.WORK_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.relay.bridge.input_buffer.WORK_SECONDS", 0.0)
     monkeypatch.setattr("gateway.relay.bridge.downstream_frames.FRAMES_AT_ONCE", 1)
     async with desktops() as r:
         browser, _ = await joined(r)
         # Less than what kernels hold, so that a FIN arrives behind it.
         browser.send(b"\x02\x81mask\x00" + b"\x00\x80mask" * 40_000)
-        await until(lambda: bridge_of(r)._intake.waits)
+        await until(lambda: bridge_of(r)._input.has_pending)
         bridge = bridge_of(r)
         if how == "fin":
             browser.writer.write_eof()
         else:
             browser.reset()
         await until(lambda: not len(r.live))
-        await until(lambda: not bridge._intake.waits)
+        await until(lambda: not bridge._input.has_pending)
         assert sum(r.path.turns.counts) < 30_000, "the flood was understood first"
 
 
@@ -230,7 +230,7 @@ async def test_a_browser_that_reads_nothing_is_reset_after_its_stall_deadline() 
         browser.stall()
         writing = asyncio.ensure_future(pour(desktop))
         await until(lambda: not len(r.live))
-        assert r.path.ends.stalls.found == 1
+        assert r.path.closer.stalls.found == 1
         await desktop.gone()
         writing.cancel()
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from websockets.utils import accept_key
 
-from gateway.relay.dial import make_trust
+from gateway.relay.dial import make_upstream_tls
 from tests.gateway.relay.authorities import Authority, server_context
 from tests.gateway.relay.bridge.desktops import ASK, SWITCH, desktops, until
 from tests.gateway.relay.harness import status_of
@@ -37,7 +37,7 @@ async def test_the_last_burst_of_a_secured_desktop_arrives_before_its_end(
     async with server:
         port = server.sockets[0].getsockname()[1]
         to = {"scheme": "wss", "host": "localhost", "port": port}
-        async with desktops(target=to, trust=make_trust(authority.path)) as r:
+        async with desktops(target=to, trust=make_upstream_tls(authority.path)) as r:
             browser = await r.browser()
             browser.send(ASK)
             assert status_of(await browser.head()) == 101

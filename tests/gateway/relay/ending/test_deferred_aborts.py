@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
-from gateway.relay.ending.ends import ABORTED_AT_ONCE, DeferredAborts
+from gateway.relay.ending.closer import ABORTED_AT_ONCE, DeferredAborts
 from gateway.relay.transports import reset
 from tests.gateway.relay.harness import READ_SECONDS, App, Peer
 

@@ -191,7 +191,7 @@ async def test_browsers_are_out_before_apps_are_told_and_nothing_passes_in_betwe
             browser.close()
         await _left(r)
         assert not any(isinstance(m, Tunnel) and m.app.is_closing() for m in members)
-        assert len(r.path.ends.deferred) == len(tunnels)
+        assert len(r.path.closer.deferred) == len(tunnels)
         await r.path.close()
         for _, app in tunnels:
             assert await app.gone() == b""

@@ -7,7 +7,7 @@ import gc
 import weakref
 from unittest.mock import Mock
 
-from gateway.relay.ending.ends import Ends
+from gateway.relay.ending.closer import Closer
 from gateway.relay.ending.lingering import Lingering
 
 
@@ -19,9 +19,9 @@ async def test_a_closed_connection_is_freed_without_the_collector_of_cycles() ->
     """Under TLS a transport holds 256 KiB, and its last protocol: that must not hold it as well."""
     transport = Transport(spec=asyncio.Transport)
     transport.get_write_buffer_size.return_value = 0
-    ends = Mock(spec=Ends, loop=asyncio.get_running_loop())
+    ends = Mock(spec=Closer, loop=asyncio.get_running_loop())
     told: list[str] = []
-    lingering = Lingering(ends, transport, seconds=60.0, gone=lambda: told.append("gone"))
+    lingering = Lingering(ends, transport, seconds=60.0, on_closed=lambda: told.append("gone"))
     lingering.connection_lost(None)
     assert told == ["gone"]
     ends.reset_mock()

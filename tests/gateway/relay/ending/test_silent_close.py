@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from gateway.relay.ending.ends import SilentClose, is_last_word
+from gateway.relay.ending.closer import SilentClose, is_last_word
 from tests.gateway.relay.ending.test_deferred_aborts import connected
 
 

@@ -202,13 +202,13 @@ async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
 ) -> None:
     async with rig() as r:
         go = asyncio.Event()
-        dial = r.path.parts.dialler.begin
+        dial = r.path.parts.dialler.connect
 
         async def slow(*args: object) -> object:
             await go.wait()
             return await dial(*args)  # type: ignore[arg-type]  # as they came
 
-        monkeypatch.setattr(r.path.parts.dialler, "begin", slow)
+        monkeypatch.setattr(r.path.parts.dialler, "connect", slow)
         browser = await r.browser()
         browser.send(post(3_000_000))
 

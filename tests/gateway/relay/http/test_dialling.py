@@ -12,7 +12,7 @@ from tests.gateway.relay.harness import Rig, answer, code_of, request, rig, stat
 
 
 def dial_by(r: Rig, monkeypatch: pytest.MonkeyPatch, begin: Callable[..., Any]) -> None:
-    monkeypatch.setattr(r.path.parts.dialler, "begin", begin)
+    monkeypatch.setattr(r.path.parts.dialler, "connect", begin)
 
 
 async def never(*_arguments: object) -> None:
@@ -58,17 +58,17 @@ async def test_a_connection_that_nobody_waits_for_any_more_is_closed(
 ) -> None:
     """The dial ends at the very moment in which the browser leaves."""
     async with rig() as r:
-        begin = r.path.parts.dialler.begin
+        begin = r.path.parts.dialler.connect
 
         def leaving(target: Any, factory: Callable[[], Any]) -> Any:
             upstream, (connection,) = factory(), r.connections
-            told = upstream.dialled
+            told = upstream.on_connected
 
             def abandoned(one: Any) -> None:
                 connection.abandon()
                 told(one)
 
-            upstream.dialled = abandoned
+            upstream.on_connected = abandoned
             return begin(target, factory)
 
         dial_by(r, monkeypatch, leaving)

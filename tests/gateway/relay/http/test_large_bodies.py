@@ -182,7 +182,7 @@ async def test_what_was_written_before_goes_first() -> None:
         app.send(b"0\r\n\r\n")
         assert (await app.head()).startswith(b"GET /2 ")
         app.send(answer(BODY))
-        await until(lambda: states(r) == [SpliceState.EMPTYING])
+        await until(lambda: states(r) == [SpliceState.DRAINING])
         browser.go_on()
         await browser.head()
         for _ in range(chunks):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gateway.relay.http.pipes import Pipe, Pipes
-from gateway.relay.transports import RESERVED, ceiling
+from gateway.relay.transports import RESERVED, descriptor_ceiling
 
 SIZE = 128 << 10
 
@@ -74,8 +74,8 @@ def test_the_reserve_of_descriptors_is_left_alone() -> None:
     assert Pipes(size=SIZE, most=1, descriptors=(lowest + 1) * 4 // 3).take() is None
     pipes = Pipes(size=SIZE, most=1, descriptors=lowest + RESERVED * 8)
     pipes.drop(taken(pipes))
-    assert ceiling(10_000) == 10_000 - RESERVED
-    assert ceiling(400) == 300
+    assert descriptor_ceiling(10_000) == 10_000 - RESERVED
+    assert descriptor_ceiling(400) == 300
 
 
 def test_the_kernels_small_pipes_are_not_used() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.core.access.access_right import AccessRight
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.ends import Ends
+from gateway.relay.ending.closer import Closer
 from gateway.relay.http.upstream import Pool, UpstreamConnection
 from gateway.relay.turns import Turns
-from gateway.relay.wheel import Wheel
+from gateway.relay.wheel import TimerWheel
 from shared.routes.route import Target
 from tests.gateway.relay.harness import GRANT, SID, App, route, table_of
 
@@ -26,14 +26,16 @@ async def pooled(**limits: Any) -> AsyncIterator[tuple[Pool, App, Target]]:
     app = App()
     async with app.running():
         most = Limits(**limits)
-        ends = Ends(loop, most)
-        pool = Pool(loop=loop, wheel=Wheel(loop), ends=ends, turns=Turns(loop), limits=most)
+        closer = Closer(loop, most)
+        pool = Pool(
+            loop=loop, wheel=TimerWheel(loop), closer=closer, turns=Turns(loop), limits=most
+        )
         known = table_of(route(app.port)).route(SID)
         assert known is not None
         assert known.target is not None
         yield pool, app, known.target
         pool.close()
-        ends.shut_down()
+        closer.close_all()
         await asyncio.sleep(0)
 
 
@@ -72,9 +74,9 @@ async def test_what_a_tunnel_has_taken_is_not_watched_for_the_request_before_it(
         transport = upstream.transport
         assert transport is not None
         upstream.pause_writing()
-        assert pool.ends.watches(transport)
-        upstream.spliced()
-        assert not pool.ends.watches(transport)
+        assert pool.closer.watches(transport)
+        upstream.detach()
+        assert not pool.closer.watches(transport)
         transport.abort()
 
 

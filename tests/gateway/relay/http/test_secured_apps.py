@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import uvloop
 
-from gateway.relay.dial import make_trust
+from gateway.relay.dial import make_upstream_tls
 from tests.gateway.relay.authorities import Authority, server_context
 from tests.gateway.relay.harness import Peer, Rig, request, rig, status_of
 from tests.gateway.upstreams import listening_on
@@ -91,7 +91,7 @@ async def secured_app(authority: Authority, cut: Cut) -> AsyncIterator[Rig]:
 
     async with listening_on(handle) as port:
         to = {"target": {"scheme": "https", "host": "localhost", "port": port}}
-        async with rig(route_changes=to, trust=make_trust(authority.path)) as r:
+        async with rig(route_changes=to, trust=make_upstream_tls(authority.path)) as r:
             yield r
 
 

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.ends import Ends
-from gateway.relay.ending.kernel import bound_orphan, keep_accepted_alive, keep_alive
+from gateway.relay.ending.closer import Closer
+from gateway.relay.ending.kernel import keep_accepted_alive, keep_alive, limit_orphan
 from gateway.relay.ending.lingering import Lingering
 from tests.gateway.relay.ending.test_deferred_aborts import Side, connected
 from tests.gateway.relay.harness import READ_SECONDS
@@ -18,8 +18,8 @@ MANY = b"x" * (32 << 20)
 QUICK = Limits(write_stall_seconds=0.3, linger_seconds=0.2)
 
 
-def ends_of(limits: Limits) -> Ends:
-    return Ends(asyncio.get_running_loop(), limits)
+def ends_of(limits: Limits) -> Closer:
+    return Closer(asyncio.get_running_loop(), limits)
 
 
 async def test_a_reader_gets_all_that_was_written_before_the_close() -> None:
@@ -29,7 +29,7 @@ async def test_a_reader_gets_all_that_was_written_before_the_close() -> None:
         ends.close(side.transport)
         ends.close(side.transport)
         assert len(await peer.rest()) == len(MANY)
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_a_peer_that_takes_nothing_of_the_last_bytes_is_reset() -> None:
@@ -42,7 +42,7 @@ async def test_a_peer_that_takes_nothing_of_the_last_bytes_is_reset() -> None:
         peer.go_on()
         with pytest.raises(ConnectionResetError):
             await peer.rest()
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_an_app_has_a_short_time_to_take_the_last_bytes() -> None:
@@ -54,15 +54,15 @@ async def test_an_app_has_a_short_time_to_take_the_last_bytes() -> None:
         stalled.stall()
         assert len(await reader.rest()) == len(MANY)
         await stalls.gone()
-    ends.shut_down()
+    ends.close_all()
 
 
 class Linger:
     """A lingering connection, and whether it is over."""
 
-    def __init__(self, ends: Ends, side: Side, **named: object) -> None:
+    def __init__(self, closer: Closer, side: Side, **named: object) -> None:
         self.over = asyncio.Event()
-        Lingering(ends, side.transport, seconds=0.2, gone=self.over.set, **named)  # type: ignore[arg-type]  # as they are given
+        Lingering(closer, side.transport, seconds=0.2, on_closed=self.over.set, **named)  # type: ignore[arg-type]  # as they are given
 
     async def gone(self) -> None:
         await asyncio.wait_for(self.over.wait(), READ_SECONDS)
@@ -78,7 +78,7 @@ async def test_what_a_lingering_peer_sends_does_not_lose_the_last_word() -> None
         assert await peer.rest() == b"last"
         peer.close()
         await linger.gone()
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_a_lingering_peer_that_does_not_close_is_closed() -> None:
@@ -87,7 +87,7 @@ async def test_a_lingering_peer_that_does_not_close_is_closed() -> None:
         linger = Linger(ends, side)
         await linger.gone()
         peer.close()
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_a_lingering_peer_may_still_read_slowly_but_not_stall() -> None:
@@ -107,7 +107,7 @@ async def test_a_lingering_peer_may_still_read_slowly_but_not_stall() -> None:
         for linger in lingering:
             await linger.gone()
         assert ends.stalls.found == 1
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_what_is_not_written_in_time_is_never_sent() -> None:
@@ -115,12 +115,12 @@ async def test_what_is_not_written_in_time_is_never_sent() -> None:
     async with connected(1) as ((side,), (peer,)):
         peer.stall()
         side.transport.write(MANY)
-        linger = Linger(ends, side, written_seconds=0.1)
+        linger = Linger(ends, side, flush_seconds=0.1)
         await linger.gone()
         peer.go_on()
         with pytest.raises(ConnectionResetError):
             await peer.rest()
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_what_a_lingering_peer_sends_may_be_looked_at_and_the_transport_closed() -> None:
@@ -131,10 +131,10 @@ async def test_what_a_lingering_peer_sends_may_be_looked_at_and_the_transport_cl
             assert data == b"bye"
             ends.close(side.transport)
 
-        linger = Linger(ends, side, discard=discard)
+        linger = Linger(ends, side, on_data=discard)
         peer.send(b"bye")
         await linger.gone()
-    ends.shut_down()
+    ends.close_all()
 
 
 async def test_both_legs_have_keep_alive_and_no_clock_that_ends_slow_readers() -> None:
@@ -157,9 +157,9 @@ async def test_both_legs_have_keep_alive_and_no_clock_that_ends_slow_readers() -
 async def test_what_the_kernel_holds_after_a_close_is_bounded() -> None:
     async with connected(1) as ((side,), (peer,)):
         sock = side.transport.get_extra_info("socket")
-        bound_orphan(side.transport, stall_seconds=60.0)
+        limit_orphan(side.transport, stall_seconds=60.0)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
         peer.stall()
         side.transport.write(MANY)
-        bound_orphan(side.transport, stall_seconds=60.0)
+        limit_orphan(side.transport, stall_seconds=60.0)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 300_000

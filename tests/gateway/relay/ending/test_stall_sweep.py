@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.stalls import Sweep
+from gateway.relay.ending.stalls import StallSweep
 from tests.gateway.relay.harness import READ_SECONDS, request, rig
 
 
@@ -15,23 +15,23 @@ class Asked:
     def __init__(self) -> None:
         self.times = 0
 
-    def look_for_stalls(self) -> None:
+    def check_stalls(self) -> None:
         self.times += 1
 
 
 async def test_everyone_is_asked_and_others_have_turns_in_between() -> None:
-    everyone = [Asked() for _ in range(1300)]
-    sweep = Sweep(asyncio.get_running_loop(), seconds=0.02, everyone=lambda: everyone)
+    connections = [Asked() for _ in range(1300)]
+    sweep = StallSweep(asyncio.get_running_loop(), seconds=0.02, connections=lambda: connections)
     async with asyncio.timeout(READ_SECONDS):
-        while not everyone[0].times:
+        while not connections[0].times:
             await asyncio.sleep(0.001)
-        assert not everyone[-1].times
-        while everyone[-1].times < 2:
+        assert not connections[-1].times
+        while connections[-1].times < 2:
             await asyncio.sleep(0.01)
     sweep.close()
-    times = [one.times for one in everyone]
+    times = [one.times for one in connections]
     await asyncio.sleep(0.1)
-    assert times == [one.times for one in everyone]
+    assert times == [one.times for one in connections]
 
 
 async def test_a_browser_for_which_only_the_kernel_holds_bytes_is_given_up() -> None:
@@ -49,8 +49,8 @@ async def test_a_browser_for_which_only_the_kernel_holds_bytes_is_given_up() -> 
                 app.send(b"x" * 32768)
                 sent += 32768
                 await asyncio.sleep(0.001)
-                if r.path.ends.stalls.watches(transport) and not connection.write_full:
+                if r.path.closer.stalls.watches(transport) and not connection.write_full:
                     break
             while r.connections:
                 await asyncio.sleep(0.01)
-        assert r.path.ends.stalls.found == 1
+        assert r.path.closer.stalls.found == 1

@@ -1,4 +1,4 @@
-"""What the gateway's parts are given to end connections with."""
+"""Closes connections, for all parts of the gateway."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.relay.ending.hangups import Hangups
-from gateway.relay.ending.kernel import bound_orphan, is_secured, keep_alive, unacknowledged
+from gateway.relay.ending.kernel import is_tls, keep_alive, limit_orphan, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
 from gateway.relay.transports import pause_reading, reset
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 
 ABORTED_AT_ONCE: Final = 50
-"""Connections aborted before the loop turns: half a millisecond."""
+"""Connections aborted in one turn of the loop: they take half a millisecond."""
 ABORT_STEP_SECONDS: Final = 0.005
-"""From there to the next ones: a tenth of the loop, and 10,000 connections a second."""
+"""The pause before the next ones: a tenth of the loop's time, and 10,000 connections a second."""
 
 
 class DeferredAborts:
-    """Aborts transports of apps that nothing passes any more, in the order in which they came.
+    """Aborts upstream transports that no byte passes any more, in the order in which they came.
 
-    Who is shut out by the thousand is out with the last byte that a browser gets. Closing the apps'
-    connections in between takes as long again, wakes an app for each, and nobody waits for it. So
-    each is aborted *seconds* later; more when many came before it.
+    When thousands of connections are revoked, revocation is complete with the last byte to a
+    browser. Closing the upstream connections in between would take as long again and would wake an
+    app each time, although nothing waits for it. Each is therefore aborted *seconds* later, or
+    later still if many came before it.
     """
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
@@ -40,14 +41,14 @@ class DeferredAborts:
         self._closed = False
 
     def __len__(self) -> int:
-        """Return how many transports wait."""
+        """Return how many transports are waiting."""
         return len(self._waiting)
 
     def add(self, transport: asyncio.Transport) -> None:
-        """Read nothing more from *transport*, write nothing more, and abort it later.
+        """Stop reading from *transport* and abort it later.
 
-        What still waits in it to be sent could go out meanwhile: then it is aborted now.
-        Whoever calls this writes to it no more, and discards what was read already.
+        If it has unsent bytes, it is aborted now, since they could be sent meanwhile. The caller
+        must not write to it any more and must discard what was read before.
         """
         if self._closed or transport.get_write_buffer_size():
             transport.abort()
@@ -58,7 +59,7 @@ class DeferredAborts:
             self._timer = self._loop.call_later(self._seconds, self._turn)
 
     def close(self) -> None:
-        """Abort all that wait, and from now on whatever is added."""
+        """Abort all waiting transports, and from now on every added one at once."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -82,18 +83,18 @@ class DeferredAborts:
 
 
 SHUTDOWN_SECONDS: Final = 120.0
-"""What a loop is told of closing under TLS: for readers that take this long for what a transport
-holds. See :class:`SilentClose`."""
+"""The loop's own timeout for closing TLS: long enough for a slow reader of what a transport holds.
+See :class:`SilentClose`."""
 _TOLD_SECONDS: Final = 0.1
-"""In which a loop reads what came before a FIN, and tells of it where it does."""
+"""The time in which a loop reads the bytes before a FIN, and reports the FIN if it does."""
 _LOOK_SECONDS: Final = 0.25
 _LITTLE_BYTES: Final = 1024
-"""No socket's buffer is full with this, so that its transport holds nothing: it is at most our
-last word, whose way is the kernel's concern."""
+"""With so little unacknowledged no socket buffer is full, so the transport holds nothing. What
+remains is at most our close_notify, which the kernel delivers."""
 
 
-class Ends:
-    """Ends connections, and finds those whose peer left or takes nothing."""
+class Closer:
+    """Closes connections, and finds those whose peer has left or stalls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         self.loop = loop
@@ -102,47 +103,49 @@ class Ends:
         self.hangups = Hangups(loop)
         self.deferred = DeferredAborts(loop=loop, seconds=limits.app_abort_seconds)
 
-    def seen_by_loop(self, transport: asyncio.Transport | None, left: Callable[[], None]) -> None:
-        """Leave it to the loop to tell when the browser leaves, whose *transport* is read.
+    def rely_on_loop(
+        self, transport: asyncio.Transport | None, on_hangup: Callable[[], None]
+    ) -> None:
+        """Let the loop report when the browser leaves, since *transport* is read again.
 
-        Under TLS a loop tells of a FIN only once everything was sent, and not at all while reading
-        is paused for a turn: there *left* is called a moment later, in case that it said nothing.
+        With TLS a loop reports a FIN only after everything was sent, and not at all while reading
+        is paused for a turn. In that case *on_hangup* is called a moment after the FIN.
         """
-        if transport is None or not self.begin(transport, left):
+        if transport is None or not self.watch_tls_fin(transport, on_hangup):
             self.hangups.forget(transport)
 
-    def begin(self, transport: asyncio.Transport, left: Callable[[], None]) -> bool:
-        """Do the same for a *transport* that nobody watches yet; say whether it is watched now."""
-        if not is_secured(transport):
+    def watch_tls_fin(self, transport: asyncio.Transport, on_hangup: Callable[[], None]) -> bool:
+        """Watch an unwatched TLS *transport* for a FIN; return whether it is watched."""
+        if not is_tls(transport):
             return False
-        self.hangups.watch(transport, partial(self.loop.call_later, _TOLD_SECONDS, left))
+        self.hangups.watch(transport, partial(self.loop.call_later, _TOLD_SECONDS, on_hangup))
         return True
 
     def close(self, transport: asyncio.Transport | None) -> None:
-        """Close *transport* after what was written; closing it twice changes nothing.
+        """Close *transport* after what was written; a second call changes nothing.
 
-        A peer that takes nothing of it for the stall deadline is reset, over TLS and plain TCP
-        alike. A peer that has everything and does not answer our close_notify is not waited for.
+        A peer that reads nothing of it until the stall deadline is reset, with and without TLS. A
+        peer that has everything and does not answer our close_notify is not waited for.
         """
         if transport is None or transport.is_closing():
             return
         waits = transport.get_write_buffer_size() > 0
-        bound_orphan(transport, stall_seconds=self.limits.write_stall_seconds)
+        limit_orphan(transport, stall_seconds=self.limits.write_stall_seconds)
         transport.close()
-        if is_secured(transport):
+        if is_tls(transport):
             SilentClose(transport, self.loop).look_later()
             self.watch(transport)
         elif waits:
             self.watch(transport)
 
     def close_within(self, transport: asyncio.Transport, seconds: float) -> None:
-        """Close an app's *transport*, and reset it if what was written is not taken in time."""
+        """Close an app's *transport*; reset it if what was written is not sent in time."""
         if transport.is_closing():
             return
         waits = transport.get_write_buffer_size() > 0
-        bound_orphan(transport, stall_seconds=seconds)
+        limit_orphan(transport, stall_seconds=seconds)
         transport.close()
-        if waits or is_secured(transport):
+        if waits or is_tls(transport):
             self.loop.call_later(seconds, reset, transport)
 
     def watch(
@@ -151,11 +154,12 @@ class Ends:
         stalled: Callable[[], None] | None = None,
         *,
         app: bool = False,
-        passing: bool = False,
+        transient: bool = False,
     ) -> None:
-        """Reset a connection (or call *stalled*) once it stalls with bytes unsent.
+        """Reset a connection, or call *stalled*, once it stalls with unsent bytes.
 
-        A browser has its time for that, an *app* another; *passing* as for :class:`StallWatch`.
+        Browsers and *app* connections have different deadlines. *transient* is as in
+        :class:`StallWatch`.
         """
         limits = self.limits
         if transport is not None:
@@ -163,65 +167,65 @@ class Ends:
                 transport,
                 seconds=limits.app_write_stall_seconds if app else limits.write_stall_seconds,
                 stalled=stalled or partial(reset, transport),
-                passing=passing,
+                transient=transient,
             )
 
-    def writes_wait(
+    def watch_writes(
         self,
         transport: asyncio.Transport | None,
         stalled: Callable[[], None] | None = None,
         *,
         app: bool = False,
     ) -> None:
-        """Watch *transport* until nothing waits any more; for each ``pause_writing``.
+        """Watch *transport* until nothing is unsent; called on each ``pause_writing``.
 
-        It is not forgotten with ``resume_writing``: both come thousands of times a second.
+        ``resume_writing`` does not end the watch: both are called thousands of times a second.
         """
         if transport is not None and not self.stalls.watches(transport):
-            self.watch(transport, stalled, app=app, passing=True)
+            self.watch(transport, stalled, app=app, transient=True)
 
-    def look_at(
+    def watch_if_unacknowledged(
         self,
         transport: asyncio.Transport | None,
         stalled: Callable[[], None] | None = None,
         *,
         app: bool = False,
     ) -> None:
-        """Watch *transport* while the kernel holds something for its peer."""
+        """Watch *transport* if the kernel holds unacknowledged bytes for its peer."""
         watched = transport is None or self.stalls.watches(transport)
         if transport is not None and not watched and unacknowledged(transport) > 0:
-            self.watch(transport, stalled, app=app, passing=True)
+            self.watch(transport, stalled, app=app, transient=True)
 
-    def keep_app_alive(self, transport: asyncio.Transport | None) -> None:
-        """Have the kernel find out when an app's host vanishes."""
+    def enable_keepalive(self, transport: asyncio.Transport | None) -> None:
+        """Have the kernel detect that an app's host has vanished."""
         if transport is not None:
             keep_alive(transport, stall_seconds=self.limits.app_write_stall_seconds)
 
     def watches(self, transport: asyncio.Transport) -> bool:
-        """Say whether *transport* is watched for a stall."""
+        """Return whether *transport* is watched for a stall."""
         return self.stalls.watches(transport)
 
     def forget(self, transport: asyncio.Transport | None) -> None:
-        """Watch *transport* no more, for whatever it was watched: most never were."""
+        """Stop all watches of *transport*; most transports have none."""
         if transport in self.stalls.watched:
             self.stalls.forget(transport)
-        if transport in self.hangups.left:
+        if transport in self.hangups.callbacks:
             self.hangups.forget(transport)
 
-    def shut_down(self) -> None:
-        """Abort what was to be aborted later, and watch nothing any more."""
+    def close_all(self) -> None:
+        """Abort the transports with deferred aborts, and stop all watches."""
         self.deferred.close()
         self.stalls.close()
         self.hangups.close()
 
 
 class SilentClose:
-    """Aborts a TLS connection that is being closed, once its peer has all but our last word.
+    """Aborts a closing TLS connection once its peer has everything but our close_notify.
 
-    Both sides say that they have ended, and whoever said so first need not wait for the other (RFC
-    8446, section 6.1). Loops do wait, and a peer that is still reading when their time is over
-    loses the rest. Here their time is long, and looks at the kernel say which of the two it is.
-    A peer that takes nothing is found by :class:`.stalls.StallWatch`.
+    Both sides send close_notify, and the first one need not wait for the other's (RFC 8446, section
+    6.1). Loops wait, and drop the rest when their timeout passes while the peer still reads. Here
+    the loops' timeout is long, and the kernel's queue tells the two cases apart.
+    :class:`.stalls.StallWatch` finds a peer that reads nothing.
     """
 
     __slots__ = ("_left", "_loop", "_transport")
@@ -232,7 +236,7 @@ class SilentClose:
         self._left = -1
 
     def look_later(self) -> None:
-        """Look after a moment: most peers have closed by then."""
+        """Check after a moment: most peers have closed by then."""
         self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
@@ -241,12 +245,12 @@ class SilentClose:
             return
         before, self._left = self._left, left
         if is_last_word(before, left) and not self._transport.get_write_buffer_size():
-            # Twice, since a transport may have been about to write.
+            # Two checks, since a transport may have been about to write.
             self._transport.abort()
         else:
             self.look_later()
 
 
 def is_last_word(*held: int) -> bool:
-    """Say whether the kernel held no more than our last word at each of these looks."""
+    """Return whether the kernel held no more than our close_notify in each check."""
     return all(0 <= one <= _LITTLE_BYTES for one in held)
