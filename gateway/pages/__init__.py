@@ -1,7 +1,8 @@
-"""The gateway's own pages: all below ``/.fumarole/``, and what a desktop or terminal is shown in.
+"""The gateway's own pages: everything below ``/.fumarole/``, and the pages of desktop and terminal.
 
-- ``app``: which path is whose. ``open``, ``sign_out``, ``session``: what the pages do.
-- ``responses``: how they are sent; ``errors``: every refusal as a page.
-- ``documents``, with ``templates/``: the HTML; ``texts``: what it says, in each language.
-- ``assets``: scripts, styles and icons.
+- ``app`` has the URL paths; ``open``, ``sign_out`` and ``session`` have the handlers.
+- ``responses`` adds the header fields that all pages share; ``errors`` renders refusals as pages.
+- ``documents`` fills the HTML in ``templates/`` with the texts of ``texts``, which reads
+  ``languages/``.
+- ``assets`` loads scripts, styles and icons, which are built from ``gateway/web``.
 """

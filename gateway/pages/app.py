@@ -1,6 +1,6 @@
 """The gateway's own pages as one aiohttp application.
 
-It sees only requests that the data path hands over: paths below ``/.fumarole/`` on private hosts,
+It gets only requests that the data path passes to it: paths below ``/.fumarole/`` on private hosts,
 and every path of a desktop or terminal.
 """
 
@@ -24,7 +24,8 @@ from shared.runtime.serving import hide_versions
 
 log = logging.getLogger(__name__)
 
-_FAILED = Refusal(500, "internal_error", "The gateway failed to answer.")
+_FAILED = Refusal(500, "internal_error", "The gateway failed to response.")
+"""The response to an exception in a handler."""
 
 
 def make_pages(
@@ -42,7 +43,7 @@ def make_pages(
     async def boundary(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Answer as the gateway does whatever aiohttp would answer by itself."""
+        """Replace aiohttp's own error responses by the gateway's."""
         try:
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
@@ -56,10 +57,10 @@ def make_pages(
             log.exception("a page failed")
             return responses.refuse(request, _FAILED)
 
-    async def count(_request: web.Request, answer: web.StreamResponse) -> None:
-        meters.own_answers[answer.status // 100] += 1
+    async def count(_request: web.Request, response: web.StreamResponse) -> None:
+        meters.own_answers[response.status // 100] += 1
         if strict_transport:
-            answer.headers["Strict-Transport-Security"] = STRICT_TRANSPORT
+            response.headers["Strict-Transport-Security"] = STRICT_TRANSPORT
 
     app = web.Application(middlewares=[boundary])
     app.on_response_prepare.extend((hide_versions, count))

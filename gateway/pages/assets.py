@@ -1,4 +1,4 @@
-"""Scripts, styles and icons: built beforehand, read once, and how a page comes by each of them."""
+"""Scripts, styles and icons: loads the built files, and writes the HTML that refers to them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file as it is served; its name holds its hash, so it never changes.
+    """A built file; its name holds its hash, so its content never changes.
 
-    ``compressed`` is the body in gzip, None where that is hardly smaller. Every session is an
-    origin of its own, for which its browser loads everything anew.
+    ``compressed`` is the body in gzip, or None if that saves less than 10 %. Compression matters
+    since each session is an origin of its own, for which the browser loads all files again.
     """
 
     content_type: str
@@ -38,30 +38,30 @@ class Asset:
 
 
 class Assets:
-    """The built files, by the names that pages know and by those that browsers ask for."""
+    """The built files, by source name and by served name."""
 
     def __init__(self, manifest: Mapping[str, str], files: Mapping[str, Asset]) -> None:
         self._manifest = dict(manifest)
         self._files = dict(files)
 
     def url(self, name: str) -> str:
-        """Return the path under which the file *name* of the sources is served."""
+        """Return the URL path of the source file *name*."""
         return STATIC_PREFIX + self._manifest[name]
 
     def text(self, name: str) -> str:
-        """Return the file *name* of the sources, for a page that holds it."""
+        """Return the built content of the source file *name*, for pages that embed it."""
         return self._files[self._manifest[name]].body.decode()
 
     def find(self, hashed_name: str) -> Asset | None:
-        """Return the file that browsers ask for as *hashed_name*; no name is ever opened."""
+        """Return the file served as *hashed_name*; looks in memory only, never on the disk."""
         return self._files.get(hashed_name)
 
 
 def load_assets(folder: Path = BUILD_FOLDER) -> Assets:
-    """Return what was built into *folder*.
+    """Return the files built into *folder*.
 
     Raises:
-        SettingsError: If nothing, or not everything, was.
+        SettingsError: If a file is missing.
     """
     try:
         manifest: dict[str, str] = json.loads((folder / "manifest.json").read_text("utf-8"))
@@ -86,30 +86,30 @@ def _asset(content_type: str, body: bytes) -> Asset:
 
 
 class Linked:
-    """Parts that the page's own host serves, by the names of their sources."""
+    """Writes references to files that the page's own host serves."""
 
     def __init__(self, assets: Assets) -> None:
         self._assets = assets
 
     def style(self, name: str) -> str:
-        """Return a link to it."""
+        """Return a link to the style *name*."""
         return f'<link rel="stylesheet" href="{self._assets.url(name)}">'
 
     def script(self, name: str) -> str:
-        """Return a reference to it."""
+        """Return a reference to the script *name*."""
         return f'<script type="module" src="{self._assets.url(name)}"></script>'
 
     def icon(self) -> str:
-        """Return its path."""
+        """Return the URL path of the icon."""
         return self._assets.url("icon.svg")
 
 
 class Inside:
-    """Parts that stand in the page, for refusals: they may be all that their host serves.
+    """Embeds files in the page, for refusals, whose host may serve no files.
 
-    Under a public link nothing of ours is served, and whoever has too many connections, or cookies
-    that are too large, would be refused the style as well. What stands inside is named by its hash
-    (Content Security Policy Level 3, section 2.3.1), so nothing else runs.
+    On a public host the gateway serves no files of its own. A client with too many connections or
+    too large cookies would be refused the style as well. The policy names the embedded files by
+    their hashes (Content Security Policy Level 3, section 2.3.1), so nothing else runs.
     """
 
     def __init__(self, assets: Assets) -> None:
@@ -118,15 +118,15 @@ class Inside:
         self.scripts: Final = " ".join(map(self._hash_of, REFUSALS_SCRIPTS))
 
     def style(self, name: str) -> str:
-        """Return the whole of it."""
+        """Return the style *name* itself."""
         return f"<style>{self._assets.text(name)}</style>"
 
     def script(self, name: str) -> str:
-        """Return the whole of it."""
+        """Return the script *name* itself."""
         return f'<script type="module">{self._assets.text(name)}</script>'
 
     def icon(self) -> str:
-        """Return the whole of it."""
+        """Return the icon as a data URL."""
         encoded = base64.b64encode(self._assets.text("icon.svg").encode()).decode()
         return f"data:image/svg+xml;base64,{encoded}"
 

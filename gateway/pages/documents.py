@@ -1,6 +1,6 @@
-"""The HTML of every page: one shell, and a card or a screen inside it, by ``templates/``.
+"""The HTML of every page: a shell with a card or a screen inside, from ``templates/``.
 
-Pure functions of their arguments; whatever comes from elsewhere is escaped here and nowhere else.
+The functions are pure. All values are escaped here and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.pages.texts import Texts
 
 VARY: Final = "Accept, Accept-Language"
 _NOTHING: Final[Mapping[str, str]] = {}
-_SAYS: Final[Mapping[str, Sequence[str]]] = {
+_TEXT_TABLES: Final[Mapping[str, Sequence[str]]] = {
     "open.js": ("open",),
     "starting.js": ("starting",),
     "retry.js": ("retry",),
@@ -27,17 +27,17 @@ _SAYS: Final[Mapping[str, Sequence[str]]] = {
     "desktop.js": ("link", "desktop", "ends"),
     "frame.js": ("frame",),
 }
-"""Which texts a script is given, in the page that it stands in: the tables ``scripts.*``."""
+"""The tables ``scripts.*`` of the texts that the page passes to each script."""
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML already and is not escaped."""
 
     __slots__ = ()
 
 
 class _Escaped:
-    """A language's texts as markup, for templates: ``{say[page.details]}``."""
+    """The texts of a language, escaped, for templates: ``{say[page.details]}``."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
@@ -47,14 +47,14 @@ class _Escaped:
 
 
 def _read_template(path: Path) -> str:
-    """Return the template in *path* without comments, and without the space that indents it."""
+    """Return the template in *path* without comments and indentation."""
     bare = re.sub(r"<!--.*?-->", "", path.read_text("utf-8"), flags=re.DOTALL)
     return re.sub(r"\s*\n\s*", " ", re.sub(r"(^|(?<=[>}]))\s*\n\s*", "", bare))
 
 
 _FOLDER: Final = Path(__file__).resolve().parent / "templates"
 _TEMPLATES: Final = {path.stem: _read_template(path) for path in _FOLDER.glob("*.html")}
-"""Part of the program, as its modules are: ``{name}`` is a value's place."""
+"""Loaded at import, as parts of the program; ``{name}`` is replaced by a value."""
 _NO_MARKUP: Final = Markup("")
 
 
@@ -66,11 +66,16 @@ def page_headers(
     styles: str = "'self'",
     framing: bool = False,
 ) -> dict[str, str]:
-    """Return what every page of ours is sent with; *scripts* and *styles* are what it may use.
+    """Return the header fields of a page.
 
-    The page that posts a token needs its origin told to its own server: under ``no-referrer``
-    browsers send ``Origin: null``. One that is *framing* shows the app of its own origin, whose
-    pop-ups (a sign-in, say) go on knowing who opened them.
+    Args:
+        frame_ancestors: The policy directive that says which sites may frame the page.
+        sameorigin_referrer: For pages that post a form to their own host. Under ``no-referrer``
+            browsers send ``Origin: null``, which the gateway refuses.
+        scripts: Script sources that the policy allows.
+        styles: Style sources that the policy allows.
+        framing: For the page that frames the app of its own origin. Pop-ups of the app, such as a
+            sign-in, keep the reference to their opener.
     """
     frames = "frame-src 'self'; " if framing else ""
     policy = (
@@ -82,7 +87,7 @@ def page_headers(
         "Referrer-Policy": "same-origin" if sameorigin_referrer else "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Opener-Policy": "same-origin-allow-popups" if framing else "same-origin",
-        # Siblings are one site: without this their pages may share a process with ours.
+        # Sessions' hosts are one site. Without this their pages may share a process with this one.
         "Origin-Agent-Cluster": "?1",
         "Cache-Control": "no-store",
         "Vary": VARY,
@@ -93,9 +98,11 @@ def page_headers(
 class Card:
     """A page with one message.
 
-    ``status`` is read out when it changes; ``advice`` says what to do next; ``actions`` is
-    markup; ``detail`` is small print, in lines, shown when it is asked for. With ``steps`` the
-    script shows how far something has come.
+    - ``status``: announced by screen readers when it changes.
+    - ``advice``: what the user can do next.
+    - ``actions``: markup of buttons and links.
+    - ``detail``: lines of small print, folded.
+    - ``steps``: the page has a list in which the script shows progress.
     """
 
     title: str
@@ -110,9 +117,9 @@ class Card:
 
 
 class EndNotice(TypedDict):
-    """When a session (or the access to it) ends, and from when on its user is told.
+    """When a session, or the access to it, ends, and from when on the page shows it.
 
-    All times are unix seconds; ``now`` is the gateway's clock, since browsers' may be wrong.
+    All times are unix seconds; ``now`` is the gateway's clock, since the browser's may be wrong.
     """
 
     of: Literal["session", "access"]
@@ -123,11 +130,10 @@ class EndNotice(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """What the page of a desktop or terminal is told of its session.
+    """The parameters of a desktop or terminal page.
 
-    ``mode`` and ``clipboard`` are the grant's and the route's. ``end`` is None where nobody is told
-    of it; ``job_url`` and ``home`` are where more time is to be had: for the session, and for the
-    access to it.
+    ``mode`` is the grant's and ``clipboard`` the route's. ``end`` is None if the page shows no end
+    notice. The session can be extended at ``job_url``, the access to it at ``home``.
     """
 
     title: str
@@ -139,13 +145,13 @@ class Screen:
 
 
 class Documents:
-    """Writes pages that are made of *parts*."""
+    """Writes pages, with scripts and styles by *parts*."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def card(self, card: Card, texts: Texts) -> str:
-        """Return a page with one message in its middle."""
+        """Return a page with one message."""
         lines = "".join(f"<p>{escape(line)}</p>" for line in card.detail.splitlines())
         summary = f"<summary>{escape(texts('page.details'))}</summary>"
         body = self._fill(
@@ -186,7 +192,7 @@ class Documents:
         return self._screen("vnc", about, texts, tools=tools, screen=screen)
 
     def frame(self, title: str, texts: Texts, *, job_url: str | None) -> str:
-        """Return the page that shows a web app beneath a bar."""
+        """Return the page that shows a web app below a bar."""
         job = link_action(job_url, texts("frame.job"), tab=True) if job_url else ""
         body = self._fill("frame", texts, title=title, job=Markup(job), sign_out=_sign_out(texts))
         classes = "screen-page frame-page"
@@ -205,7 +211,7 @@ class Documents:
     ) -> str:
         title, what = about.title, texts(f"kinds.{kind}")
         badge = f'<span class="badge">{escape(texts("page.view_only"))}</span>'
-        # Tab leads out for those who only look on.
+        # In view mode the screen does not take Tab, so that Tab leads out.
         way_out = f'<p id="way-out" class="unseen">{escape(texts("page.way_out"))}</p>'
         body = self._fill(
             "screen",
@@ -248,7 +254,7 @@ class Documents:
         links = "".join(map(self._parts.style, styles))
         if script:
             links += self._parts.script(script)
-            said = texts.for_scripts(_SAYS[script])
+            said = texts.for_scripts(_TEXT_TABLES[script])
             data = {**data, "texts": json.dumps(said, ensure_ascii=False)}
         attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())
         return self._fill(
@@ -264,7 +270,7 @@ class Documents:
         )
 
     def _fill(self, name: str, texts: Texts, **values: str) -> Markup:
-        """Return the template *name* with *values*, of which all but markup is escaped."""
+        """Return the template *name* with *values*; escapes all but :class:`Markup`."""
         icon = f'<img src="{self._parts.icon()}" alt="" width="24" height="24">'
         safe = {
             field: value if isinstance(value, Markup) else escape(value)
@@ -284,7 +290,7 @@ def _sign_out(texts: Texts) -> Markup:
 
 
 def _ways_out(about: Screen, texts: Texts) -> Markup:
-    """Return what stands beside the news that a session ends soon: how soon, and the ways out."""
+    """Return the links beside the notice that a session ends soon."""
     ways = (("session", about.job_url, "extend"), ("access", about.home, "home"))
     links = "".join(
         f'<span data-of="{of}">{link_action(url, texts(f"actions.{name}"), tab=True)}</span>'
@@ -295,7 +301,7 @@ def _ways_out(about: Screen, texts: Texts) -> Markup:
 
 
 def _ways_on(about: Screen, texts: Texts) -> Markup:
-    """Return where to go once the session, or the access to it, has ended."""
+    """Return the links for after the session, or the access to it, has ended."""
     ways = (("session", about.job_url, "job"), ("access", about.home, "home"))
     links = (
         (of, link_action(url, texts(f"actions.{name}"), first=True))
@@ -306,9 +312,9 @@ def _ways_on(about: Screen, texts: Texts) -> Markup:
 
 
 def link_action(url: str, text: str, *, first: bool = False, tab: bool = False) -> str:
-    """Return a link that looks like a button: the *first* to think of, or into a new *tab*.
+    """Return a link styled as a button; *first* is the main action, *tab* opens a new tab.
 
-    An empty *url* leads to the page's own address.
+    An empty *url* is the page's own address.
     """
     classes = "button first" if first else "button"
     target = ' target="_blank"' if tab else ""

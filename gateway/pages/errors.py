@@ -1,4 +1,4 @@
-"""Every refusal as a page for people: what happened, and what to do next."""
+"""Renders refusals as pages: what happened, and what the user can do next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
 from gateway.pages.texts import LANGUAGES, Texts, words_of
 
-# A new link is what helps here; where it comes from is known when the issuer is a web site.
+# Refusals with a link to the orchestrator's site, where the user can get a new link.
 _LEADS_BACK: Final = frozenset(
     {
         "no_credential",
@@ -40,7 +40,7 @@ _LEADS_BACK: Final = frozenset(
         "too_many_checks",
     }
 )
-# About a job, whose place in the orchestrator has what helps.
+# Refusals with a link to the job's page at the orchestrator.
 _MANAGED: Final = frozenset(
     {
         "session_ended",
@@ -51,21 +51,21 @@ _MANAGED: Final = frozenset(
         "app_timeout",
     }
 )
-# The token of such a request is gone or useless: trying the same again cannot help.
+# Refusals of a request whose token is spent: a retry cannot succeed.
 _NOT_AGAIN: Final = frozenset({"token_unsure", "too_many_opens", "too_many_checks"})
-# Its answer names no time to come back, but apps do this while they start: JupyterLab listens,
-# lets go of its port, and listens again, and a probe may have met it in the first moment.
+# Without Retry-After, but worth a retry, since apps do this while they start: JupyterLab opens its
+# port, closes it, and opens it again, and the gateway may have connected in the first moment.
 _AGAIN_SECONDS: Final = MappingProxyType({"app_unreachable": 1})
 
 
 class PageErrors:
-    """Renders refusals for the data path and for the pages themselves.
+    """Renders refusals for the data path and for the pages.
 
     Args:
-        parts: What the pages hold: nothing else may be served where they are shown.
-        frame_ancestors: Who may frame them, as a policy directive.
-        home: Where links come from, if that is known.
-        orchestrator: Where a job is managed: an address that holds ``{job}`` and ``{sid}``.
+        parts: Embeds scripts and styles, since the host may serve no files.
+        frame_ancestors: The policy directive that says which sites may frame the pages.
+        home: The orchestrator's site, if known.
+        orchestrator: The URL template of a job's page, with ``{job}`` and ``{sid}``.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PageErrors:
         self._headers = tuple(
             (name, value)
             for name, value in headers.items()
-            # Set for every answer, by whoever writes it.
+            # The code that writes a refusal sets these for every response.
             if name not in ("Cache-Control", "X-Content-Type-Options")
         )
         self._home = home
@@ -90,12 +90,12 @@ class PageErrors:
         self._pages: dict[tuple[Refusal, str], Page] = {}
 
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
-        """Return a page for browsers, JSON for everybody else."""
+        """Return a page if *accept* prefers HTML, else JSON."""
         texts = LANGUAGES.of(languages)
         if not prefers_html(accept):
-            told = _json_of(refusal, texts) or self._json.render(refusal, accept)
-            return told._replace(fields=(("Vary", VARY),))
-        # Messages of routes are few at a time, but not bounded.
+            as_json = _json_of(refusal, texts) or self._json.render(refusal, accept)
+            return as_json._replace(fields=(("Vary", VARY),))
+        # The cache is bounded, since routes may hold any number of messages over time.
         page = self._pages.get((refusal, texts.language))
         if page is None:
             if len(self._pages) >= 256:
@@ -109,12 +109,12 @@ class PageErrors:
     def _headers_of(self, refusal: Refusal) -> tuple[tuple[str, str], ...]:
         if refusal.ends_at is None:
             return self._headers
-        # It stands in for the app's page, which may be a window that another of its pages opened:
-        # a policy of ours would part the two for good.
+        # The page replaces a document of the app, which may be a pop-up of another one. An opener
+        # policy would cut the reference between the two for good.
         return tuple(one for one in self._headers if one[0] != "Cross-Origin-Opener-Policy")
 
     def _card(self, refusal: Refusal, texts: Texts) -> Card:
-        told = words_of(refusal, texts)
+        own = words_of(refusal, texts)
         known = f"refusals.{refusal.code}"
         words = known if f"{known}.title" in texts else "refusals.otherwise"
         starting = refusal.code == "session_starting"
@@ -125,9 +125,9 @@ class PageErrors:
             script = "soon.js"
         data = {"retry-seconds": str(seconds)} if again else {}
         return Card(
-            title=texts(f"{words}.title") if told is None else told.title,
-            status=_status(refusal) if told is None else told.text,
-            advice=texts(f"{words}.advice") if told is None else told.advice,
+            title=texts(f"{words}.title") if own is None else own.title,
+            status=_status(refusal) if own is None else own.text,
+            advice=texts(f"{words}.advice") if own is None else own.advice,
             actions=self._actions(refusal, texts),
             detail=_details(refusal, texts),
             script=script,
@@ -153,7 +153,7 @@ class PageErrors:
         return ""
 
     def _ways_out(self, refusal: Refusal, texts: Texts) -> str:
-        """Return where more time is to be had; beside the session, which goes on here."""
+        """Return the link, into a new tab, to extend the session or the access to it."""
         if refusal.code == "access_ends_soon":
             return link_action(self._home, texts("actions.home"), tab=True) if self._home else ""
         job = job_url(self._orchestrator, refusal.subject)
@@ -161,7 +161,7 @@ class PageErrors:
 
 
 def job_url(orchestrator: str | None, subject: Subject | None) -> str | None:
-    """Return where the job is managed: its log, how to stop, extend and share it."""
+    """Return the URL of the job's page at the orchestrator; None if it is not known."""
     if orchestrator is None or subject is None or subject.job is None:
         return None
     with_job = orchestrator.replace("{job}", quote(subject.job, safe=""))
@@ -169,17 +169,17 @@ def job_url(orchestrator: str | None, subject: Subject | None) -> str | None:
 
 
 def _json_of(refusal: Refusal, texts: Texts) -> Page | None:
-    """Return *refusal* for programs, with what our own pages show; None where that is nothing."""
-    told = words_of(refusal, texts)
-    if told is None:
+    """Return *refusal* as JSON with the texts for the user; None if there are no such texts."""
+    own = words_of(refusal, texts)
+    if own is None:
         return None
-    shown = {"title": told.title, "text": told.text}
+    shown = {"title": own.title, "text": own.text}
     body = json.dumps({"code": refusal.code, "message": refusal.message} | shown).encode()
     return Page("application/json", body)
 
 
 def _data(refusal: Refusal) -> dict[str, str]:
-    """Return what the page's script shows of the session: since or until when, at which port."""
+    """Return the ``data-`` attributes for the page's script."""
     subject = refusal.subject
     if refusal.ends_at is not None:
         return {"ends-at": str(refusal.ends_at)}
@@ -193,12 +193,12 @@ def _data(refusal: Refusal) -> dict[str, str]:
 
 
 def _details(refusal: Refusal, texts: Texts) -> str:
-    """Return the small print, for whoever is asked for help: words for programs, and ids."""
+    """Return the small print for support staff: status, code and ids."""
     lines = [f"{refusal.status} · {refusal.code}"]
     if f"refusals.{refusal.code}.title" not in texts:
         lines.append(refusal.message)
     subject = refusal.subject
-    # Of a start it would be that of the moment when the page was asked for.
+    # Not for a starting session, whose reason changes after the page was loaded.
     status = subject.status if subject is not None and refusal.code == "session_ended" else None
     if status is not None and status.reason:
         lines.append(texts("page.detail_reason", reason=without_controls(status.reason)))
@@ -208,6 +208,6 @@ def _details(refusal: Refusal, texts: Texts) -> str:
 
 
 def _status(refusal: Refusal) -> str:
-    """Return what the title does not say already: a route's own message."""
+    """Return the route's own message; empty for the standard message, which the title covers."""
     usual = REFUSALS.get(refusal.code)
     return "" if usual is None or usual.message == refusal.message else refusal.message

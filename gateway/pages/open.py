@@ -1,4 +1,4 @@
-"""``/.fumarole/open``: where a link's token becomes the cookie of a session."""
+"""``/.fumarole/open``: exchanges the token of a link for the cookie of a session."""
 
 from __future__ import annotations
 
@@ -47,33 +47,33 @@ _OTHER_USER: Final = Refusal(
 
 @dataclass(slots=True)
 class _Attempt:
-    """How far a try came: what is proved, also where it is refused."""
+    """The claims of an attempt once they are verified, also if it is refused later."""
 
     claims: SessionClaims | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class OpenPage:
-    """Opens sessions."""
+    """Handles requests to open a session."""
 
     site: Site
     open_origins: tuple[str, ...]
-    """Whose pages may post tokens, beside the session's own host."""
+    """Origins that may post tokens, besides the session's own host."""
     tokens: SessionTokens
     follower: Follower
     grants: GrantKeys
     responses: Responses
     wall: Callable[[], float]
     of_address: Rate
-    """How often an address (IPv6: a /64) may try."""
+    """The rate of attempts for one address (IPv6: a /64)."""
     of_session: Rate
-    """How often it may try to open one session, whatever else is tried from there."""
+    """The rate of attempts for one address and session, if the address exceeds its rate."""
     of_user: Rate
-    """How often a user may open. Only good tokens count, so that nobody can use up what is
-    somebody else's."""
+    """The rate of openings for one user. Only verified tokens count, so that no other client can
+    use up a user's rate."""
 
     async def get(self, request: web.Request) -> web.Response:
-        """Serve the page that takes the token out of the address and posts it."""
+        """Serve the page whose script takes the token from the URL fragment and posts it."""
         texts = texts_for(request)
         card = Card(
             title=texts("opening.title"),
@@ -87,14 +87,14 @@ class OpenPage:
         return self.responses.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
-        """Open a session: 303 with the cookie, or a refusal that has cost nobody their link."""
+        """Open a session: respond 303 with the cookie, or refuse without spending the token."""
         page_request = page_request_of(request)
         opens = self.responses.meters.opens
         attempt = _Attempt()
         try:
-            answer = await self._open(request, page_request, attempt)
-            opens["opened" if answer.status == 303 else _OTHER_USER.code] += 1
-            return answer
+            response = await self._open(request, page_request, attempt)
+            opens["opened" if response.status == 303 else _OTHER_USER.code] += 1
+            return response
         except OpeningRefused as refused:
             opens[refused.code] += 1
             refusal = REFUSALS[refused.code]
@@ -121,20 +121,20 @@ class OpenPage:
             return self._ask_first(request, opening, claims, page_request.holder)
         _check_rate(self.of_user, claims.sub)
         await self.tokens.mark(claims, "open")
-        # Much can have happened while Redis was asked.
+        # The route may have changed during the Redis call.
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
-        answer = self._opened(request, opening, make_grant(claims, now=self.wall()), route)
+        response = self._opened(request, opening, make_grant(claims, now=self.wall()), route)
         if page_request.holder not in (None, claims.sub):
-            self._forget_other(request, answer)
+            self._forget_other(request, response)
         self.responses.audit.opened(claims, page_request.client_address)
-        return answer
+        return response
 
     def _check_tries(self, page_request: ServePage) -> None:
-        """Count a try of an address, which one client behind it may have used up for all others.
+        """Count an attempt of an address, which many clients may share.
 
-        They are let in to sessions that were not tried from there: whoever has no link to one does
-        not know where it is.
+        If one client has used up the rate of the address, others may still open sessions that were
+        not attempted from there. Hosts of sessions are not guessable without a link.
         """
         address, table = limit_key(page_request.client_address), self.follower.table
         waits = self.of_address.take(address)
@@ -200,25 +200,25 @@ class OpenPage:
             framed=framed,
         )
         place = _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))
-        answer = web.Response(status=303, headers={"Location": place, "Set-Cookie": cookie})
-        answer.headers["Cache-Control"] = "no-store"
-        answer.headers["Referrer-Policy"] = "no-referrer"
-        return answer
+        response = web.Response(status=303, headers={"Location": place, "Set-Cookie": cookie})
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
 
-    def _forget_other(self, request: web.Request, answer: web.Response) -> None:
-        """Have the browser forget what the app keeps there for whoever was signed in before.
+    def _forget_other(self, request: web.Request, response: web.Response) -> None:
+        """Make the browser clear what the app has stored for the previous user.
 
         Not ``"cookies"``: that would clear the whole registrable domain.
         """
-        answer.headers["Clear-Site-Data"] = '"cache", "storage"'
-        self.responses.expire_foreign(request, answer)
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'
+        self.responses.expire_foreign(request, response)
 
 
 def _place_of(route: Route, after: str, destination: str | None) -> str:
-    """Return where the browser goes on: beneath a bar, where the route asks for one.
+    """Return the redirect target: the page with a bar above the app, if the route requests one.
 
-    Not within a page that frames the session: it shows a bar of its own if it wants one. Programs
-    name no destination.
+    A page that frames the session gets no bar, since it can show its own. Programs send no
+    ``Sec-Fetch-Dest``.
     """
     framed = route.frame and route.kind == "web" and destination == "document"
     return f"{FRAME_PATH}#{after}" if framed else after

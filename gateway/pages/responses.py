@@ -1,4 +1,4 @@
-"""Responses of the pages: with the header fields that all of them share."""
+"""Responses of the pages, with the header fields that all of them share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.relay.meters import Meters
 
 
 def page_request_of(request: web.Request) -> ServePage:
-    """Return what the data path has decided about *request*; nobody else hands requests over."""
+    """Return the data path's decision about *request*; only the data path passes requests here."""
     page_request = request.transport.get_extra_info(EXTRA_INFO) if request.transport else None
     if not isinstance(page_request, ServePage):
         raise web.HTTPBadRequest
@@ -27,18 +27,18 @@ def page_request_of(request: web.Request) -> ServePage:
 
 
 def texts_for(request: web.Request) -> Texts:
-    """Return the texts in the language that *request* asks for."""
+    """Return the texts in the language that *request* prefers."""
     return LANGUAGES.of(field_of(request, "Accept-Language"))
 
 
 def field_of(request: web.Request, name: str) -> bytes:
-    """Return the field *name* of *request*, several put together; empty where there is none."""
+    """Return the field *name* of *request*, several joined by commas; empty if there is none."""
     return ",".join(request.headers.getall(name, ())).encode("latin-1", "replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Responses:
-    """Writes pages and refusals."""
+    """Makes responses with pages and refusals."""
 
     documents: Documents
     errors: RefusalRenderer
@@ -71,7 +71,7 @@ class Responses:
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
     def json(self, value: object) -> web.Response:
-        """Return *value* as a response that is not stored."""
+        """Return *value* as a JSON response that is not cached."""
         headers = {
             "Cache-Control": "no-store",
             "Vary": VARY,
@@ -80,7 +80,7 @@ class Responses:
         return web.json_response(value, headers=headers)
 
     def expire_foreign(self, request: web.Request, response: web.Response) -> None:
-        """Have the browser forget the cookies that came with *request* and are not ours."""
+        """Expire the cookies of *request* that are not the gateway's."""
         base = page_request_of(request).host.partition(".")[2]
         values = [
             value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())
@@ -97,7 +97,7 @@ class Responses:
         operation: Operation,
         who: Verified | None = None,
     ) -> None:
-        """Write *refusal* into the audit log; the arguments are those of :meth:`refuse`."""
+        """Write *refusal* to the audit log; the arguments are those of :meth:`refuse`."""
         self.audit.refused(
             refusal,
             operation=operation,
@@ -115,13 +115,13 @@ class Responses:
         operation: Operation = "request",
         who: Verified | None = None,
     ) -> web.Response:
-        """Return *refusal* as its client can read it, or a 429 after too many from there.
+        """Return *refusal* as HTML or JSON, or 429 after too many refusals for the address.
 
         Args:
-            request: What is refused.
-            refusal: How.
-            operation: What was asked for: the audit log's word.
-            who: Who was proved to ask; without it the grant of the request's cookie says it.
+            request: The refused request.
+            refusal: The refusal.
+            operation: The operation, for the audit log.
+            who: The verified user; by default that of the grant in the request's cookie.
         """
         page_request = page_request_of(request)
         self.record(page_request, refusal, operation=operation, who=who)

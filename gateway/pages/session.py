@@ -1,4 +1,4 @@
-"""The pages of a session: its desktop or terminal, its state, and the files that pages need."""
+"""The pages of a session: its desktop or terminal, its state, and static files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from gateway.pages.texts import title_of, words_of
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SessionPages:
-    """Serves what belongs to one session, to whoever holds a grant to it."""
+    """Handles requests of clients with a grant to the session."""
 
     responses: Responses
     assets: Assets
     wall: Callable[[], float]
     public_keys: Callable[[], bytes] | None = None
-    """Those that verify assertions, where apps are sent some."""
+    """Returns the public keys that verify assertions; None if assertions are off."""
     orchestrator: str | None = None
-    """Where a job is managed."""
+    """The URL template of a job's page."""
     home: str | None = None
-    """Where sessions are opened."""
+    """The orchestrator's site."""
     end_notice_seconds: float = 0.0
-    """How long before its end the user of a desktop or terminal is told."""
+    """How long before its end a desktop or terminal shows the end notice."""
     waiting: Callable[[str, float], None] = lambda _sid, _now: None
-    """Is told of each session whose start somebody waits for, and when."""
+    """Called with session and time for each poll of a start page."""
 
     async def screen(self, request: web.Request) -> web.Response:
         """Serve the desktop or terminal."""
@@ -66,7 +66,7 @@ class SessionPages:
         return self.responses.html(text, texts)
 
     async def frame(self, request: web.Request) -> web.Response:
-        """Serve the page that shows a web app beneath a bar, where its route asks for one."""
+        """Serve the page that shows a web app below a bar, if its route requests one."""
         page_request = page_request_of(request)
         refusal, route = self._refusal(page_request), page_request.route
         if refusal is not None or route is None or not (route.frame and route.kind == "web"):
@@ -77,7 +77,7 @@ class SessionPages:
         return self.responses.html(text, texts, framing=True)
 
     async def state(self, request: web.Request) -> web.Response:
-        """Say in which state the session is; nothing else of it."""
+        """Serve the state of the session as JSON."""
         page_request = page_request_of(request)
         if page_request.refusal is not None or page_request.route is None:
             return self.responses.refuse(request, page_request.refusal or REFUSALS["not_found"])
@@ -88,34 +88,34 @@ class SessionPages:
         starting = route.state == "starting"
         if starting:
             self.waiting(route.sid, self.wall())
-        told: dict[str, object] = {
+        body: dict[str, object] = {
             "state": route.state,
             "message": route.message if starting else None,
         }
         if route.frame:
-            told["ends_at"] = _ends_at(page_request)
+            body["ends_at"] = _ends_at(page_request)
         if route.kind != "web":
             end = end_notice_of(page_request, self.end_notice_seconds, self.wall())
-            told["end"] = end
+            body["end"] = end
         refusal = route_refusal(route, self.wall())
         words = words_of(refusal, texts_for(request)) if refusal is not None else None
         if words is not None:
-            told |= {"title": words.title, "text": words.text}
+            body |= {"title": words.title, "text": words.text}
         if starting and route.status is not None:
-            told["status"] = msgspec.to_builtins(route.status)
-        return self.responses.json(told)
+            body["status"] = msgspec.to_builtins(route.status)
+        return self.responses.json(body)
 
     async def clear_cookies(self, request: web.Request) -> web.Response:
-        """Expire the cookies that are not ours, by a click on a page of this host, and go on."""
+        """Expire the cookies that are not the gateway's; only for clicks on pages of this host."""
         mode = field_of(request, "Sec-Fetch-Mode") or None
         if not is_same_origin_navigation(field_of(request, "Sec-Fetch-Site"), mode):
             return self.responses.refuse(request, REFUSALS["other_origin"])
-        answer = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
-        self.responses.expire_foreign(request, answer)
-        return answer
+        response = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
+        self.responses.expire_foreign(request, response)
+        return response
 
     async def static(self, request: web.Request) -> web.Response:
-        """Serve a built file, for good: its name changes with its content."""
+        """Serve a built file; it may be cached for good, since its name holds its hash."""
         asset = self.assets.find(request.match_info["name"])
         if asset is None:
             return self.responses.refuse(request, REFUSALS["not_found"])
@@ -132,7 +132,7 @@ class SessionPages:
         return web.Response(body=body, headers=headers | {"Content-Encoding": "gzip"})
 
     async def jwks(self, request: web.Request) -> web.Response:
-        """Serve the public keys that verify assertions, to everybody."""
+        """Serve the public keys that verify assertions; needs no grant."""
         if self.public_keys is None:
             return self.responses.refuse(request, REFUSALS["not_found"])
         headers = {
@@ -143,7 +143,7 @@ class SessionPages:
         return web.Response(body=self.public_keys(), headers=headers)
 
     async def nothing(self, request: web.Request) -> web.Response:
-        """Refuse any other path or method; without a grant, as any request without one."""
+        """Refuse any other path or method."""
         page_request = page_request_of(request)
         if page_request.refusal is not None:
             return self.responses.refuse(request, page_request.refusal)
@@ -165,9 +165,9 @@ def _ends_at(page_request: ServePage) -> float | None:
 
 
 def end_notice_of(page_request: ServePage, seconds: float, now: float) -> EndNotice | None:
-    """Return what the user behind *page_request* is told; None where nobody is told.
+    """Return the end notice for *page_request*; None if there is none.
 
-    *seconds* before the end they are told, as :func:`notice_starts_at` has it; 0 is never.
+    It is shown *seconds* before the end, as :func:`notice_starts_at` computes; 0 is never.
     """
     route, grant = page_request.route, page_request.grant
     if route is None or grant is None:

@@ -1,8 +1,8 @@
-"""``/.fumarole/sign-out``: a page with a button, and what the button does.
+"""``/.fumarole/sign-out``: a page with a button, and the request that the button sends.
 
-The grant of the request ends, here at once and everywhere within a second or so. A request from
-anywhere but a page of this very host has no grant that counts (docs/session-token.md, "Where
-requests may come from"), so no other page can press the button. A GET changes nothing.
+The POST ends the grant of the request, here at once and everywhere within about a second. Only
+requests from a page of this host carry a grant that counts (docs/session-token.md, "Where requests
+may come from"), so no other site can send the POST. A GET changes nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from gateway.sign_outs import SignOuts
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SignOutPage:
-    """Signs users out of one session."""
+    """Handles sign-outs from one session."""
 
     site: Site
     responses: Responses
     sign_outs: SignOuts
     of_address: Rate
-    """How often an address (IPv6: a /64) may sign out."""
+    """The rate of sign-outs for one address (IPv6: a /64)."""
     of_user: Rate
-    """How often a session's user may: less than the controller takes up of the session in all."""
+    """The rate for one user of a session; less than the controller accepts for the session."""
 
     async def get(self, request: web.Request) -> web.Response:
         """Serve the page with the button."""
@@ -48,25 +48,25 @@ class SignOutPage:
             actions=form_action(SIGN_OUT_PATH.decode(), [], texts("page.sign_out"))
             + link_action("/", texts("signing_out.stay")),
         )
-        # The button's own request must tell its origin: under no-referrer that would be null.
+        # The form's request must carry its origin; under no-referrer browsers send null.
         return self.responses.page(card, texts, sameorigin_referrer=True)
 
     async def post(self, request: web.Request) -> web.Response:
-        """End the grant of the request, and have the browser forget what belongs to it."""
+        """End the grant of the request, and clear the browser's data of the session."""
         page_request = page_request_of(request)
         grant = page_request.grant
         if grant is None:
             refusal = page_request.refusal or REFUSALS["not_found"]
             return self.responses.refuse(request, refusal, operation="sign-out")
-        # The user first: what is refused then costs nothing to others at the same address.
+        # The user first, so that a refused sign-out does not count for the address.
         waits = self.of_user.take(f"{grant.sid} {grant.sub}")
         waits = waits or self.of_address.take(limit_key(page_request.client_address))
         if waits:
             refusal = REFUSALS["too_many_opens"].with_retry_after(retry_after(waits))
             return self.responses.refuse(request, refusal, operation="sign-out")
         self.responses.audit.signed_out(grant, page_request.route, page_request.client_address)
-        told = await self.sign_outs.end(grant)
-        return self._signed_out(request, everywhere=told)
+        sent = await self.sign_outs.end(grant)
+        return self._signed_out(request, everywhere=sent)
 
     def _signed_out(self, request: web.Request, *, everywhere: bool) -> web.Response:
         if prefers_html(field_of(request, "Accept")):
@@ -76,14 +76,14 @@ class SignOutPage:
                 status=texts("signed_out.text" if everywhere else "signed_out.text_later"),
                 advice=texts("signed_out.advice"),
             )
-            answer = self.responses.page(card, texts)
+            response = self.responses.page(card, texts)
         else:
-            answer = self.responses.json({"signed_out": True, "everywhere": everywhere})
+            response = self.responses.json({"signed_out": True, "everywhere": everywhere})
         # Not "cookies": that would clear the whole registrable domain.
-        answer.headers["Clear-Site-Data"] = '"cache", "storage"'
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'
         secure = self.site.scheme == "https"
         framed = bool(self.site.embed_origins)
         for line in expired_cookies(self.site.cookie_name, secure=secure, framed=framed):
-            answer.headers.add("Set-Cookie", line)
-        self.responses.expire_foreign(request, answer)
-        return answer
+            response.headers.add("Set-Cookie", line)
+        self.responses.expire_foreign(request, response)
+        return response

@@ -1,8 +1,8 @@
-"""Every text of the pages, in each language that there is a file for in ``languages/``.
+"""The texts of the pages, in each language with a file in ``languages/``.
 
-English is complete; what another language lacks is shown in English. Words of others (an app's
-name, the scheduler's reasons) are filled in as they came, and are in whatever language they are.
-They are escaped where a page is made of them.
+English is complete; a text that another language lacks is shown in English. Foreign text, such as
+an app's name or the scheduler's reason, is inserted unchanged and not translated. The page that
+shows it escapes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Texts:
         self._texts = dict(texts)
 
     def __call__(self, name: str, **values: object) -> str:
-        """Return the text *name* with *values* in the places that it names."""
+        """Return the text *name* with *values* filled in."""
         return self._texts[name].format(**values)
 
     def __contains__(self, name: object) -> bool:
@@ -40,7 +40,7 @@ class Texts:
         return iter(self._texts)
 
     def for_scripts(self, names: Sequence[str]) -> dict[str, str]:
-        """Return what the scripts *names* say, by the names that they know it by."""
+        """Return the texts of the scripts *names*, by the keys that the scripts use."""
         prefixes = tuple(f"scripts.{name}." for name in names)
         return {
             name.removeprefix("scripts."): text
@@ -50,14 +50,14 @@ class Texts:
 
 
 class Languages:
-    """All languages; the first one is shown where a browser names none of them."""
+    """All languages; the first one is the default."""
 
     def __init__(self, texts: Sequence[Texts]) -> None:
         self._by_name = {one.language: one for one in texts}
         self._default = texts[0]
 
     def of(self, accept_language: bytes) -> Texts:
-        """Return the texts for who sent this ``Accept-Language``."""
+        """Return the texts in the language that ``Accept-Language`` prefers."""
         name = preferred_language(accept_language, self._by_name)
         return self._by_name[name] if name is not None else self._default
 
@@ -78,7 +78,7 @@ def load_languages(folder: Path = FOLDER) -> Languages:
 
 
 def read_language(path: Path) -> dict[str, str]:
-    """Return the texts in the file *path* alone."""
+    """Return the texts in the file *path*, by dotted names."""
     return dict(_flat(tomllib.loads(path.read_text("utf-8"))))
 
 
@@ -91,14 +91,14 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 LANGUAGES: Final = load_languages()
-"""Part of the program, as its modules are: without them it does not start."""
+"""Loaded at import, as parts of the program."""
 
 
-# What people read of a session that starts, or has ended: plain, short, with the app's name
+# The texts of a session that starts or has ended
 
 
-class Told(NamedTuple):
-    """A page's heading, what it says, and what to do next."""
+class CardTexts(NamedTuple):
+    """A page's heading, its text, and what the user can do next."""
 
     title: str
     text: str
@@ -106,13 +106,13 @@ class Told(NamedTuple):
 
 
 _DETAILED: Final = frozenset({"ends.failed", "ends.evicted", "starts.queued", "starts.preparing"})
-"""Phases of which the detail says more than any text of ours: English, which others quote."""
+"""Phases for which the status detail, in English, is shown instead of a text."""
 _PULLS: Final = frozenset({None, "ContainerCreating", "PodInitializing"})
-"""A kubelet's words while all is well with an image; the detail names that image then."""
+"""The kubelet's reasons while it pulls an image normally; the detail then names the image."""
 
 
-def words_of(refusal: Refusal, texts: Texts) -> Told | None:
-    """Return what there is to say of the session that *refusal* is about; None for nothing new."""
+def words_of(refusal: Refusal, texts: Texts) -> CardTexts | None:
+    """Return the texts about the session of *refusal*; None if there are only standard texts."""
     if refusal.ends_at is not None:
         return _ends_soon(refusal, refusal.ends_at, texts)
     status = None if refusal.subject is None else refusal.subject.status
@@ -133,28 +133,28 @@ def words_of(refusal: Refusal, texts: Texts) -> Told | None:
     text = _text(status, words, texts)
     if refusal.code == "session_starting":
         by_itself = "" if status.phase == "suspended" else texts("starts.by_itself")
-        return Told(title, text, by_itself)
+        return CardTexts(title, text, by_itself)
     again = "" if status.phase == "closed" else texts("ends.again")
-    return Told(title, f"{texts('ends.over')} {text}", again)
+    return CardTexts(title, f"{texts('ends.over')} {text}", again)
 
 
-def _ends_soon(refusal: Refusal, ends_at: int, texts: Texts) -> Told:
-    """Return what is said before a session or an access ends; a script says it in local time."""
+def _ends_soon(refusal: Refusal, ends_at: int, texts: Texts) -> CardTexts:
+    """Return the texts of an end notice; a script replaces the time by local time."""
     usual, words = f"refusals.{refusal.code}", f"ends.{refusal.code}"
     app = named(refusal.subject)
     title = texts(f"{words}.title", app=app) if app else texts(f"{usual}.title")
     time = datetime.fromtimestamp(ends_at, UTC).strftime("%H:%M UTC")
-    return Told(title, texts(f"{words}.text", time=time), texts(f"{usual}.advice"))
+    return CardTexts(title, texts(f"{words}.text", time=time), texts(f"{usual}.advice"))
 
 
 def named(subject: Subject | None) -> str | None:
-    """Return what the app is called, if that is known."""
+    """Return the name of the app, if it is known."""
     name = subject.status.app if subject is not None and subject.status is not None else None
     return without_controls(name) if name else None
 
 
 def title_of(route: Route, texts: Texts) -> str:
-    """Return what people call the session of *route*: its app, and the rank beyond the first."""
+    """Return the title of the session of *route*: its app, and its rank if that is not 0."""
     app = named(subject_of(route)) or texts(f"kinds.{route.kind}")
     return texts("page.rank", app=app, rank=route.rank) if route.rank else app
 
@@ -172,6 +172,6 @@ def _text(status: Status, words: str, texts: Texts) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return somebody's words as a sentence."""
+    """Return *text* with a capital letter and a final stop."""
     whole = text[0].upper() + text[1:]
     return whole if whole[-1] in ".!?…" else f"{whole}."

@@ -109,10 +109,10 @@ async def test_a_desktop_shows_pixels_and_reacts_to_a_click(
             await asyncio.sleep(0.1)
     await picture(desktop, "desktop")
     await ada.stop(job)
-    await expect(desktop.locator("#notice")).to_contain_text("ada ended its job.")
+    await expect(desktop.locator("#notice")).to_contain_text("ada stopped its job.")
     await desktop.reload()
     await expect(desktop.get_by_role("heading", level=1)).to_have_text("Desktop was stopped")
-    await expect(desktop.get_by_role("status")).to_contain_text("ada ended its job.")
+    await expect(desktop.get_by_role("status")).to_contain_text("ada stopped its job.")
 
 
 @pytest.mark.usefixtures("shells")

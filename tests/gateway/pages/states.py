@@ -103,7 +103,7 @@ async def _used(world: World, person: Person) -> AsyncIterator[None]:
             await person.page.goto("about:blank")
             await person.page.goto(person.url(sid, f"/.fumarole/open#token={token}"))
             await person.page.wait_for_load_state()
-        await heading(person.page, "This link was used already")
+        await heading(person.page, "This link was already used")
         yield
 
 
@@ -122,7 +122,7 @@ async def _other_user(world: World, person: Person) -> AsyncIterator[None]:
 async def _not_open(world: World, person: Person) -> AsyncIterator[None]:
     sid = await world.publish()
     await person.page.goto(person.url(sid))
-    await heading(person.page, "This session is not open here")
+    await heading(person.page, "You are not signed in to this session")
     yield
 
 
@@ -222,7 +222,7 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
             "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 1000) && later(f, ms)"
         )
         await person.follow_link(sid)
-        await heading(person.page, "The app does not answer")
+        await heading(person.page, "The app does not respond")
         yield
 
 

@@ -128,5 +128,5 @@ async def test_a_browser_that_prefers_german_reads_german(
     sid = await world.publish(state="starting", message="x", status=status)
     await person.follow_link(sid)
     heading = person.page.get_by_role("heading")
-    await expect(heading).to_have_text("Labor wartet, bis sie an der Reihe ist")
+    await expect(heading).to_have_text("Labor wartet in der Warteschlange")
     await expect(person.page.locator("#steps li").first).to_contain_text("In der Warteschlange")

@@ -66,7 +66,7 @@ async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
         await expect(says).to_contain_text("Lab <b> was ended by the cluster. This session has")
         # What was shown last is still there to be read.
         await expect(inside.get_by_text("hello")).to_be_visible()
-        link = page.get_by_role("link", name="Log and stop")
+        link = page.get_by_role("link", name="View or stop the job")
         assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
 
 
@@ -85,7 +85,7 @@ async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
             await person.page.goto(person.url(sid, f"{FRAME}#{fragment}"))
             frame = person.page.frame_locator("iframe")
             await expect(frame.get_by_text("This is the app.")).to_be_visible()
-            link = person.page.get_by_role("link", name="Without this bar")
+            link = person.page.get_by_role("link", name="Open without this bar")
             alone = await link.evaluate("link => link.href")
             assert alone.startswith(person.url(sid, "/"))
         assert all(url.startswith(person.url(sid)) for url in asked if url != "about:blank")
@@ -109,7 +109,7 @@ async def test_an_app_that_forbids_frames_is_left_to_itself(
         sid = await world.publish(port=port, frame=True)
         await person.follow_link(sid, then="&next=/lab")
         await expect(person.page.get_by_role("status")).to_contain_text("cannot be shown")
-        await person.page.get_by_role("link", name="Without this bar").click()
+        await person.page.get_by_role("link", name="Open without this bar").click()
         await expect(person.page.get_by_text("alone")).to_be_visible()
         assert person.page.url == person.url(sid, "/lab")
         assert all("frame-ancestors" in one for one in person.complaints)
@@ -140,7 +140,7 @@ async def test_a_page_of_another_session_cannot_frame_the_bar(
         )
         assert shown
         bodies = [await frame.content() for frame in person.page.frames[1:]]
-        assert not any("Without this bar" in body for body in bodies)
+        assert not any("Open without this bar" in body for body in bodies)
         # Nothing but the browser's own complaint that it was refused.
         assert all("frame-ancestors" in one for one in person.complaints)
         person.complaints.clear()

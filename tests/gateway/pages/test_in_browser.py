@@ -172,7 +172,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     sid = await world.publish(state="starting", message="older pages read this", status=queued)
     await person.follow_link(sid)
     page = person.page
-    await expect(page.get_by_role("heading")).to_have_text("Lab <b> waits for its turn")
+    await expect(page.get_by_role("heading")).to_have_text("Lab <b> is waiting in the queue")
     await expect(page.get_by_role("status")).to_have_text("No GPU is free.")
     step = page.locator("#steps li")
     await expect(step).to_contain_text("In the queue1 min")
@@ -185,7 +185,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     await expect(step).to_have_count(3)
     await expect(step.nth(0)).to_have_text("In the queue1 min 20 s")
     await expect(step.nth(1)).to_have_text("Being prepared30 s")
-    await expect(page.locator("#stuck")).to_contain_text("Nothing has answered on port 8888 since")
+    await expect(page.locator("#stuck")).to_contain_text("Nothing has responded on port 8888 since")
     await expect(page.get_by_text("session_starting")).to_be_hidden()
     await page.get_by_text("Details").click()
     await expect(page.get_by_text("session_starting")).to_be_visible()
@@ -218,7 +218,7 @@ async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
         port = taken.getsockname()[1]
         sid = await world.publish(port=port)
         await person.follow_link(sid, then="&next=/lab")
-        await expect(person.page.get_by_role("heading")).to_have_text("The app does not answer")
+        await expect(person.page.get_by_role("heading")).to_have_text("The app does not respond")
     app = App()
     async with listening_on(app.handle, port=port):
         await expect(person.page.get_by_text("hello")).to_be_visible(timeout=30_000)
@@ -313,7 +313,7 @@ async def test_a_shell_that_exits_says_how(world: World, person: Person) -> None
     async with hub_of(world, talk) as hub:
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
         await person.follow_link(sid, kind="terminal")
-        await expect(person.page.get_by_text("The shell has ended")).to_be_visible()
+        await expect(person.page.get_by_text("The shell has exited")).to_be_visible()
         await expect(person.page.get_by_text("code 3")).to_be_visible()
 
 

@@ -62,7 +62,7 @@ async def test_one_click_begins_a_new_shell(world: World, person: Person) -> Non
                 await asyncio.sleep(0.02)
         assert shells.asked("renew") == 0
         await expect(notice).to_be_visible()
-        await person.page.get_by_role("button", name="Begin a new shell").click()
+        await person.page.get_by_role("button", name="Start a new shell").click()
         await expect(person.page.locator(".xterm-rows")).to_contain_text("shell-2$")
         await expect(notice).to_be_hidden()
         assert shells.asked("renew") == 1
@@ -90,4 +90,4 @@ async def test_who_looks_on_is_told_and_decides_nothing(world: World, person: Pe
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
         await person.follow_link(sid, kind="terminal", mode="view")
         await expect(person.page.get_by_role("alert")).to_contain_text(TOLD)
-        await expect(person.page.get_by_role("button", name="Begin a new shell")).to_have_count(0)
+        await expect(person.page.get_by_role("button", name="Start a new shell")).to_have_count(0)

@@ -151,7 +151,7 @@ async def test_a_shell_that_exits_leaves_its_last_words_its_code_and_a_button(
     await shells.write(b"bye\r\n")
     await shells.say(type="exit", code=3, message="command terminated with exit code 3")
     await shells.sockets[-1].close(4410, "exited")
-    await expect(person.page.get_by_text("The shell has ended with exit code 3")).to_be_visible()
+    await expect(person.page.get_by_text("The shell has exited with code 3")).to_be_visible()
     await expect(person.page.locator(".xterm-rows")).to_contain_text("bye")
     shells.stream, shells.output = "1bc", b"next$ "
     await person.page.get_by_role("button", name="New shell").click()

@@ -132,8 +132,8 @@ def test_every_phase_of_a_start_has_words(phase: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        (None, "Its container is being made from lab:1."),
-        ("ContainerCreating", "Its container is being made from lab:1."),
+        (None, "Its container is being created from lab:1."),
+        ("ContainerCreating", "Its container is being created from lab:1."),
         ("ImagePullBackOff", "Lab:1."),
     ],
 )
