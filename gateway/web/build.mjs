@@ -1,5 +1,5 @@
-// Bundles every page's script and style into build/, each under a name that holds its hash,
-// and writes manifest.json: plain name to hashed name.
+// Bundles the script and style of each page into build/, under a name that holds its hash, and
+// writes manifest.json, which maps plain names to hashed names.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";

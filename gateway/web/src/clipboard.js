@@ -1,4 +1,4 @@
-// The clipboard of a page: which way text may go, and what of a text may be typed into a shell.
+// The clipboard policy of a page, and the filter for text that is pasted into a shell.
 
 const policy = document.body.dataset.clipboard ?? "both";
 const controls = document.body.dataset.mode === "control";
@@ -8,25 +8,25 @@ export const mayPaste = controls && (policy === "both" || policy === "in");
 /** Whether text may go from the session to this computer. */
 export const mayCopy = policy === "both" || policy === "out";
 
-// ESC [ 200 ~ and ESC [ 201 ~, in their 8-bit forms too: they tell a program where a paste begins
-// and ends. A text that holds the end would be typed from there on.
+// ESC [ 200 ~ and ESC [ 201 ~, also in their 8-bit forms, mark the begin and end of a paste. After an
+// end mark within a text, the program would take the rest as typed.
 const BRACKETS = /(?:\x1b\[|\x9b)20[01]~/g;
-// C0 but tab and newline, DEL, C1.
+// C0 except tab and newline, DEL, C1.
 const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 
-/** Return what of a text may be pasted: whoever wrote it may be somebody else. */
+/** Returns a text without control sequences, since anybody may have written it. */
 export function pasteable(text) {
   let before;
   let clean = text.replace(/\r\n?/g, "\n");
   do {
-    // Again, as long as taking one away makes another one.
+    // Repeated, since removing a mark may form another one.
     before = clean;
     clean = clean.replace(BRACKETS, "");
   } while (clean !== before);
   return clean.replace(CONTROLS, "");
 }
 
-/** Calls take(text) for every paste and drop within an element, which gets nothing itself. */
+/** Calls take(text) for each paste and drop in an element, instead of the default action. */
 export function onPaste(element, take) {
   const listen = (name, read) =>
     element.addEventListener(
@@ -43,7 +43,7 @@ export function onPaste(element, take) {
   listen("drop", (event) => event.dataTransfer);
 }
 
-/** Lets nothing be copied out of an element where that is not allowed. */
+/** Prevents copying out of an element if the policy does not allow it. */
 export function guardCopy(element) {
   if (mayCopy) return;
   for (const name of ["copy", "cut", "dragstart"]) {

@@ -1,7 +1,7 @@
-// The keyboard of a touch screen: it writes only into fields, so there is one that nobody sees. What
-// changes in it is typed into the desktop.
+// The touch keyboard: it writes into fields only, so the page has an invisible one. Changes of its
+// text are sent to the desktop as keys.
 
-// X11's keysyms: of characters beyond Latin-1 they are the code point and a bit (X11, appendix A).
+// X11 keysyms: for characters beyond Latin-1, the code point plus this bit (X11, appendix A).
 const UNICODE = 0x1000000;
 const BACKSPACE = 0xff08;
 const NAMED = {
@@ -19,11 +19,12 @@ const NAMED = {
   PageDown: 0xff56,
   End: 0xff57,
 };
-// Keyboards say nothing of a key that deletes nothing. No space: two of them become a full stop.
+// The field is never empty, since touch keyboards send no event for Backspace in an empty field. Not
+// spaces, since keyboards turn two of them into a full stop.
 const FILLER = "_".repeat(32);
 const LONGEST = 256;
 
-/** Returns the keysym of a character; 0 where it has none. */
+/** Returns the keysym of a character; 0 if it has none. */
 function keysymOf(character) {
   const code = character.codePointAt(0);
   if (character === "\n") return NAMED.Enter;
@@ -32,7 +33,7 @@ function keysymOf(character) {
   return code < 0x100 ? code : UNICODE + code;
 }
 
-/** Returns the keys that make the text `before` the text `now`, typed at its end. */
+/** Returns the keys that turn the text `before` into `now`, typed at its end. */
 export function keysBetween(before, now) {
   const [old, fresh] = [[...before], [...now]];
   let same = 0;
@@ -41,7 +42,7 @@ export function keysBetween(before, now) {
   return [...old.slice(same).map(() => BACKSPACE), ...typed];
 }
 
-/** Joins the button and the field with the desktop that current() returns; cover(covered) is told of the keyboard. */
+/** Connects button and field to the desktop current(); calls cover(covered) for the keyboard. */
 export function joinKeyboard(current, cover) {
   const button = document.querySelector("#keyboard");
   const field = document.querySelector("#typed");
@@ -63,7 +64,7 @@ export function joinKeyboard(current, cover) {
     if (!shown) cover(false);
   }
 
-  // It covers the page's lower part; not every browser makes the page smaller for it.
+  // The keyboard covers the lower part of the page, and not every browser shrinks the page.
   const view = globalThis.visualViewport;
   function takeHeight() {
     const shown = document.activeElement === field;
@@ -83,13 +84,13 @@ export function joinKeyboard(current, cover) {
   });
   field.addEventListener("compositionend", () => before.length > LONGEST && refill());
   field.addEventListener("keydown", (event) => {
-    // What is being composed changes the field, and is typed from there.
+    // Composed text changes the field and is handled by the input event.
     if (event.isComposing || !Object.hasOwn(NAMED, event.key)) return;
     event.preventDefault();
     press(NAMED[event.key]);
   });
 
-  // The focus stays where it is until the click, so that the button can take the keyboard away.
+  // The focus stays until the click, so that the button can also close the keyboard.
   button.onpointerdown = (event) => event.preventDefault();
   button.onclick = () => {
     if (document.activeElement === field) current()?.focus();

@@ -1,14 +1,14 @@
-// How a desktop is shown: fitted to the window or in its own size, and how good its picture is.
+// The look of a desktop: fitted to the window or in its own size, and the picture quality.
 
 const KEPT = "fumarole-desktop-look";
-// Of JPEG, where the desktop sends it, and of compression: from 0 to 9 each.
+// JPEG quality, if the desktop sends JPEG, and compression level, each from 0 to 9.
 const QUALITIES = {
   best: { quality: 9, compression: 1 },
   balanced: { quality: 6, compression: 2 },
   small: { quality: 1, compression: 6 },
 };
 
-/** Returns what was chosen before; nothing of it may end the page. */
+/** Returns the stored choice, or the default if there is none that is valid; never throws. */
 function kept() {
   try {
     const { fit, quality } = JSON.parse(localStorage.getItem(KEPT)) ?? {};
@@ -22,11 +22,11 @@ function keep(look) {
   try {
     localStorage.setItem(KEPT, JSON.stringify(look));
   } catch {
-    // Then it is for this page alone.
+    // Without storage the choice holds for this page only.
   }
 }
 
-/** The controls of the bar; current() returns the desktop that is shown, if there is one. */
+/** The controls in the bar; current() returns the connected desktop, if any. */
 export class Look {
   constructor(current) {
     this.current = current;
@@ -53,7 +53,7 @@ export class Look {
     this.show();
   }
 
-  /** A touch keyboard covers a part of the window, or does not any more: that is no new size. */
+  /** Notes whether a touch keyboard covers a part of the window, which requests no new size. */
   cover(covered) {
     this.covered = covered;
     this.show();
@@ -65,7 +65,7 @@ export class Look {
     if (desktop) this.apply(desktop);
   }
 
-  /** Has a desktop shown as it was chosen; where it cannot take the window's size, it is scaled. */
+  /** Applies the choice to a desktop, which is scaled if it cannot take the window's size. */
   apply(desktop) {
     const { fit, quality } = this.look;
     desktop.scaleViewport = fit;

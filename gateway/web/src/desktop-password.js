@@ -1,5 +1,5 @@
-// Asks for a desktop's own password, which is kept nowhere: not in storage, not in the form, and in
-// memory only until the desktop has said yes or no.
+// Prompts for a desktop's own password. It is not kept in storage or in the form, and in memory only
+// until the desktop has accepted or refused it.
 
 import { text } from "./texts.js";
 
@@ -9,7 +9,7 @@ const username = document.querySelector("#username");
 const password = document.querySelector("#password");
 
 export class Prompt {
-  /** hurry() is called when something was entered while there was no connection. */
+  /** Calls hurry() when the user submits the form while there is no connection. */
   constructor(status, hurry) {
     this.status = status;
     this.hurry = hurry;
@@ -20,11 +20,11 @@ export class Prompt {
       event.preventDefault();
       this.submit();
     });
-    // Browsers may keep a page that was left, and bring it back as it was.
+    // Browsers may keep a page that the user has left, and show it again as it was.
     addEventListener("pagehide", () => this.clear());
   }
 
-  /** Ask for what the desktop wants to know; send(credentials) tells it. */
+  /** Prompts for the credentials that the desktop requires; send(credentials) sends them. */
   ask(types, send) {
     this.send = send;
     if (this.entered) {
@@ -41,7 +41,7 @@ export class Prompt {
   }
 
   submit() {
-    // noVNC gets this very object and keeps no other: what is deleted from it is gone there too.
+    // noVNC keeps no copy of this object, so clearing its fields removes the password there, too.
     this.entered = { username: username.value, password: password.value, target: "" };
     password.value = "";
     form.hidden = true;
@@ -55,7 +55,7 @@ export class Prompt {
     this.send(this.entered);
   }
 
-  /** The desktop said no. Return whether that was to what was entered here. */
+  /** Handles a refusal; returns whether the desktop refused what the user has entered. */
   refused(reason) {
     const wasEntered = this.told;
     this.wipe();
@@ -73,13 +73,13 @@ export class Prompt {
     this.status.promptDone();
   }
 
-  /** The connection is gone. A prompt stays for the next one, with what is being typed. */
+  /** Handles a lost connection. An open prompt stays for the next one, with its text. */
   disconnected() {
     this.send = null;
     if (form.hidden) this.wipe();
   }
 
-  /** There will be no other connection. */
+  /** Handles the final end of the session. */
   ended() {
     this.accepted();
   }

@@ -1,4 +1,4 @@
-// A desktop: noVNC on a connection of ours, so that we know by which code it was closed.
+// A desktop: noVNC on a WebSocket of this page, which thus learns the close code.
 import RFB from "@novnc/novnc";
 import { mayCopy, mayPaste } from "./clipboard.js";
 import { joinKeyboard } from "./desktop-keyboard.js";
@@ -11,23 +11,23 @@ import { wait } from "./state.js";
 import { text } from "./texts.js";
 import { describe, joinWayOut } from "./way-out.js";
 
-/** For a desktop's first picture; one that is slower gets what is pasted all the same. */
+/** How long a paste waits for the first picture. */
 const PICTURE_MS = 2000;
 
 class Desktop extends RFB {
-  /** Kept once a picture has come: what its clipboard takes, the desktop has said before that. */
+  /** Resolves after the first picture. The desktop has sent its clipboard formats before that. */
   painted = new Promise((resolve) => {
     this.hasPainted = resolve;
   });
 
-  /** noVNC 1.7 looks at what came together with the version only when something more comes. A desktop
-   * that refuses says it all at once, and nothing after it. */
+  /** noVNC 1.7 does not process data that arrived with the version until more arrives. A desktop that
+   * refuses sends everything at once and nothing after it. */
   _negotiateProtocolVersion() {
     const goesOn = super._negotiateProtocolVersion();
     return goesOn ?? !this._sock.rQwait("security", 1);
   }
 
-  /** noVNC asks for no fence, and takes the answer to ours for a mistake. */
+  /** noVNC sends no fences, and treats the response to this page's fence as an error. */
   _handleServerFenceMsg() {
     if (this._sock.rQwait("fence", 8, 1)) return false;
     const head = this._sock.rQpeekBytes(8);
@@ -38,7 +38,7 @@ class Desktop extends RFB {
     return true;
   }
 
-  /** Has the desktop say something: by a fence, else by a pixel, which it must send (RFC 6143, 7.5.3). */
+  /** Makes the desktop respond: by a fence, else by an update of one pixel (RFC 6143, 7.5.3). */
   ask() {
     this.asksForPixel = !this._supportsFence;
     if (this.asksForPixel) RFB.messages.fbUpdateRequest(this._sock, false, 0, 0, 1, 1);
@@ -55,18 +55,18 @@ class Desktop extends RFB {
     return whole;
   }
 
-  /** Has all of the picture sent again. */
+  /** Requests the whole picture again. */
   showAgain() {
     RFB.messages.fbUpdateRequest(this._sock, false, 0, 0, this._fbWidth, this._fbHeight);
   }
 
-  /** noVNC 1.7 asks for whole pixels, and then compares with parts of them: it would ask for ever. */
+  /** noVNC 1.7 requests a size in whole pixels but compares it with fractions, and never stops. */
   _screenSize() {
     const { w, h } = super._screenSize();
     return { w: Math.floor(w), h: Math.floor(h) };
   }
 
-  /** A desktop may take another size than it was asked for. Asked again, it would do the same. */
+  /** A desktop may choose another size than requested. Repeating the request would not help. */
   _requestRemoteResize() {
     const { w, h } = this._screenSize();
     if (this.askedSize === `${w}x${h}`) return;
@@ -75,7 +75,7 @@ class Desktop extends RFB {
     if (this._lastResize !== before) this.askedSize = `${w}x${h}`;
   }
 
-  /** Ask for the window's size even where that was done before: somebody else may have changed it. */
+  /** Allows requesting the same size again, since another client may have changed it. */
   forgetSize() {
     this.askedSize = null;
   }
@@ -84,7 +84,7 @@ class Desktop extends RFB {
 const screen = document.querySelector(".desktop-screen");
 const status = new Status();
 const viewOnly = document.body.dataset.mode !== "control";
-// RFC 6455, section 7.4.1: the gateway could not go on, and says why.
+// RFC 6455, section 7.4.1: an internal error; the reason says what failed.
 const CLOSE_FAILED = 1011;
 const FENCE_REQUEST = 0x80000000;
 let desktop = null;
@@ -92,7 +92,7 @@ let copied = "";
 
 const prompt = new Prompt(status, () => link.hurry());
 const link = new Link("binary", status, (socket) => {
-  // One that was given up may take minutes to close.
+  // A socket that was given up may take minutes to close.
   desktop?.disconnect();
   const rfb = new Desktop(screen, socket, { shared: true });
   desktop = rfb;
@@ -116,7 +116,7 @@ const link = new Link("binary", status, (socket) => {
     if (detail.name) document.title = `${detail.name} · ${document.body.dataset.title}`;
   });
   rfb.addEventListener("clipboard", ({ detail }) => {
-    // Kept until the user asks for it: a desktop must not decide what is pasted elsewhere.
+    // Kept until the user copies it: a desktop must not write the clipboard by itself.
     if (!mayCopy) return;
     copied = detail.text;
     copyButton.disabled = !copied;
@@ -129,7 +129,7 @@ const link = new Link("binary", status, (socket) => {
   rfb.addEventListener("credentialsrequired", ({ detail }) => {
     prompt.ask(detail.types, (credentials) => rfb.sendCredentials(credentials));
   });
-  // Which desktop this is, the gateway has decided: there is nothing to compare its key with.
+  // The gateway has chosen the desktop, and there is no known key to compare with.
   rfb.addEventListener("serververification", () => rfb.approveServer());
   socket.addEventListener("close", ({ code, reason }) => {
     if (desktop !== rfb) return;
@@ -142,7 +142,7 @@ const link = new Link("binary", status, (socket) => {
   });
 });
 
-/** Return what a desktop says of itself, as one short line: it can say anything. */
+/** Returns a desktop's reason as one short line without control characters. */
 function shortReason(reason) {
   return (reason ?? "").replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, " ").trim().slice(0, 200);
 }
@@ -160,14 +160,14 @@ const isTyping = joinKeyboard(
   () => desktop,
   (shown) => {
     look.cover(shown);
-    // A touch moves the pointer then, and the keyboard stays.
+    // A touch then moves the pointer only, and the touch keyboard stays open.
     if (desktop) desktop.focusOnClick = !shown;
   },
 );
 
 joinWayOut(
   (element) => element?.tagName === "CANVAS",
-  // noVNC lets go of all keys when the window does: their release is heard by the button.
+  // noVNC releases all keys on blur of the window; their keyup events go to the focused button.
   () => dispatchEvent(new Event("blur")),
 );
 
@@ -179,7 +179,7 @@ keysButton.onclick = () => {
 };
 
 const copyButton = document.querySelector("#copy");
-// noVNC takes no text from a desktop that is only looked at.
+// noVNC ignores the desktop's clipboard in view mode.
 copyButton.hidden = viewOnly || !mayCopy || !navigator.clipboard?.writeText;
 copyButton.onclick = async () => {
   try {
@@ -196,7 +196,7 @@ pasteButton.hidden = !mayPaste || !navigator.clipboard?.readText;
 pasteButton.onclick = async () => {
   try {
     const pasted = await navigator.clipboard.readText();
-    // Before it, noVNC would send Latin-1 alone.
+    // Before the first picture, noVNC would send Latin-1 only.
     await Promise.race([desktop?.painted, wait(PICTURE_MS)]);
     desktop?.clipboardPasteFrom(pasted);
   } catch {

@@ -1,4 +1,4 @@
-// Says in the bar, some minutes before, when the session or the access to it ends.
+// Shows in the bar, some minutes before, when the session or the access to it ends.
 import { clock, fetchState, serverTime, setTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
@@ -6,7 +6,7 @@ const LOOK_AGAIN_MS = 60_000;
 const OVER = [401, 403, 404, 410];
 const WORDS = { session: "ends.session", access: "ends.access" };
 
-// Who only looks on has nothing to save.
+// In view mode there is nothing to save.
 const ADVICE = document.body.dataset.mode === "control" ? ` ${text("ends.save")}` : "";
 
 const line = document.querySelector("#ends");
@@ -14,7 +14,7 @@ const more = document.querySelector("#ends-more");
 let over = false;
 let hurry = () => {};
 
-/** Says that it ends, once: only what is beside that goes on counting. */
+/** Shows the end once, for screen readers; only the minutes beside it change. */
 function show(end) {
   const words = end ? text(WORDS[end.of], { time: clock(end.at) }) + ADVICE : "";
   if (line.textContent !== words) line.textContent = words;
@@ -25,7 +25,7 @@ function show(end) {
   for (const way of more.querySelectorAll("[data-of]")) way.hidden = way.dataset.of !== end.of;
 }
 
-/** Resolves after a while, and when somebody looks here again: they may have come back from extending it. */
+/** Resolves after a while, and when the page becomes visible: the user may have extended the job. */
 function pause(milliseconds) {
   return new Promise((done) => {
     const seen = () => {
@@ -40,14 +40,14 @@ function pause(milliseconds) {
 }
 
 /**
- * Tells of the end, until endIsOver(). The gateway is asked whether it still ends then: once that is
- * to be told, and after that each minute while somebody sees it, and when somebody looks here again.
+ * Shows the end notice until endIsOver(). Polls the gateway for the current end: when the notice is
+ * due, each minute after that, and when the page becomes visible.
  */
 export async function tellEnd() {
   let end = JSON.parse(document.body.dataset.end ?? "null");
   if (end) setTime(end.now);
   while (end) {
-    // In pieces: a timer does not count while its computer sleeps.
+    // In pieces, since a timer stops while the computer sleeps.
     while (serverTime() < end.told_from) {
       await pause(Math.min((end.told_from - serverTime()) * 1000, LOOK_AGAIN_MS));
     }
@@ -62,12 +62,12 @@ export async function tellEnd() {
   show(null);
 }
 
-/** There is another connection: perhaps by another access, which ends later. */
+/** Polls at once after a reconnect: the new access may end later. */
 export function connectedAgain() {
   hurry();
 }
 
-/** The end has come, and is told elsewhere. */
+/** Removes the notice: the session has ended, which is shown elsewhere. */
 export function endIsOver() {
   over = true;
   show(null);

@@ -1,5 +1,5 @@
-// A bar above a web app, which is in a frame of the same origin: how long it may go on, that it ended
-// and why. Nothing is put into the app; of its window the bar reads the address and the title.
+// A bar above a web app, which is in a frame of the same origin. The bar shows the time left, and
+// why the session ended. It changes nothing in the app; it reads the address and title of its window.
 import { fetchState, onReturn, serverTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
@@ -17,8 +17,8 @@ let wasAway = false;
 let blocked = false;
 
 /**
- * Return the address in this origin that our own address names; never one of the gateway's pages.
- * It is whole: a path that begins with two slashes ("/.//example.com") would be another host's.
+ * Returns the app's URL in the fragment of this page's address; never one of the gateway's pages.
+ * The URL is absolute, since a path that begins with two slashes ("/.//example.com") names a host.
  */
 function wanted() {
   const root = `${location.origin}/`;
@@ -31,7 +31,7 @@ function wanted() {
   }
 }
 
-/** Return where the app is now; null where it shows something of another origin, or nothing. */
+/** Returns the app's current path; null if it shows another origin, or nothing. */
 function place() {
   try {
     const { origin, pathname, search, hash } = app.contentWindow.location;
@@ -41,14 +41,14 @@ function place() {
   }
 }
 
-/** Shows the wanted place of the app, which is also where the way out of here leads. */
+/** Shows the app's URL by show(), and sets the link that leaves the frame. */
 function go(show) {
   const to = wanted();
   alone.href = to;
   show(to);
 }
 
-/** Keeps our address and title those of the app, so that a reload or a bookmark leads back to it. */
+/** Copies the app's address and title to this page, for reloads and bookmarks. */
 function follow() {
   const at = place();
   if (at === null) return;
@@ -59,11 +59,11 @@ function follow() {
 
 function say(kind, what) {
   state.dataset.state = kind;
-  // Only what changes is read out.
+  // Screen readers announce each change, so an unchanged text is not set again.
   if (words.textContent !== what) words.textContent = what;
 }
 
-/** Says how much time is left, to the minute. */
+/** Shows the time left to the minute. */
 function left() {
   if (endsAt === null) return say("open", "");
   const seconds = endsAt - serverTime();
@@ -78,7 +78,7 @@ function left() {
   return say(soon ? "busy" : "open", text(soon ? "frame.soon" : "frame.left", { time }));
 }
 
-/** Shows what the gateway says; returns whether that is the last there is to say. */
+/** Shows a state from the gateway; returns whether it is final. */
 function show(now) {
   if (now.http in OVER) {
     say("ended", now.title ? `${now.title}. ${now.text}` : text(OVER[now.http]));
@@ -100,7 +100,7 @@ function show(now) {
   return false;
 }
 
-/** Resolves after a while, at once when the network is back or somebody looks here again. */
+/** Resolves after a while, or when the network is back or the page becomes visible. */
 function pause() {
   return new Promise((done) => {
     const aborting = new AbortController();
@@ -123,7 +123,7 @@ reload.onclick = () => {
 };
 app.addEventListener("load", () => {
   follow();
-  // What does not let itself be framed is the browser's own page now, or another site's.
+  // A document that refuses to be framed is replaced by the browser's error page.
   blocked = place() === null;
   alone.classList.toggle("first", blocked);
   if (blocked) say("busy", text("frame.blocked"));

@@ -1,34 +1,34 @@
-// One connection to a desktop or terminal, made again after it was lost, until it has ended.
+// The connection to a desktop or terminal: reconnects after a loss, until the session has ended.
 import { fetchState, onReturn, wait } from "./state.js";
 import { text } from "./texts.js";
 
 const LONGEST_PAUSE = 10_000;
-// The gateway dials, its other side opens, and says its first word, in less.
+// The gateway has connected to the app and received its first message within this time.
 const LONGEST_OPENING = 20_000;
-// A browser opens one WebSocket to an address at a time, and an app may let another tab's wait.
+// A browser opens one WebSocket per address at a time (RFC 6455, 4.1), so another tab may block.
 const LONGEST_QUEUE = 60_000;
 const LOOK_AGAIN = 5_000;
-// Of what somebody did: read, and gone.
+// How long the result of a user's action is shown.
 const NOTED = 5_000;
-// A side that refused will most likely refuse again, and may count how often it was asked.
+// A server that refused will most likely refuse again, and may count attempts.
 const REFUSED_PAUSE = 8_000;
 const ENDS = {
   4401: [text("link.grant_ended"), text("link.grant_ended_text")],
   4410: [text("link.session_ended"), text("link.session_ended_text")],
   1008: [text("link.refused"), text("link.refused_text")],
 };
-// Of these the gateway knows more than the code says.
+// For these the state of the session has more details than the close code.
 const CLOSE_GRANT_ENDED = 4401;
 const CLOSE_ENDED = 4410;
-// The gateway drains, and another one is there: nothing is to be waited for.
+// The gateway drains and another one is ready: reconnect at once.
 const CLOSE_DRAINING = 1001;
-// What is answered sooner is shown without a word about a connection that was lost.
+// If the state is known sooner, the page does not show that the connection was lost.
 const SLOW = 500;
-// One that ends sooner than this may meet the same gateway, or the same end, again and again.
+// A connection that ends sooner may meet the same gateway or the same failure again.
 const SETTLED = 1000;
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
 
-/** Shows what the link is doing: in the bar, and over the screen while there is nothing to see. */
+/** Shows the state of the link in the bar, and on a card over the screen while it is not open. */
 export class Status {
   constructor() {
     this.line = document.querySelector(".state");
@@ -46,7 +46,7 @@ export class Status {
     this.notice.hidden = true;
   }
 
-  /** Says for a moment what came of something; how the link is doing stays as it is. */
+  /** Shows the result of an action for a moment, then the state of the link again. */
   note(words) {
     clearTimeout(this.noted);
     this.write(this.said[0], words);
@@ -55,11 +55,11 @@ export class Status {
 
   lost(heading, words, again) {
     this.say("busy", text("link.disconnected"));
-    // Somebody is typing what the next connection needs.
+    // The user is typing the password that the next connection needs.
     if (!this.prompting) this.show(heading, words, again);
   }
 
-  /** Something of the page's own is asked for; no card is put over it, until promptDone(). */
+  /** The page prompts the user; no card covers the prompt until promptDone(). */
   prompt(words) {
     this.prompting = true;
     this.say("busy", words);
@@ -76,7 +76,7 @@ export class Status {
     this.show(text("link.connecting"), "", null);
   }
 
-  /** Says that the session has ended, or (of: "access") the access to it, and where to go on. */
+  /** Shows that the session, or (of: "access") the access to it, has ended, with a link. */
   ended(heading, words, of) {
     this.say("ended", text("link.ended"));
     this.show(heading, words, null);
@@ -85,12 +85,12 @@ export class Status {
       way.hidden = this.button.parentElement.hidden = false;
       this.button.hidden = true;
     }
-    // What needs a connection is of no use any more, and no key is taken.
+    // Hide the tools that need a connection. The screen takes no keys any more.
     for (const tool of document.querySelectorAll(".tools [data-live]")) tool.hidden = true;
     document.querySelector('[aria-describedby="way-out"]')?.removeAttribute("aria-describedby");
   }
 
-  /** Say how it ended, below what can still be read, and resolve when the button is pressed. */
+  /** Shows how the shell ended, below its output, and resolves when the button is pressed. */
   offer(heading, words, label) {
     return new Promise((done) => {
       const usual = this.button.textContent;
@@ -117,11 +117,11 @@ export class Status {
   write(state, words) {
     const span = this.line.querySelector("span");
     this.line.dataset.state = state;
-    // Only what changes is read out.
+    // Screen readers announce each change, so an unchanged text is not set again.
     if (span.textContent !== words) span.textContent = words;
   }
 
-  /** Says more of what is shown already. */
+  /** Replaces the text below the heading. */
   add(words) {
     if (this.text.textContent !== words) this.text.textContent = words;
   }
@@ -136,8 +136,9 @@ export class Status {
 }
 
 /**
- * Keeps connecting: calls use(socket) for each new socket, in which the caller sets its own
- * listeners, and query() for what is said with it. Returns when the session or the access to it has ended, or after stop().
+ * Keeps a connection. Calls use(socket) for each new socket, where the caller adds its listeners,
+ * and query() for the query of its URL. Returns when the session or the access to it has ended, or
+ * after stop().
  */
 export class Link {
   constructor(protocol, status, use, query = () => "") {
@@ -153,30 +154,30 @@ export class Link {
     this.isOpen = false;
     this.sessionIsOver = false;
     this.reason = "";
-    // Ends what is waited for; null while there is a connection.
+    // Ends the current wait; null while there is a connection.
     this.cutShort = () => {};
     this.isHurried = false;
     onReturn(() => this.hurry());
   }
 
-  /** Connect now: whatever is waited for may have been meant for a network that is gone. */
+  /** Connects now: the current wait may be for a network that is gone. */
   hurry() {
     if (!this.cutShort) return;
     this.isHurried = true;
     this.cutShort();
   }
 
-  /** Connect once more without a pause, after this connection: nothing was lost. */
+  /** Reconnects without a pause after this connection, which was not lost. */
   again() {
     this.atOnce = true;
   }
 
-  /** Say why this connection is not to be had, other than that it was lost. */
+  /** Sets the reason why this connection failed, if it was not lost. */
   explain(heading, words) {
     this.explained ??= [heading, words];
   }
 
-  /** Say why there will be no other connection (an exit, say), unless a button asks for one. */
+  /** Sets the reason why the link does not reconnect (such as an exit), unless by a button. */
   stop(heading, words, button = null) {
     this.final = [heading, words];
     this.button = button;
@@ -192,11 +193,11 @@ export class Link {
       this.atOnce = false;
       const asked = code === CLOSE_ENDED || code === CLOSE_GRANT_ENDED;
       const known = this.final ?? (asked ? null : ENDS[code]);
-      // What was there a moment ago most likely still is, and to connect again tells that sooner.
+      // A session that was there a moment ago most likely still is, and reconnecting shows it sooner.
       const skipsJudge = atOnce || (!asked && (settled || this.isHurried));
       if (skipsJudge) this.reason = "";
       const judged = known ?? (skipsJudge ? null : await this.judge());
-      // The access that this connection had is over; its user may have come back, in another tab.
+      // The access of this connection has ended; the user may have signed in again in another tab.
       const renewed = code === CLOSE_GRANT_ENDED && this.isOpen;
       const end = judged ?? (renewed ? null : ENDS[code]);
       if (end && end === this.final && this.button) {
@@ -219,11 +220,11 @@ export class Link {
     }
   }
 
-  /** Make one connection; resolve to how it ended, and whether it had stood for a while. */
+  /** Makes one connection; resolves to its close code, and whether it was open for a while. */
   once(onHeard) {
     return new Promise((done) => {
       const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-      // An answer that waits for what is behind would hold up the browser's other tabs.
+      // answer=soon: the upgrade does not wait for the app, which would block the browser's other tabs.
       const query = [this.query(), "answer=soon"].filter(Boolean).join("&");
       const address = `${scheme}//${location.host}/.fumarole/connect?${query}`;
       const socket = new WebSocket(address, this.protocol);
@@ -231,13 +232,13 @@ export class Link {
       let heard = null;
       let ended = false;
       const end = (code) => {
-        // One that was given up ends once more, later.
+        // A socket that was given up closes later, too.
         if (ended) return;
         ended = true;
         this.cutShort = () => {};
         done({ code, settled: heard !== null && performance.now() - heard > SETTLED });
       };
-      // What is given up may take minutes to close.
+      // A socket that is given up may take minutes to close.
       const drop = () => {
         socket.close();
         end(1006);
@@ -256,15 +257,15 @@ export class Link {
         { once: true },
       );
       this.use(socket);
-      // After the caller's listeners, which may say how this is to be understood.
+      // After the caller's listeners, which may call stop() or explain().
       socket.addEventListener("close", (event) => end(event.code));
       this.watch(socket, begun, () => ended || heard !== null).then((gone) => gone && drop());
     });
   }
 
   /**
-   * Resolve to whether a socket is to be given up, until it is over. Where nothing answers, a browser would
-   * try for minutes, ever more seldom; where a network was cut after the upgrade, it would wait for good.
+   * Resolves to whether to give up a socket; checks until it is open or closed. If the server does
+   * not respond, a browser tries for minutes; if the network fails after the upgrade, it waits for good.
    */
   async watch(socket, begun, isOver) {
     for (;;) {
@@ -277,10 +278,10 @@ export class Link {
     }
   }
 
-  /** A refused upgrade shows a script no status; this does. */
+  /** Fetches the state of the session, since a script cannot see the status of a refused upgrade. */
   async judge() {
     const lost = () => this.status.lost(this.explained?.[0] ?? text("link.lost"), text("link.connecting_again"), null);
-    // Where nothing answers, that takes ten seconds to be known.
+    // If the gateway does not respond, the fetch takes ten seconds to fail.
     const slow = setTimeout(lost, SLOW);
     const cut = new Promise((done) => (this.cutShort = () => done({ http: 0 })));
     const now = await Promise.race([fetchState(), cut]);
@@ -296,10 +297,10 @@ export class Link {
     return null;
   }
 
-  /** Wait; return whether somebody was in a hurry. */
+  /** Waits; resolves to whether the wait was cut short. */
   async pause(milliseconds) {
     const [heading, reason] = this.explained ?? [text("link.lost"), this.reason];
-    // Not by the clock, which may be set back meanwhile.
+    // A monotonic clock, since the system's may be set back.
     const until = performance.now() + milliseconds;
     const hurried = new Promise((done) => (this.cutShort = done));
     for (let left = milliseconds; left > 0 && !this.isHurried; left = until - performance.now()) {
@@ -314,5 +315,5 @@ export class Link {
   }
 }
 
-/** What the gateway says of a session that has ended, if it says something. */
+/** Returns the gateway's texts about a session that has ended, null if there are none. */
 const told = (now) => (now.title ? [now.title, `${now.text} ${text("link.close_tab")}`] : null);

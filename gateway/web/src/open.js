@@ -1,5 +1,5 @@
-// Takes the token out of the address and its history, and posts it as a form, so that the
-// server's answer (a redirect with the cookie, or a page that says what is wrong) is a page.
+// Removes the token from the address and the history, and posts it as a form, so that the browser
+// shows the response as a page: a redirect with the cookie, or a refusal.
 import { text } from "./texts.js";
 
 function open() {
@@ -26,7 +26,7 @@ function post(fields) {
   }
   document.body.append(form);
   form.submit();
-  // Kept nowhere, also when the browser comes back to this page.
+  // So that the token is not in the page when the browser comes back to it.
   form.remove();
 }
 
@@ -37,6 +37,6 @@ function explain() {
   document.querySelector(".bar-of-progress").hidden = true;
 }
 
-// A whole link that is put into the address bar of this very page changes the fragment alone.
+// A link that is pasted into the address bar of this page changes only the fragment.
 addEventListener("hashchange", open);
 open();

@@ -1,4 +1,4 @@
-// Tries again when the server said that it is worth it, and longer each time.
+// Reloads a refusal's page after the time that the server gave, with growing pauses.
 
 import { again, clock } from "./state.js";
 import { text } from "./texts.js";
@@ -9,7 +9,7 @@ const SILENT_SECONDS = 30;
 const tries = Number(sessionStorage.getItem(KEY) ?? 0);
 const status = document.querySelector("#status");
 const { port } = document.body.dataset;
-// Of the first of these pages in a row: a later one does not know of those before.
+// When the first of these pages in a row was loaded, kept over reloads.
 const since = tries ? Number(sessionStorage.getItem(SINCE) ?? Date.now()) : Date.now();
 sessionStorage.setItem(SINCE, String(since));
 if (port && Date.now() - since > SILENT_SECONDS * 1000) {
@@ -30,7 +30,7 @@ const tick = () => {
   setTimeout(tick, 1000);
 };
 
-// A page that is shown again long after is a new matter.
+// A page that is left counts as a new attempt when it is shown again.
 addEventListener("pagehide", () => {
   if (left > 0) {
     sessionStorage.removeItem(KEY);

@@ -1,5 +1,5 @@
-// How long the way to the other side and back takes, and whether it is still there: a network that
-// was cut tells nobody.
+// Measures the round-trip time to the desktop, and detects a dead connection: a network failure
+// closes no WebSocket.
 import { onReturn } from "./state.js";
 
 const EVERY = 5_000;
@@ -7,7 +7,7 @@ const ANSWER = 15_000;
 const KEPT = 5;
 
 export class RoundTrip {
-  /** show(milliseconds) is told how long it takes, null for nothing known; lost() that nothing comes any more. */
+  /** Calls show(milliseconds), null if unknown, and lost() when the desktop stops responding. */
   constructor(show, lost) {
     this.show = show;
     this.lost = lost;
@@ -16,13 +16,13 @@ export class RoundTrip {
     onReturn(() => this.hurry());
   }
 
-  /** There is a connection; ask() has the other side answer. */
+  /** Starts to measure a new connection; ask() makes the desktop respond. */
   begin(ask) {
     this.ask = ask;
     this.asked = null;
     this.times = [];
     this.last = performance.now();
-    // What is shown first is large, and would count.
+    // The first picture is large and would distort the measurement.
     this.next = this.last + 1000;
   }
 
@@ -31,7 +31,7 @@ export class RoundTrip {
     this.show(null);
   }
 
-  /** Something came, so there is a way. */
+  /** Notes that data arrived, so the connection is alive. */
   heard() {
     this.last = performance.now();
   }
@@ -58,7 +58,7 @@ export class RoundTrip {
       this.next = now + EVERY;
       this.ask();
     } else if (this.times.length && now - Math.max(this.asked, this.last) > ANSWER) {
-      // Of those that never answer nothing is known.
+      // Only desktops that have responded before are considered lost.
       this.end();
       this.lost();
     }

@@ -1,4 +1,4 @@
-// Says in local time when the session ends, and goes on to the app, or to what came of the session.
+// Shows in local time when the session ends, and reloads into the app, or into a refusal.
 import { again, clock, fetchState, serverTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
@@ -13,7 +13,7 @@ document.querySelector(".actions .first").onclick = (event) => {
   again();
 };
 
-/** Says how much time is left, to the minute: what changes is read out. */
+/** Shows the time left to the minute, so that screen readers announce it once a minute. */
 function show() {
   const minutes = Math.floor((endsAt - serverTime()) / 60);
   const values = { time: clock(endsAt), minutes };

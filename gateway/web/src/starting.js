@@ -1,5 +1,5 @@
-// Follows the session's state and enters by itself. Whatever else it turns into, the server has
-// a page for it.
+// Polls the state of a starting session, and reloads once it is anything else: the server then
+// responds with the app or with a refusal's page.
 import { again, clock, duration, fetchPage, fetchState, serverTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
@@ -21,12 +21,12 @@ function read(status) {
   }
 }
 
-/** Changes a text only where it is another one: what changes is read out. */
+/** Sets a text only if it has changed, since screen readers announce each change. */
 function say(element, words) {
   if (element.textContent !== words) element.textContent = words;
 }
 
-/** Shows the steps so far, each with the time that it took; the last one goes on. */
+/** Shows the phases so far, each with its duration; the last one is current. */
 function show() {
   if (!shown) return;
   const now = serverTime();
@@ -61,13 +61,13 @@ show();
 for (;;) {
   await wait(Date.now() - since < 60_000 ? 1000 : 3000);
   let now = await fetchState();
-  // Under a public link nothing tells the state: only the page itself does.
+  // A public host serves no state, only the page itself.
   if (now.http === 404) now = await fetchPage();
   if (now.http === 0) {
     say(status, text("starting.unreachable"));
   } else if (now.http === 200 && now.state === "starting") {
     if (now.title) say(heading, now.title);
-    // Who waits elsewhere sees the name of the tab.
+    // The tab shows the state to a user who looks at another tab.
     document.title = heading.textContent;
     say(status, now.text || now.message || text("starting.patience"));
     shown = now.status ?? shown;

@@ -1,12 +1,12 @@
-// What the gateway says of this host's session right now.
+// The state of this host's session, as the gateway reports it, and the gateway's time.
 import { language } from "./texts.js";
 
 let ahead = 0;
 
-/** The gateway's time, in seconds: this computer's clock may be wrong. */
+/** Returns the gateway's time in unix seconds, since this computer's clock may be wrong. */
 export const serverTime = () => Date.now() / 1000 + ahead;
 
-/** Takes the gateway's time, in seconds. It is late by the way here: small differences are no news. */
+/** Sets the gateway's time in unix seconds; ignores differences that the network delay explains. */
 export function setTime(told) {
   if (told && Math.abs(told - serverTime()) > 2) ahead = told - Date.now() / 1000;
 }
@@ -14,8 +14,8 @@ export function setTime(told) {
 const takeTime = (answer) => setTime(Date.parse(answer.headers.get("date") ?? "") / 1000);
 
 /**
- * Resolves to {code, state, message, ...} of this host's session, with the answer's HTTP status as
- * `http`; 0 when the gateway cannot be reached.
+ * Resolves to {code, state, message, ...} of this host's session, with the HTTP status of the
+ * response as `http`, which is 0 if the gateway cannot be reached.
  */
 export async function fetchState() {
   try {
@@ -33,7 +33,7 @@ export async function fetchState() {
 }
 
 /**
- * Resolves to {http}, the status of this very page; a redirect counts as 302.
+ * Resolves to {http}, the HTTP status of this page's address; a redirect counts as 302.
  */
 export async function fetchPage() {
   try {
@@ -51,13 +51,13 @@ export async function fetchPage() {
   }
 }
 
-/** Asks for this page again. To replace an address by itself, fragment and all, asks for nothing. */
+/** Reloads this page. Replacing an address with a fragment by itself would send no request. */
 export function again() {
   if (location.href.includes("#")) location.reload();
   else location.replace(location.href);
 }
 
-/** Calls act() when the network is back, and when somebody comes back to the page. */
+/** Calls act() when the network is back, and when the page becomes visible. */
 export function onReturn(act, options) {
   addEventListener("online", act, options);
   document.addEventListener("visibilitychange", () => document.hidden || act(), options);
@@ -65,7 +65,7 @@ export function onReturn(act, options) {
 
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
-/** Says how long something took, or since when: "9 s", "2 min 5 s", "3 h 20 min". */
+/** Returns a duration as text: "9 s", "2 min 5 s", "3 h 20 min". */
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   if (whole < 60) return `${whole} s`;
@@ -73,7 +73,7 @@ export function duration(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-/** The time of day of a moment in unix seconds, with the date where that is another day. */
+/** Returns the local time of day of unix seconds, with the date if that is not today. */
 export function clock(seconds) {
   const then = new Date(seconds * 1000);
   const today = then.toDateString() === new Date().toDateString();

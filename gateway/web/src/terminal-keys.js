@@ -1,16 +1,16 @@
-// A row of the keys that a touch keyboard lacks.
+// A row of keys that touch keyboards lack.
 
 const ARROWS = { up: "A", down: "B", right: "C", left: "D" };
 const PLAIN = { escape: "\x1b", tab: "\t" };
 
-/** Returns what Ctrl makes of a character; of others it makes nothing else. */
+/** Returns the control character of Ctrl and a character; other characters are unchanged. */
 function control(character) {
   if (character === "?") return "\x7f";
   const code = character === " " ? 64 : character.toUpperCase().charCodeAt(0);
   return code >= 64 && code < 96 ? String.fromCharCode(code & 31) : character;
 }
 
-/** Joins the row with a terminal; returns what is to be done with each text that is typed. */
+/** Connects the row to a terminal; returns a function that applies Ctrl to typed text. */
 export function joinKeys(terminal) {
   const row = document.querySelector("#key-row");
   if (!row) return (text) => text;
@@ -35,9 +35,9 @@ export function joinKeys(terminal) {
     const key = event.target.closest("button")?.dataset.key;
     if (key) press(key);
   };
-  // The focus stays where it is, and with it the keyboard.
+  // The focus stays in the terminal, so that the touch keyboard stays open.
   row.onpointerdown = (event) => event.preventDefault();
-  // A touch keyboard covers the page's lower part; not every browser makes the page smaller for it.
+  // A touch keyboard covers the lower part of the page, and not every browser shrinks the page.
   const view = globalThis.visualViewport;
   view?.addEventListener("resize", () => {
     document.body.style.height = `${view.height}px`;

@@ -1,4 +1,4 @@
-// How a terminal looks: light or dark, how large, and whether a screen reader reads it.
+// The look of a terminal: theme, text size and screen reader mode.
 
 const KEPT = "fumarole-terminal-look";
 const SMALLEST = 8;
@@ -11,7 +11,7 @@ const COLOURS = {
     cursor: "#f0906a",
     cursorAccent: "#101214",
     selectionBackground: "#4a4f57",
-    // Of what the search has found, too.
+    // Also for matches of the search.
     selectionInactiveBackground: "#a8431c",
   },
   light: {
@@ -40,16 +40,16 @@ const COLOURS = {
   },
 };
 
-/** What every terminal begins with. */
+/** The initial options of every terminal. */
 export const FIRST_LOOK = {
   fontFamily: 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
   fontSize: 14,
   theme: COLOURS.dark,
-  // A program chooses its colours for a background that it does not know (WCAG 2.2, 1.4.3).
+  // Programs choose colours without knowing the background (WCAG 2.2, 1.4.3).
   minimumContrastRatio: 4.5,
 };
 
-/** Returns what was chosen before; nothing of it may end the page. */
+/** Returns the stored choice, or the default if there is none that is valid; never throws. */
 function kept() {
   try {
     const { theme, size, reader } = JSON.parse(localStorage.getItem(KEPT)) ?? {};
@@ -67,11 +67,11 @@ function keep(look) {
   try {
     localStorage.setItem(KEPT, JSON.stringify(look));
   } catch {
-    // Then it is for this page alone.
+    // Without storage the choice holds for this page only.
   }
 }
 
-/** Joins the controls of the menu with a terminal; changed() is called when its cells may have another size. */
+/** Connects the menu's controls to a terminal; calls changed() when the cell size may change. */
 export function joinLook(terminal, changed) {
   const look = kept();
   const theme = document.querySelector("#theme");

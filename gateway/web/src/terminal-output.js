@@ -1,16 +1,16 @@
-// What a shell writes, followed by its offset: nothing is shown twice, and nothing is left out.
+// The output of a shell, tracked by its byte offset: nothing is shown twice or left out.
 import { language, text } from "./texts.js";
 
-// CAN ends any sequence, RIS (ESC c) resets the terminal (ECMA-48, 8.3.6 and 8.3.105). Written and
-// not called: what came before is read first.
+// CAN ends any sequence, RIS (ESC c) resets the terminal (ECMA-48, 8.3.6 and 8.3.105). It is written
+// to the terminal, instead of a call of reset(), so that earlier output is processed first.
 const AFRESH = "\x18\x1bc";
-// Asked for at first: about as much as the terminal keeps.
+// The output requested at first: about as much as the terminal's scrollback holds.
 const LAST = 1_000_000;
 const ACKNOWLEDGED = 65_536;
 
 const isOffset = (value) => Number.isSafeInteger(value) && value >= 0;
 
-/** Says how much a number of bytes is: "70 kB", "12.3 MB". */
+/** Returns a number of bytes as text: "70 kB", "12.3 MB". */
 function amount(bytes) {
   if (bytes < 1e6) return `${Math.max(1, Math.round(bytes / 1e3))} kB`;
   const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
@@ -20,29 +20,28 @@ function amount(bytes) {
 export class Output {
   constructor(terminal) {
     this.terminal = terminal;
-    // Whose output it is, and up to where it was received; null with a hub that does not say so.
+    // The id of the shell's output and the received offset; null with hubs that do not send them.
     this.stream = null;
     this.offset = null;
     this.tell = () => {};
     this.shown = 0;
     this.acknowledged = 0;
-    // What was written before somebody attached: what it asked the terminal was answered, or is
-    // waited for no more.
+    // The range of output from before the attach. Queries in it were answered then, or are stale.
     this.past = [0, 0];
     this.muteQueries();
   }
 
-  /** From where the next connection is to go on. */
+  /** Returns the query that makes the next connection continue at the received offset. */
   query() {
     return this.offset === null ? `after=-${LAST}` : `after=${this.offset}&stream=${this.stream}`;
   }
 
-  /** The next connection is to another shell. */
+  /** Forgets the offset: the next connection is to another shell. */
   forget() {
     this.stream = this.offset = null;
   }
 
-  /** Begin with what follows; tell(offset) is called now and then with what has been shown. */
+  /** Begins a connection; calls tell(offset) with the shown offset, about every 64 KiB. */
   begin({ stream, offset, end }, tell) {
     const told = typeof stream === "string" && isOffset(offset) && isOffset(end);
     const past = told ? [offset, end] : [0, 0];
@@ -61,7 +60,7 @@ export class Output {
     if (told) tell(offset);
   }
 
-  /** Show what the shell wrote. */
+  /** Shows output of the shell. */
   take(bytes) {
     if (this.offset === null) {
       this.terminal.write(bytes);
@@ -72,11 +71,11 @@ export class Output {
     for (const piece of pieces) this.write(piece, piece.length);
   }
 
-  /** So much was left out. */
+  /** Notes that the hub has left out some bytes. */
   skip(bytes) {
     if (!isOffset(bytes)) return;
     const note = `[${text("terminal.left_out", { amount: amount(bytes) })}]`;
-    // A program that has the whole screen redraws it.
+    // A program on the alternate screen redraws it itself.
     const line = this.terminal.buffer.active.type === "normal" ? `\r\n\x1b[1m${note}\x1b[m\r\n` : "";
     this.write(`\x18\x1b[m${line}`, bytes);
   }
@@ -94,7 +93,7 @@ export class Output {
     });
   }
 
-  /** Have the terminal answer nothing that was asked in the past. */
+  /** Makes the terminal ignore queries in output from before the attach. */
   muteQueries() {
     const { parser } = this.terminal;
     const muted = () => this.shown >= this.past[0] && this.shown < this.past[1];
@@ -111,7 +110,7 @@ export class Output {
     ]) {
       parser.registerCsiHandler(id, muted);
     }
-    // The window's size and place; the others of this kind change something.
+    // Reports of the window's size and position; other values of this sequence change the window.
     parser.registerCsiHandler({ final: "t" }, ([what]) => muted() && what >= 11 && what <= 21);
     for (const colour of [4, 10, 11, 12]) {
       parser.registerOscHandler(colour, (text) => muted() && text.includes("?"));

@@ -1,8 +1,8 @@
-// Searching in what a terminal shows and has shown.
+// Search in the output of a terminal.
 import { SearchAddon } from "@xterm/addon-search";
 import { text as say } from "./texts.js";
 
-// Hexadecimal, and no alpha: the addon says so.
+// The addon requires hexadecimal colours without alpha.
 const DECORATIONS = {
   matchBackground: "#7a5c00",
   matchOverviewRuler: "#7a5c00",
@@ -10,7 +10,7 @@ const DECORATIONS = {
   activeMatchColorOverviewRuler: "#a8431c",
 };
 
-/** Adds the search to a terminal; returns what opens it. */
+/** Adds the search to a terminal; returns a function that opens it. */
 export function joinSearch(terminal) {
   const addon = new SearchAddon();
   terminal.loadAddon(addon);
@@ -36,7 +36,7 @@ export function joinSearch(terminal) {
     const found = resultIndex < 0 ? `${resultCount}` : say("terminal.found", places);
     if (text.value) count.textContent = resultCount ? found : say("terminal.nothing_found");
   });
-  // What was written last is looked at first.
+  // Backwards, so that the latest output is found first.
   text.oninput = () => find(true, true);
   form.onsubmit = (event) => {
     event.preventDefault();

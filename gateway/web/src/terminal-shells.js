@@ -1,10 +1,10 @@
-// Which of the session's shells this page shows, and the others.
+// The shell that this page shows, and the list of the session's other shells.
 import { text } from "./texts.js";
 
 const MOST = 64;
 const NAME = /^[0-9a-z]{1,32}$/;
 
-/** Returns what the address asks for; ?new is a shell of its own from now on. */
+/** Returns the shell that the address names; ?new becomes a new random name. */
 function nameOf(address) {
   if (address.searchParams.has("new")) {
     const random = crypto.getRandomValues(new Uint8Array(8));
@@ -16,7 +16,7 @@ function nameOf(address) {
   return NAME.test(name) ? name : "";
 }
 
-/** Returns the part of the query that names the shell, and what shows which others there are. */
+/** Returns query(), the query that names the shell, and show(names), which lists all shells. */
 export function joinShells() {
   const name = nameOf(new URL(location.href));
   const choice = document.querySelector("#shells");

@@ -1,4 +1,4 @@
-// A terminal: xterm.js on one side, the hub's protocol (binary: bytes, text: JSON) on the other.
+// A terminal: connects xterm.js to the hub's protocol (binary messages: bytes, text messages: JSON).
 import "./adopted-styles.js";
 import { FitAddon } from "@xterm/addon-fit";
 import { WebLinksAddon } from "@xterm/addon-web-links";
@@ -18,10 +18,10 @@ import { describe, joinWayOut } from "./way-out.js";
 const PROTOCOL = "fumarole.terminal.v1";
 const PIECE = 65536;
 const MOST_CELLS = 4096;
-// A network that was cut tells nobody: who is silent for so long is asked, and must answer.
+// A network failure closes no WebSocket: a silent hub gets a ping, and must respond in time.
 const SILENT = 15_000;
 const ANSWER = 10_000;
-// After a return: what was silent for so long is most likely gone.
+// The shorter deadline after the user returns to the page, when the connection is most likely dead.
 const ANSWER_SOON = 4_000;
 
 const screen = document.querySelector(".screen");
@@ -31,12 +31,12 @@ let canType = document.body.dataset.mode === "control";
 let socket = null;
 let attached = false;
 let answers = false;
-// By the page's own clock: the computer's may be set back.
+// By a monotonic clock, since the system's may be set back.
 let heard = 0;
 let asked = 0;
 let patience = ANSWER;
 
-// Told while a shell holds what a user has typed who was revoked since.
+// Shown for a shell into which a user has typed whose access was revoked since.
 const revoked = document.querySelector("#revoked");
 const renew = document.querySelector("#renew");
 document.querySelector("#keep").onclick = () => dismiss();
@@ -57,7 +57,7 @@ const terminal = new Terminal({
   disableStdin: !canType,
   macOptionIsMeta: true,
   scrollback: 10_000,
-  // The search marks what it finds by it.
+  // The search addon needs it to highlight matches.
   allowProposedApi: true,
   ...FIRST_LOOK,
 });
@@ -67,7 +67,7 @@ terminal.loadAddon(new WebLinksAddon());
 terminal.open(screen.querySelector(".terminal-screen"));
 describe(terminal.textarea);
 joinWayOut((element) => element === terminal.textarea);
-// What tests and people with a console may look at.
+// For tests, and for the browser's console.
 globalThis.fumaroleTerminal = terminal;
 const output = new Output(terminal);
 const typed = joinKeys(terminal);
@@ -94,11 +94,11 @@ terminal.onTitleChange((title) => {
   document.title = title ? `${title} · ${document.body.dataset.title}` : document.body.dataset.title;
 });
 
-// Who only looks on sees the size of the one who types.
+// In view mode the terminal has the size of the user who controls it.
 const refit = () => canType && fit.fit();
 new ResizeObserver(() => requestAnimationFrame(refit)).observe(screen);
 
-/** Return what a text says, null where it is no message: nothing of it may end the page. */
+/** Returns the message in a text, null if it is malformed; never throws. */
 function readMessage(text) {
   try {
     const message = JSON.parse(text);
@@ -108,7 +108,7 @@ function readMessage(text) {
   }
 }
 
-/** Take the size that the terminal has elsewhere. */
+/** Takes the size of the controlling user's terminal. */
 function takeSize({ cols, rows }) {
   const fits = (count) => Number.isInteger(count) && count >= 1 && count <= MOST_CELLS;
   if (!canType && fits(cols) && fits(rows)) terminal.resize(cols, rows);
@@ -119,10 +119,10 @@ const handlers = {
     canType = message.mode === "control";
     terminal.options.disableStdin = !canType;
     attached = true;
-    // Another shell, perhaps; what has to be told of it follows.
+    // It may be another shell; the hub sends its warning after this message.
     revoked.hidden = true;
     output.begin(message, (offset) => tell({ type: "seen", offset }));
-    // A hub that knows offsets answers pings; one of before knows neither.
+    // Older hubs know neither offsets nor pings.
     answers = output.offset !== null;
     asked = 0;
     if (canType) {
@@ -160,7 +160,7 @@ function use(fresh) {
   socket = fresh;
   attached = false;
   fresh.addEventListener("message", ({ data }) => {
-    // One that was given up may have come back to life.
+    // A socket that was given up may still deliver messages.
     if (socket !== fresh) return;
     heard = performance.now();
     if (typeof data !== "string") {
@@ -175,7 +175,7 @@ function use(fresh) {
   });
 }
 
-/** Find out whether the network is still there. */
+/** Sends a ping to a silent hub, and drops the connection if there is no response. */
 function look() {
   if (!attached || !answers) return;
   const now = performance.now();
@@ -194,14 +194,14 @@ function ping(within) {
   tell({ type: "ping" });
 }
 setInterval(look, 1_000);
-// A computer that slept has lost its connections, and nobody tells it.
+// A computer that slept has lost its connections without notice.
 onReturn(() => {
   if (!attached || !answers) return;
   if (asked > heard) patience = ANSWER_SOON;
   else ping(ANSWER_SOON);
 });
 
-// Copy and paste: by buttons, and by the keys that terminals use, since Ctrl+C interrupts.
+// Copy and paste: by buttons, and by the shortcuts of terminals, since Ctrl+C interrupts a program.
 
 const canCopy = mayCopy && Boolean(navigator.clipboard?.writeText);
 const canPaste = mayPaste && Boolean(navigator.clipboard?.readText);
@@ -221,7 +221,7 @@ async function copy() {
 
 function pasteText(text) {
   const clean = pasteable(text);
-  // A program that takes pastes as such does not run them line by line.
+  // With bracketed paste, the program does not run the lines one by one.
   if (clean.includes("\n") && !terminal.modes.bracketedPasteMode) ask(clean);
   else terminal.paste(clean);
 }
@@ -247,7 +247,7 @@ async function paste() {
 }
 
 terminal.attachCustomKeyEventHandler((event) => {
-  // A terminal that takes no keys lets Tab pass: to the button on the card, or to the bar.
+  // Without a connection, or in view mode, Tab moves the focus out of the terminal.
   if (event.key === "Tab" && !(attached && canType)) return false;
   const isOurs = event.ctrlKey && event.shiftKey;
   const isSearch = isOurs && event.code === "KeyF";

@@ -1,13 +1,13 @@
-// What scripts say, in the page's language: the server has put the texts into the page, from
-// gateway/pages/languages. Whatever they are filled with stays as it is.
+// The texts of the scripts, in the page's language. The server puts them into the page, from
+// gateway/pages/languages. Values are inserted unchanged.
 
 const texts = JSON.parse(document.body.dataset.texts ?? "{}");
 
-/** The page's language as the browser has it, with its region: so times look as everywhere else. */
+/** The page's language with the browser's region, which decides how times are written. */
 const { lang } = document.documentElement;
 export const language = navigator.languages.find((one) => one.split("-")[0] === lang) ?? (lang || undefined);
 
-/** Return the text of a name, such as "link.lost", with values in the places that it names. */
+/** Returns the text of a name, such as "link.lost", with values filled in. */
 export function text(name, values = {}) {
   const found = Object.hasOwn(texts, name) ? texts[name] : name;
   return found.replace(/\{(\w+)\}/g, (place, key) => (Object.hasOwn(values, key) ? String(values[key]) : place));

@@ -1,15 +1,15 @@
-// The way out of a screen that takes every key, Tab too: Ctrl+Alt+Shift leads to the bar (WCAG 2.2, 2.1.2).
+// Ctrl+Alt+Shift moves the focus to the bar, out of a screen that takes every key (WCAG 2.2, 2.1.2).
 
 const TOOLS = ".tools :is(button:enabled, select, summary, a[href])";
 
 const isShown = (element) => element.checkVisibility?.() ?? element.offsetParent !== null;
 
-/** Joins the way out of the screen to which takesKeys(element) belongs; left() is called on it. */
+/** Adds the shortcut for elements where takesKeys(element); calls left() after it. */
 export function joinWayOut(takesKeys, left = () => {}) {
   addEventListener(
     "keydown",
     (event) => {
-      // AltGr is Ctrl and Alt to some browsers, and writes characters.
+      // Some browsers report AltGr, which types characters, as Ctrl and Alt.
       if (!event.ctrlKey || !event.altKey || !event.shiftKey || event.getModifierState("AltGraph")) return;
       if (!takesKeys(document.activeElement)) return;
       [...document.querySelectorAll(TOOLS)].find(isShown)?.focus();
@@ -19,7 +19,7 @@ export function joinWayOut(takesKeys, left = () => {}) {
   );
 }
 
-/** Has the way out read to whoever comes to an element by keys, where the page tells of one. */
+/** Describes the shortcut to screen readers at an element, if the page has a description. */
 export function describe(element) {
   if (document.querySelector("#way-out")) element?.setAttribute("aria-describedby", "way-out");
 }
