@@ -34,7 +34,7 @@ from shared.bus import Snapshot
 from shared.events import Head
 from shared.routes.route import RouteReader
 from shared.routes.table import RouteTable
-from shared.runtime.process import calm_collector
+from shared.runtime.process import tune_collector
 
 ROUNDS: Final = 60
 TIMES: Final = 1_000
@@ -182,7 +182,7 @@ async def microseconds(work: Work, times: int) -> float:
 async def run(profiled: str | None) -> None:
     """Measure all works, and profile one."""
     bench = await make_bench()
-    calm_collector()  # as the gateway does
+    tune_collector()  # as the gateway does
     works: dict[str, Work] = {
         "same": lambda times: bench.get(varied=False, times=times),
         "varied": lambda times: bench.get(varied=True, times=times),

@@ -49,7 +49,7 @@ from shared.bus import Snapshot
 from shared.events import Head
 from shared.routes.route import RouteReader
 from shared.routes.table import RouteTable
-from shared.runtime.process import calm_collector
+from shared.runtime.process import tune_collector
 
 AT_ONCE: Final = 16
 VISITORS: Final = 64
@@ -251,7 +251,7 @@ async def run(options: argparse.Namespace) -> None:
     """Measure, or do as *options* say."""
     bench = await make_bench(bare=options.bare)
     await bench.open(TIMES)
-    calm_collector()
+    tune_collector()
     if options.count is not None:
         await bench.open(options.count)
     elif options.calls:

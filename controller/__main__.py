@@ -33,7 +33,7 @@ from shared.jose.signing_keys import public_key_set, read_signing_keys
 from shared.runtime.process import (
     EXIT_FAILED,
     Command,
-    calm_collector,
+    tune_collector,
     raise_descriptor_limit,
     settings_from_command,
     stop_on_signals,
@@ -184,7 +184,7 @@ async def _run(configuration: Configuration) -> None:
     stop_on_signals(stopping)
     raise_descriptor_limit()
     # To look at everything that was imported stops the loop for 150 ms, again and again.
-    calm_collector()
+    tune_collector()
     # More than Python's own few: hooks of plugins may wait in some for ever.
     threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=_THREADS)
     asyncio.get_running_loop().set_default_executor(threads)

@@ -14,10 +14,10 @@ from gateway.workers.supervise import supervise
 from shared.errors import SettingsError
 from shared.runtime.process import (
     EXIT_FAILED,
-    calm_collector,
     raise_descriptor_limit,
     settings_from_command,
     stop_on_signals,
+    tune_collector,
 )
 from shared.settings import EXIT_BAD_SETTINGS
 
@@ -36,7 +36,7 @@ def main() -> None:
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None
-    calm_collector()
+    tune_collector()
     try:
         if settings.workers > 1:
             supervise(settings, assets)

@@ -1,18 +1,19 @@
-"""The contract between controller and gateway: what both need, and nothing that only one uses.
+"""The contract between controller and gateway: code that both processes use.
 
-Pure, no I/O:
+Without I/O:
 
-- ``routes``: Route, Target and the RouteTable, and what stands in it beside.
-- ``events``: ProxyEvents, the change notices of the table.
-- ``tokens``: session tokens and service tokens. Keys and the time are arguments.
-- ``link``: what controller, hub and gateways prove or hide from each other with the link key.
-- ``reports``: what gateways report of themselves and of sessions. ``audit``: who did what.
+- ``routes``: Route, Target, Status and the RouteTable.
+- ``events``: ProxyEvents, the changes of the table.
+- ``tokens``: session tokens and service tokens; keys and the time are arguments.
+- ``link``: attach tokens and sealed values, made with the link key.
+- ``reports``: reports of gateways about themselves and about sessions.
+- ``audit``: audit records.
 - ``networks``, ``numbers``, ``errors``, ``version``.
 
-I/O:
+With I/O:
 
-- ``bus``: Redis, where the table lives and the events travel.
-- ``jose``: signatures, and where public keys come from.
-- ``settings``: how both processes are configured. ``runtime``: how they are run.
-- ``log``, ``metrics``: what operators read.
+- ``bus``: Redis, which holds the table and carries the events.
+- ``jose``: JSON Web Signatures and key sets.
+- ``settings``: settings from the environment; ``runtime``: process start, signals and listeners.
+- ``log``, ``metrics``: logs, metrics, health and readiness.
 """

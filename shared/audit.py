@@ -1,6 +1,6 @@
-"""The audit record: who did what to which session or job, from where, and what came of it.
+"""Audit records: who did what to which session or job, from where, and with which result.
 
-Controller and gateway write one record for each event to the logger :data:`LOGGER`, in the form
+Controller and gateway write one record for each event to the logger :data:`LOGGER`, in the format
 of all other logs. A record holds names and numbers only: never a token, cookie, key, URL or body.
 docs/audit.md lists the events and their fields.
 """
@@ -35,8 +35,8 @@ _TIMES: Final = frozenset({"time", "since", "until"})
 class AuditRecord:
     """One event. A field that does not apply is None and is left out of the log line.
 
-    ``subject`` is always one that a signature has proved; what a client merely claims is nowhere
-    in a record. Times are unix seconds here, and RFC 3339 in UTC in the line.
+    A signature has proved ``subject``; a record holds no unproved claims of a client. Times are
+    unix seconds here, and RFC 3339 in UTC in the log line.
     """
 
     event: Event
@@ -45,9 +45,9 @@ class AuditRecord:
     subject: str | None = None
     address: str | None = None
     reason: str | None = None
-    """A code of a closed set: of a refusal, or of the end of a connection."""
+    """The code of a refusal or of the end of a connection, from a closed set."""
     operation: str | None = None
-    """What was asked for: ``open``, ``connect``, ``request``, or a call of the API."""
+    """The requested operation: ``open``, ``connect``, ``request``, or an API operation."""
     sid: str | None = None
     jti: str | None = None
     kid: str | None = None
@@ -58,19 +58,19 @@ class AuditRecord:
     connection: str | None = None
     """What an attachment carries: ``http`` (a web app), ``vnc`` or ``terminal``."""
     attachment: str | None = None
-    """The same in ``attached`` and ``detached``, and unique."""
+    """A unique identifier, the same in ``attached`` and ``detached``."""
     revoked_subject: str | None = None
-    """Whose grants were revoked; with neither this, nor ``jti``, nor ``kid``: everybody's."""
+    """The user whose grants were revoked; without this, ``jti`` and ``kid``: all users'."""
     since: float | None = None
     until: float | None = None
     count: int | None = None
-    """How many events this record stands for, where it is more than one."""
+    """The number of events in a record that stands for several."""
     reasons: Mapping[str, int] | None = None
-    """How many of each reason, in a record that stands for several refusals."""
+    """The number of events by reason, in a record that stands for several refusals."""
 
     @property
     def outcome(self) -> Outcome:
-        """Whether what was asked for was done."""
+        """Whether the operation was done or refused."""
         return "refused" if self.event == "refused" else "success"
 
     def line(self) -> dict[str, Any]:
@@ -95,17 +95,18 @@ def _moment(seconds: float) -> str:
 
 WINDOW_SECONDS: Final = 60.0
 MOST_SINGLY: Final = 20
-"""Records of one key in a window."""
+"""Records of one key in a window; further events are counted."""
 MOST_KEYS: Final = 2048
+"""Tracked keys; the events of further keys are counted together."""
 MOST_SINGLY_OF_ALL: Final = 6000
-"""Records of all keys in a minute: half as many as all other logs of a process may have."""
+"""Records of all keys in a minute: half the default limit of a process' other log lines."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
 class Counted(Generic[K]):
-    """Events of one key that were not recorded singly; ``key`` is None for those of many keys."""
+    """The count of one key's events that were not recorded singly; key None: of many keys."""
 
     key: K | None
     since: float
@@ -114,7 +115,7 @@ class Counted(Generic[K]):
 
     @property
     def count(self) -> int:
-        """How many events."""
+        """The number of events."""
         return self.reasons.total()
 
 
@@ -127,13 +128,13 @@ class _Window(Generic[K]):
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class RecordQuota(Generic[K]):
-    """Bounds records that anybody can cause: the first of each key singly, the rest as one count.
+    """Limits records that unauthenticated clients cause: the first of each key, then one count.
 
-    Nobody who sends requests without end fills a disk, and yet each address leaves its traces. What
-    is remembered is bounded as well: keys beyond the most that are tracked share one count.
+    An endless flood of requests thus fills no disk, and each address still appears in the log.
+    Memory is bounded as well: keys beyond :data:`MOST_KEYS` share one count.
 
-    A key's window begins with its first event. All times are on the caller's clock, which must not
-    go back by much: a window is then over too late, and nothing else happens.
+    The window of a key begins with its first event. All times are on the caller's clock. If it goes
+    back, windows end late; nothing else happens.
     """
 
     singly: int = MOST_SINGLY
@@ -145,11 +146,11 @@ class RecordQuota(Generic[K]):
     _all_taken: int = 0
 
     def __len__(self) -> int:
-        """Return how many keys are tracked."""
+        """Return the number of tracked keys."""
         return len(self._windows)
 
     def take(self, key: K, reason: str, now: float) -> bool:
-        """Say whether this event of *key* is to be recorded singly; it is counted otherwise."""
+        """Return whether to record this event of *key* singly; otherwise it is counted."""
         window = self._windows.get(key)
         if window is None or now >= window.ends_at:
             window = self._begin(key, window, now)
@@ -163,11 +164,11 @@ class RecordQuota(Generic[K]):
         return False
 
     def due(self, now: float) -> list[Counted[K]]:
-        """Return the counts whose window is over, each once."""
+        """Return the counts whose window has ended, each once."""
         found: list[Counted[K]] = []
         for key, window in tuple(self._windows.items()):
             if now < window.ends_at:
-                break  # the others began later
+                break  # later windows began later
             del self._windows[key]
             if window.rest is not None:
                 found.append(window.rest)
@@ -184,7 +185,7 @@ class RecordQuota(Generic[K]):
 
     def _begin(self, key: K, window: _Window[K] | None, now: float) -> _Window[K]:
         if window is not None and window.rest is not None:
-            # Over, and not told yet: it goes on until it is.
+            # The window has ended but its count is not recorded: it continues until due().
             return window
         if window is not None:
             del self._windows[key]

@@ -1,17 +1,17 @@
-"""What can go wrong at the border between the two processes.
+"""The exceptions of the contract between the two processes.
 
 FumaroleError
 ├── SettingsError       the environment does not configure this process
-├── MalformedEvent      a message that is no ProxyEvent
-├── UnreadableRoute     a route that must not be served
-├── SnapshotRefused     a picture of the table that must not be applied
+├── MalformedEvent      a message is no ProxyEvent
+├── UnreadableRoute     a route must not be served
+├── SnapshotRefused     a snapshot of the table must not be used
 │   └── Unsigned        it is not what the controller has signed
-├── TokenRefused        a token that proves nothing
-├── BadKeySet           a JSON Web Key set that holds no usable key
-├── SealRefused         sealed text that was not made for this route
-└── BusError            Redis did not do what was asked
-    ├── BusUnavailable  it could not be asked, or did not answer in time
-    └── PublishRefused  it holds something else than this publisher believed
+├── TokenRefused        a token does not verify
+├── BadKeySet           a JSON Web Key Set holds no usable key
+├── SealRefused         a sealed text was not made for this route
+└── BusError            a Redis call failed
+    ├── BusUnavailable  Redis could not be reached or did not respond in time
+    └── PublishRefused  Redis does not hold what this publisher expects
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Sequence
 
 
 class FumaroleError(Exception):
-    """The root of everything that Fumarole raises on purpose."""
+    """The base class of all exceptions of Fumarole."""
 
 
 class SettingsError(FumaroleError):
-    """The environment does not configure this process; holds every problem at once."""
+    """The environment does not configure this process; ``problems`` holds every problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -32,26 +32,26 @@ class SettingsError(FumaroleError):
 
 
 class MalformedEvent(FumaroleError):
-    """A message without the fields that every version of a ProxyEvent has."""
+    """A message is no ProxyEvent: it lacks the common fields, or does not fit its type."""
 
 
 class UnreadableRoute(FumaroleError):
-    """A route that is not well-formed, is for something else, or is not signed as it must be."""
+    """A route is malformed, for another session or epoch, or not signed as required."""
 
 
 class SnapshotRefused(FumaroleError):
-    """A picture of the table that is incomplete or older than the table in use."""
+    """A snapshot of the table is incomplete or older than the table in use."""
 
 
 class Unsigned(SnapshotRefused):
-    """A table, or its head, that is not what the controller has signed."""
+    """A table or its head is not what the controller has signed."""
 
 
 class TokenRefused(FumaroleError):
-    """A token that proves nothing.
+    """A token does not verify.
 
-    ``reason`` is one word for metrics and logs, from a closed set; the message is for people
-    and holds nothing of the token but its structure.
+    ``reason`` is one word from a closed set, for metrics and logs. The message is for people and
+    holds no content of the token.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -60,27 +60,27 @@ class TokenRefused(FumaroleError):
 
 
 class BadKeySet(FumaroleError):
-    """A JSON Web Key set that is malformed or holds no key that can verify a token."""
+    """A JSON Web Key Set is malformed or holds no key that can verify a token."""
 
 
 class SealRefused(FumaroleError):
-    """Sealed text that is damaged, or was made with another key or for another route."""
+    """A sealed text is damaged, or was made with another key or for another route."""
 
 
 class BusError(FumaroleError):
-    """Redis did not do what was asked of it."""
+    """A Redis call failed."""
 
 
 class BusUnavailable(BusError):
-    """Redis could not be reached, or did not answer in time; what was asked may have happened."""
+    """Redis could not be reached or did not respond in time; the call may have taken effect."""
 
 
 class PublishRefused(BusError):
-    """Redis holds something else than this publisher believed, and nothing was written.
+    """Redis does not hold what this publisher expects, and nothing was written.
 
     ``reason`` is ``term`` (another publisher leads), ``epoch``, ``seq``, ``missing``, ``counts``,
-    ``server`` (another process answers than the one on which the epoch began), ``log`` (it takes
-    no such entry) or ``damaged``.
+    ``server`` (the epoch began on another Redis process), ``log`` (the log refuses the entry) or
+    ``damaged``.
     """
 
     def __init__(self, reason: str) -> None:

@@ -1,8 +1,8 @@
-"""ProxyEvents: the change notices of the route table, as they travel over Redis.
+"""ProxyEvents: the changes of the route table, as published over Redis.
 
 Every version of an event has ``v``, ``epoch``, ``seq`` and ``type``. A message without them is
-malformed; one with an unknown ``v`` or ``type`` is an :class:`UnknownEvent` that still takes its
-place in the order. docs/proxy-events.md is their contract.
+malformed. An event with an unknown ``v`` or ``type`` is an :class:`UnknownEvent`, which still takes
+its place in the order. The contract is docs/proxy-events.md.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from shared.errors import MalformedEvent
 
 SCHEMA_VERSION = 1
 REVOCATION_KEPT_SECONDS = 86400
-"""How long a revocation matters: no grant can last longer than this after it was issued."""
+"""How long a revocation is kept: the longest time that a grant can last."""
 MOST_EVENT_BYTES = 1 << 18
-"""A longer one is not read: of a list of hosts, 10 MB keep a loop for a third of a second."""
+"""Longer events are refused: decoding 10 MB of hosts blocks the loop for a third of a second."""
 MOST_ROUTE_BYTES = 1 << 17
-"""The bounds of its fields leave a route a quarter of that, its message aside."""
+"""The limits of its fields, without ``message``, bound a route to a quarter of this."""
 
 _Sid = Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-"""What any of those who pass it on can write down; Redis' own counters end there, too."""
+"""An integer that Redis, Lua and the store can all hold."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where the table in Redis stands.
+    """The position of the table in Redis.
 
-    ``routes`` and ``revoked`` count its parts; ``term`` is its publisher's. ``since`` is the unix
-    time at which this epoch replaced a lost one: what was used before it has been forgotten.
-    ``server`` is the ``run_id`` of the process on which the epoch began. ``build`` counts the
-    epochs of one term: a head of another epoch with a lower ``term``, or the same and a lower
-    ``build``, is one that a failover has brought back. ``signed`` is the controller's signature of
-    all this and of what the table holds (:mod:`shared.routes.signed_table`). ``moved`` is not
-    in Redis: a reader sets it where another process answers than ``server``.
+    - ``routes``, ``revoked``: the number of routes and of revocations.
+    - ``term``: the publisher's fencing token. ``build`` counts the epochs of one term. A head of
+      another epoch with a lower (``term``, ``build``) was brought back by a failover.
+    - ``since``: the unix time at which this epoch replaced a lost one. Marks of tokens used before
+      it may be lost.
+    - ``server``: the ``run_id`` of the Redis process on which the epoch began.
+    - ``signed``: the controller's signature of all this and of the table's content
+      (:mod:`shared.routes.signed_table`).
+    - ``moved``: not in Redis; the reader sets it if another Redis process than ``server`` responds.
     """
 
     epoch: _Text
@@ -52,14 +54,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     moved: bool = False
 
     def is_older_than(self, other: Head) -> bool:
-        """Say whether *other* is known to have come after this."""
+        """Return whether *other* is later than this head."""
         if self.epoch == other.epoch:
             return self.seq < other.seq
         return (self.term, self.build) < (other.term, other.build)
 
 
 class Revocation(msgspec.Struct, frozen=True, gc=False):
-    """A member of the revoked set; ``score`` is the unix time at which it may be dropped."""
+    """A member of the revoked set; it may be dropped at the unix time ``score``."""
 
     member: str
     score: float
@@ -74,17 +76,17 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
         default_factory=lambda: SCHEMA_VERSION
     )
     head: str | msgspec.UnsetType = msgspec.UNSET
-    """The signed head that follows from this event, where the controller signs."""
+    """The signed head after this event, if the controller signs."""
 
     type: ClassVar[str]
 
     def encode(self) -> bytes:
-        """Return the event as it travels."""
+        """Return the event as published."""
         return _encoder.encode(self)
 
 
 class RouteUpserted(_Envelope, frozen=True, kw_only=True, tag="RouteUpserted"):
-    """The route of ``sid`` is now ``route``: an object, or a string that holds a signed one."""
+    """The route of ``sid`` is now ``route``: an object, or a string with a signed one."""
 
     type: ClassVar[str] = "RouteUpserted"
     sid: _Sid
@@ -94,8 +96,8 @@ class RouteUpserted(_Envelope, frozen=True, kw_only=True, tag="RouteUpserted"):
 class RouteRemoved(_Envelope, frozen=True, kw_only=True, tag="RouteRemoved"):
     """The session ``sid`` has ended and never comes back.
 
-    ``status`` says how, for people (:mod:`shared.routes.statuses`). It is read apart: whatever
-    it holds, the session has ended.
+    ``status`` says how, for people (:mod:`shared.routes.statuses`). It is decoded separately, so
+    that a malformed status does not keep the session.
     """
 
     type: ClassVar[str] = "RouteRemoved"
@@ -105,10 +107,10 @@ class RouteRemoved(_Envelope, frozen=True, kw_only=True, tag="RouteRemoved"):
 
 
 class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omit_defaults=True):
-    """Grants have ended: of one ``jti``, one ``sub``, everybody on ``sid``, or one ``kid``.
+    """The grants of one ``jti``, of one ``sub``, of all users of ``sid``, or of one ``kid`` ended.
 
-    ``at`` is the time of the revocation, which decides over the tokens issued around it. ``proof``
-    is the controller's signature of this revocation alone.
+    ``at`` is the time of the revocation; only tokens issued up to it are affected. ``proof`` is the
+    controller's signature of this revocation alone.
     """
 
     type: ClassVar[str] = "GrantRevoked"
@@ -119,7 +121,7 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
     proof: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what names nothing or two things, or does not say since when."""
+        """Refuse an event without a time, or that does not name exactly one kind of grants."""
         if self.at is None:
             raise ValueError("a revocation needs its time")
         if (self.sid is None) == (self.kid is None):
@@ -131,7 +133,7 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
 
     def revocation(self) -> Revocation:
         """Return the entry of the revoked set that this event adds."""
-        if self.at is None:  # kept out by __post_init__
+        if self.at is None:  # excluded by __post_init__
             raise MalformedEvent("a revocation needs its time")
         score = self.at.timestamp() + REVOCATION_KEPT_SECONDS
         member = self.member_of(sid=self.sid, jti=self.jti, sub=self.sub, kid=self.kid)
@@ -145,7 +147,7 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
         sub: str | None = None,
         kid: str | None = None,
     ) -> str:
-        """Return the member of the revoked set that ends these grants."""
+        """Return the member of the revoked set that revokes these grants."""
         if kid is not None:
             return f"kid:{kid}"
         if jti is not None:
@@ -154,13 +156,13 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
 
 
 class Heartbeat(_Envelope, frozen=True, kw_only=True, tag="Heartbeat"):
-    """Nothing changed: ``seq`` is that of the last event."""
+    """The publisher is alive and nothing changed: ``seq`` is that of the last event."""
 
     type: ClassVar[str] = "Heartbeat"
 
 
 class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a version or type that this code does not know."""
+    """An event of an unknown version or type."""
 
     v: int
     epoch: _Text
@@ -188,11 +190,11 @@ _decode_known: Any = msgspec.json.Decoder(
 
 
 def decode_event(data: bytes) -> Event:
-    """Return the event in *data*; fields that this code does not know are ignored.
+    """Return the event in *data*; unknown fields are ignored.
 
     Raises:
-        MalformedEvent: If it is too long, lacks what every version has, or is of a known version
-            and type but does not fit it.
+        MalformedEvent: If it is too long, lacks the fields of every version, or does not fit its
+            version and type.
     """
     if len(data) > MOST_EVENT_BYTES:
         raise MalformedEvent(f"not a ProxyEvent: longer than {MOST_EVENT_BYTES} bytes")
@@ -209,10 +211,10 @@ def decode_event(data: bytes) -> Event:
 
 
 def revoked_at(score: float) -> float:
-    """Return the unix time of the revocation that is kept with *score*."""
+    """Return the unix time of the revocation with this *score*."""
     return score - REVOCATION_KEPT_SECONDS
 
 
 def event_time(unix_seconds: float) -> datetime:
-    """Return *unix_seconds* as events carry it: UTC, to the millisecond."""
+    """Return *unix_seconds* as the ``at`` of an event: UTC, to the millisecond."""
     return datetime.fromtimestamp(round(unix_seconds, 3), UTC)

@@ -1,10 +1,12 @@
-"""What controller, hub and gateways prove to and hide from each other with the link key.
+"""Attach tokens and sealed values: what controller, hub and gateways do with the link key.
 
-One key is shared, and from it one is derived for each use (HKDF, RFC 5869), so that nothing made
-for one use passes for another.
+The link key is shared. A key for each use is derived from it (HKDF, RFC 5869), so that nothing made
+for one use is valid for another.
 
-- A gateway attaches to a terminal with a token of ten seconds that the hub takes once.
-- What only gateways may read of a route (a VNC password) is sealed to its session and revision.
+- A gateway attaches to a terminal with an attach token, which lasts ten seconds and which the hub
+  accepts once.
+- Parts of a route that only gateways may read (a VNC password) are sealed to its session and
+  revision.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def derive_key(link_key: bytes, use: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachGrant:
-    """The grant by which somebody attaches, as far as revocations name it."""
+    """The parts of the user's grant by which revocations name it."""
 
     jti: str
     kid: str
@@ -49,9 +51,9 @@ class AttachGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """Who attaches to which terminal, and how. ``exp`` is in unix seconds.
+    """The verified content of an attach token. ``exp`` is in unix seconds.
 
-    Gateways of before tell no ``grant``.
+    Older gateways send no ``grant``.
     """
 
     sid: str
@@ -63,7 +65,7 @@ class Attach:
 
 
 class AttachTokens:
-    """Makes and verifies the tokens by which gateways attach to terminals."""
+    """Makes and verifies attach tokens."""
 
     __slots__ = ("_key",)
 
@@ -83,7 +85,7 @@ class AttachTokens:
         now: float,
         grant: AttachGrant | None = None,
     ) -> str:
-        """Return a token that attaches *sub* to the terminal *sid* within ten seconds."""
+        """Return a token with which *sub* may attach to the terminal *sid* for ten seconds."""
         claims: dict[str, Any] = {"aud": HUB_AUDIENCE, "sid": sid, "sub": sub, "mode": mode}
         claims["jti"] = jti
         if grant is not None:
@@ -92,10 +94,10 @@ class AttachTokens:
         return jwt.encode(claims | times, self._key, algorithm="HS256")
 
     def verify(self, token: str, *, now: float) -> Attach:
-        """Return what *token* allows at *now*; that it is used once is the caller's to see to.
+        """Return the content of *token*; the caller must accept each ``jti`` only once.
 
         Raises:
-            TokenRefused: If it does not verify, is not for the hub, or its time is over.
+            TokenRefused: If it does not verify, is not for the hub, or is not valid at *now*.
         """
         claims = self._verified(token)
         iat, exp = claims.get("iat"), claims.get("exp")
@@ -132,7 +134,7 @@ class AttachTokens:
 def _grant(claim: object) -> AttachGrant:
     match claim:
         case {"jti": str(jti), "kid": str(kid), "iat": int() | float() as issued_at}:
-            # JSON has no NaN here, and a bool is an int that is none.
+            # The JSON reader refuses NaN; bool is a subclass of int.
             if jti and kid and not isinstance(issued_at, bool):
                 return AttachGrant(jti=jti, kid=kid, issued_at=float(issued_at))
     raise TokenRefused("claims", "the grant has no jti, kid and iat")
@@ -142,13 +144,13 @@ def _grant(claim: object) -> AttachGrant:
 
 
 class Seal:
-    """Hides values in a route from everybody but controller and gateways (AES-256-GCM).
+    """Encrypts values in a route, so that only controller and gateways can read them (AES-256-GCM).
 
-    The text is base64url of a 12 byte nonce and the ciphertext of a JSON object; it can be opened
+    The text is base64url of a 12-byte nonce and the ciphertext of a JSON object. It can be opened
     only with the ``sid`` and ``rev`` that it was sealed to.
 
     Args:
-        link_keys: The first seals, each opens: while a key is rotated there are two.
+        link_keys: The first key seals, and every key opens; there are two during a rotation.
     """
 
     __slots__ = ("_ciphers",)
@@ -162,16 +164,16 @@ class Seal:
     def seal(
         self, secrets: Mapping[str, str], *, sid: str, rev: int, random: Callable[[int], bytes]
     ) -> str:
-        """Return *secrets* as only :meth:`open` can read them."""
+        """Return *secrets* encrypted for :meth:`open`."""
         nonce = random(_NONCE_BYTES)
         plain = json.dumps(dict(secrets)).encode()
         return encode_base64url(nonce + self._ciphers[0].encrypt(nonce, plain, _bound_to(sid, rev)))
 
     def open(self, sealed: str, *, sid: str, rev: int) -> dict[str, str]:
-        """Return what was sealed to *sid* and *rev*.
+        """Return the secrets that were sealed to *sid* and *rev*.
 
         Raises:
-            SealRefused: If it was not, or is damaged.
+            SealRefused: If *sealed* is damaged or was sealed to something else.
         """
         for cipher in self._ciphers:
             try:

@@ -1,7 +1,7 @@
-"""Logs as one JSON object a line on standard error, at most so many lines a second.
+"""Logs: one JSON object a line on standard error, with a limit of lines a second.
 
-Whoever logs passes what varies in ``extra``; fields are cut to a length that no client chooses.
-Never pass a token, cookie, key or password, nor a URL with a query.
+Callers pass variable parts in ``extra``. Fields are cut to a fixed length. Never pass a token,
+cookie, key or password, nor a URL with a query.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON: ``at``, ``level``, ``logger``, ``message``, fields."""
+    """Formats a record as one line of JSON: ``at``, ``level``, ``logger``, ``message``, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Writes a record for people; control characters are escaped, so that no field makes a line."""
+    """Formats a record for people; escapes control characters, so that no field adds a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, followed by a traceback if there is one."""
@@ -59,14 +59,14 @@ class TextFormatter(logging.Formatter):
 
 
 class WithoutRequests(logging.Filter):
-    """Takes what strangers sent out of aiohttp's records of requests that it could not read.
+    """Removes the traceback from aiohttp's records of malformed requests, and lowers their level.
 
-    Their traces quote the very line that is malformed, which may be an ``Authorization``; and
-    that somebody else cannot write HTTP is no error of this process.
+    The traceback quotes the malformed line, which may be an ``Authorization`` field. A malformed
+    request is the client's error and not one of this process.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether *record*, without its trace, may be written."""
+        """Return whether to write *record*, after removing its traceback."""
         error = record.exc_info[1] if record.exc_info else None
         if error is None or type(error).__module__ != "aiohttp.http_exceptions":
             return True
@@ -77,7 +77,7 @@ class WithoutRequests(logging.Filter):
 
 
 class RateLimit(logging.Filter):
-    """Lets at most *lines* records pass in any second, and then says how many were left out."""
+    """Passes at most *lines* records a second; the next one has the number of dropped lines."""
 
     def __init__(self, lines: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class RateLimit(logging.Filter):
         self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether *record* may be written."""
+        """Return whether to write *record*."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._passed = second, 0
@@ -104,24 +104,24 @@ class RateLimit(logging.Filter):
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a process logs."""
+    """The log settings of a process."""
 
     level: str
     style: Format
     lines_a_second: int = DEFAULT_LINES_A_SECOND
 
     def apply(self, *, processes: int = 1) -> None:
-        """Send all logs of this process to standard error in this way.
+        """Configure all logs of this process.
 
         Args:
-            processes: How many log to the same place, and share the lines.
+            processes: The number of processes that share standard error and the limit of lines.
         """
         lines = max(_LEAST_LINES_A_SECOND, self.lines_a_second // processes)
         configure(level=self.level, style=self.style, lines_a_second=lines)
 
 
 def read_log_settings(environment: Environment) -> LogSettings:
-    """Return what the settings ``FUMAROLE_LOG_…`` say."""
+    """Return the settings ``FUMAROLE_LOG_…``."""
     levels, styles = ("DEBUG", "INFO", "WARNING", "ERROR"), ("json", "text")
     return LogSettings(
         level=environment.value("FUMAROLE_LOG_LEVEL", one_of(*levels), "INFO"),
@@ -139,10 +139,10 @@ def configure(
     lines_a_second: int = DEFAULT_LINES_A_SECOND,
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs of this process to *stream* (standard error), replacing what was set up.
+    """Send all logs of this process to *stream* (standard error), replacing earlier handlers.
 
-    The audit log goes there as well, whatever *level* is. No line of it is left out: whoever
-    writes it bounds what strangers can cause (:mod:`shared.audit`).
+    The audit log goes there as well, at every *level*. Its lines are never dropped, since
+    :mod:`shared.audit` limits the records that unauthenticated clients cause.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
@@ -160,7 +160,7 @@ def configure(
 
 
 def handlers() -> list[logging.Handler]:
-    """Return the handlers of all logs of this process, the audit log's included."""
+    """Return the handlers of all logs of this process, including the audit log."""
     return [*logging.getLogger().handlers, *logging.getLogger(AUDIT_LOGGER).handlers]
 
 
@@ -177,23 +177,23 @@ def _cut(value: str, most: int = MAX_FIELD_CHARACTERS) -> str:
 
 
 AGAIN_SECONDS: Final = 60.0
-"""After how long a failure that goes on is told once more."""
+"""The interval at which a continuing failure is logged again."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Outage:
-    """Says that something fails once, then once a minute, and once that it does so no longer.
+    """Logs a failure when it begins, then once a minute, and once when it has ended.
 
-    A loop that tries again four times a second would write a line each time, and bury what else
-    happens meanwhile: at night, while somebody reads.
+    A loop that retries four times a second would otherwise write a line each time, and hide other
+    lines.
     """
 
     log: logging.Logger
-    """The caller's own."""
+    """The caller's logger."""
     begins: str
-    """What is said of a failure; the reason is the field ``why``."""
+    """The message for a failure, with the reason in the field ``why``."""
     ends: str
-    """And of the first success after one; the field ``seconds`` is how long it failed."""
+    """The message for the first success, with the duration in the field ``seconds``."""
     monotonic: Callable[[], float] = time.monotonic
     _since: float | None = None
     _told_at: float = 0.0

@@ -1,7 +1,7 @@
-"""The operators' view of a process: health, readiness and Prometheus metrics.
+"""The ops listener: health, readiness and Prometheus metrics of a process.
 
-Served on a listener of its own, which is not for the public. Each process has its own registry,
-passed in: nothing is registered at import.
+It is a separate listener, which is not for the public. The metrics registry is passed in; nothing
+is registered at import.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 Readiness = Callable[[], Sequence[str]]
-"""Returns why this process is not ready: nothing when it is."""
+"""Returns the reasons why this process is not ready; nothing if it is."""
 
 
 def make_registry() -> CollectorRegistry:
-    """Return a registry that measures the process itself."""
+    """Return a registry with the metrics of the process itself."""
     registry = CollectorRegistry(auto_describe=True)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -36,10 +36,10 @@ def make_ops_app(
 ) -> web.Application:
     """Return the application of the ops listener.
 
-    ``/healthz`` answers as long as the process does, 503 where *health* has reasons why it should
-    be ended; ``/readyz`` is 503 with the reasons while there are any, and 200 with what is
-    *degraded*; ``/metrics`` is the Prometheus text format, after *measure* has returned; *routes*
-    are added.
+    - ``/healthz`` is 200, or 503 with the reasons of *health* why the process should be restarted.
+    - ``/readyz`` is 503 with the reasons of *readiness*, else 200 with those of *degraded*.
+    - ``/metrics`` is the Prometheus text format, after *measure* has returned.
+    - *routes* are added.
     """
 
     async def healthz(_request: web.Request) -> web.Response:

@@ -1,8 +1,8 @@
-"""Networks that no setting means by a wider one: in one place for both processes.
+"""Special-purpose networks, which a wider network in a setting does not include.
 
-What the gateway must not dial, a job must not reach either: an address that is special to machines
-or clouds opens the machine itself or its credentials. Sources: the IANA registries of
-special-purpose addresses (RFC 6890), and the metadata services of clouds.
+Both processes use them: the gateway must not dial such addresses, and a job must not reach them,
+since they lead to the machine itself or to a cloud's credentials. The sources are the IANA
+registries of special-purpose addresses (RFC 6890) and the metadata services of clouds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _networks(*texts: str) -> tuple[Network, ...]:
 
 
 SPECIAL: Final = _networks(
-    "0.0.0.0/8",  # to Linux, this very machine
+    "0.0.0.0/8",  # on Linux, this machine
     "127.0.0.0/8",
     "169.254.0.0/16",  # link-local: most clouds' metadata, with credentials
     "168.63.129.16/32",  # Azure's WireServer
@@ -30,26 +30,26 @@ SPECIAL: Final = _networks(
     "240.0.0.0/4",
     "::/128",
     "::1/128",
-    "100::/64",  # discarded (RFC 6666)
+    "100::/64",  # discard-only (RFC 6666)
     "fd00:ec2::254/128",  # Amazon's metadata
     "fd20:ce::254/128",  # Google's metadata
     "fe80::/10",
     "fec0::/10",  # site-local, once (RFC 3879)
     "ff00::/8",
 )
-"""Where no app is, and nothing that a job may reach."""
+"""No app is here, and no job may reach them."""
 
 NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-"""Each address embeds an IPv4 one in its last 32 bits (RFC 6052, RFC 8215)."""
+"""The last 32 bits of each address are an IPv4 address (RFC 6052, RFC 8215)."""
 COMPATIBLE: Final = IPv6Network("::/96")
-"""The same, without a translator (RFC 4291, section 2.5.5.1)."""
+"""IPv4-compatible addresses, which also end in an IPv4 address (RFC 4291, section 2.5.5.1)."""
 EMBEDDING: Final = (
     *NAT64,
     COMPATIBLE,
     *_networks("2001::/32", "2002::/16"),  # Teredo (RFC 4380), 6to4 (RFC 3056)
 )
-"""Networks whose addresses lead to IPv4 ones. A NetworkPolicy cannot look into them, so that it
-leaves all of them out."""
+"""Networks whose addresses embed IPv4 addresses. A NetworkPolicy cannot check those, so that it
+excludes the whole networks."""
 
 PRIVATE: Final = _networks(
     "10.0.0.0/8",
@@ -59,7 +59,7 @@ PRIVATE: Final = _networks(
     "198.18.0.0/15",  # benchmarks (RFC 2544): devices' own networks
     "fc00::/7",
 )
-"""Where a cluster's own machines, pods and Services are."""
+"""Private networks, which hold a cluster's nodes, pods and Services."""
 
 
 def _order(network: Network) -> tuple[int, int]:
@@ -78,14 +78,14 @@ def _outermost(networks: tuple[Network, ...]) -> tuple[Network, ...]:
 
 
 NOT_THE_WORLD: Final = _outermost((*SPECIAL, *EMBEDDING, *PRIVATE))
-"""What "everywhere" leaves out for a job: machines, clusters, metadata, and ways around."""
+"""What "everywhere" excludes for a job: special and private networks, and those that embed them."""
 
 
 def embedded(address: Address) -> Iterator[Address]:
-    """Yield *address* and every address that packets to it may end up at.
+    """Yield *address* and every address that it embeds and that packets to it may reach.
 
     IPv4-mapped, IPv4-compatible, NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056) and Teredo
-    (RFC 4380) addresses lead to an IPv4 one.
+    (RFC 4380) addresses embed IPv4 addresses.
     """
     yield address
     if not isinstance(address, IPv6Address):
@@ -103,7 +103,7 @@ def embedded(address: Address) -> Iterator[Address]:
 
 
 def read_address(text: str) -> Address | None:
-    """Return the address *text*, IPv4-mapped ones as IPv4; None for no address, or a scoped one."""
+    """Return the address *text*, IPv4-mapped ones as IPv4; None if it is none or has a scope."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -116,11 +116,12 @@ def read_address(text: str) -> Address | None:
 
 
 class Bounds:
-    """Where targets may be.
+    """The networks in which targets may be.
 
     Args:
-        refused: Addresses that are never meant by a wider network, beside those that are special
-            to everybody: the cluster's API server.
+        networks: The allowed networks.
+        refused: Addresses that a wider allowed network does not include, in addition to the special
+            ones: the cluster's API server.
     """
 
     __slots__ = ("_networks", "_refused")
@@ -130,10 +131,10 @@ class Bounds:
         self._refused = (*SPECIAL, *refused)
 
     def allow(self, text: str) -> bool:
-        """Say whether the address *text*, and any that it embeds, may be dialled.
+        """Return whether the address *text*, and all that it embeds, may be dialled.
 
-        A special or refused address may be only when a network that is allowed lies within the
-        special one: ``127.0.0.0/8`` means loopback, ``0.0.0.0/0`` does not.
+        A special or refused address is allowed only if an allowed network lies within the special
+        network: ``127.0.0.0/8`` allows loopback, ``0.0.0.0/0`` does not.
         """
         address = read_address(text)
         return address is not None and all(map(self._allows, embedded(address)))

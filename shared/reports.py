@@ -1,7 +1,7 @@
-"""What gateways report of themselves and of sessions: for display, never for access. No I/O.
+"""Reports of gateways about themselves and about sessions: for display, never for access. No I/O.
 
-Each gateway process writes its own report and, for each session whose activity changed, its own
-part of the session's activity; whoever reads puts the parts together.
+Each gateway process writes its own report and, for each session whose activity changed, its part of
+the session's activity. The reader merges the parts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST_FAILING: Final = 1000
 MOST_SUBS: Final = 100
 """Users of one session in one activity."""
 MOST_PART_BYTES: Final = 32768
-"""Of one gateway's part of an activity: nothing longer was written by one of ours."""
+"""The maximum length of one gateway's part of an activity; a gateway writes none that is longer."""
 MOST_PARTS: Final = 64
-"""Parts of one activity that are looked at."""
+"""The number of parts of one activity that are read."""
 
 _Sub = Annotated[str, Meta(min_length=1, max_length=255)]
 _Bytes = Annotated[int, Meta(ge=0, le=(1 << 62))]
@@ -31,14 +31,14 @@ _Time = Annotated[float, Meta(ge=0, lt=1e12)]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The last thing that went wrong with a session at a gateway; ``code`` is a refusal's."""
+    """The last failure of a session at a gateway; ``code`` is that of a refusal."""
 
     code: str
     at: float
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How one gateway process stands."""
+    """The state of one gateway process."""
 
     at: float
     version: str
@@ -49,11 +49,11 @@ class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gateway process, or all of them, saw of a session.
+    """The activity of a session at one gateway process, or at all of them.
 
-    Times are unix seconds in steps of :data:`ROUND_SECONDS`; ``subs`` are the users who are
-    connected now. ``bytes_in`` is towards the app. ``waiting_at`` is when somebody last had the
-    page open on which a start is waited for.
+    Times are unix seconds in steps of :data:`ROUND_SECONDS`. ``subs`` are the users who are
+    connected now. ``bytes_in`` is towards the app. ``waiting_at`` is when a start page of the
+    session was last open.
     """
 
     at: _Time
@@ -70,22 +70,22 @@ _decode = msgspec.json.Decoder(Activity).decode
 
 
 def rounded(seconds: float) -> float:
-    """Return a time as it is reported: nobody needs to know when a key was pressed."""
+    """Return a time in coarse steps, so that reports do not show when keys were pressed."""
     return seconds // ROUND_SECONDS * ROUND_SECONDS
 
 
 def encode_report(report: GatewayReport) -> bytes:
-    """Return *report* as it stands in Redis."""
+    """Return *report* as written to Redis."""
     return _encode(report)
 
 
 def encode_activity(activity: Activity) -> bytes:
-    """Return *activity* as it stands in Redis."""
+    """Return *activity* as written to Redis."""
     return _encode(activity)
 
 
 def decode_activity(raw: bytes) -> Activity | None:
-    """Return the activity in *raw*, None where it is none."""
+    """Return the activity in *raw*; None if it is malformed or too long."""
     if len(raw) > MOST_PART_BYTES:
         return None
     try:
@@ -94,11 +94,11 @@ def decode_activity(raw: bytes) -> Activity | None:
         return None
 
 
-def put_together(parts: Mapping[str, Activity], living: Iterable[str], now: float) -> Activity:
-    """Return what all *parts* (by gateway) say together, at *now*.
+def merge_activities(parts: Mapping[str, Activity], living: Iterable[str], now: float) -> Activity:
+    """Return the activity in all *parts* (by gateway) together, at *now*.
 
-    Users are connected where a gateway in *living* says so: one that was killed cannot take back
-    what it said. A time that is ahead of ours counts as now.
+    Users count as connected only by gateways in *living*, since a killed gateway cannot remove its
+    part. Times in the future count as *now*.
     """
     alive = set(living)
     subs = {sub for name, part in parts.items() if name in alive for sub in part.subs}

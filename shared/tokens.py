@@ -1,7 +1,7 @@
-"""Tokens that the orchestrator issues, and what may be believed of them.
+"""Verifies the tokens that the orchestrator issues.
 
-A session token opens one session at a gateway; a service token lets the orchestrator call the
-controller. Keys and the time are arguments. docs/session-token.md is the contract.
+A session token opens one session at a gateway. A service token lets the orchestrator call the
+controller. Keys and the time are arguments. The contract is docs/session-token.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SERVICE_AUDIENCE = "fumarole-controller"
 LEEWAY_SECONDS = 10
 MAX_OPENING_SECONDS = 3600
 LONGEST_SERVICE_SECONDS = 3600.0
-"""Of a service token, where the deployment does not say another longest life."""
+"""The default limit for the lifetime of a service token."""
 DEFAULT_MAX_AGE_SECONDS = 43200
 LONGEST_MAX_AGE_SECONDS = 86400
 _LATEST_TIME = 2**53
@@ -45,10 +45,10 @@ _NAME_LENGTH = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClaims:
-    """What a verified session token says. Times are unix seconds, ``max_age`` is in seconds.
+    """The claims of a verified session token. Times are unix seconds, ``max_age`` is in seconds.
 
-    ``issued_at`` is ``iat``, or when the token was verified where that is earlier: a revocation of
-    a user ends what was issued up to it, and an issuer whose clock is ahead must not outrun it.
+    ``issued_at`` is the earlier of ``iat`` and the time of verification. A revocation of a user
+    ends grants issued up to it, and an issuer's clock that is ahead must not evade that.
     """
 
     sub: str
@@ -66,13 +66,13 @@ class SessionClaims:
     issued_at: float
 
     def grant_ends_at(self, now: float) -> float:
-        """Return when a grant ends: ``iat`` + ``max_age``, our clock counting when it is behind."""
+        """Return when a grant made at *now* ends: ``max_age`` after *now* or ``iat`` if earlier."""
         return min(float(self.iat), now) + self.max_age
 
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """What a token says of itself before anything is verified, to refuse cheaply."""
+    """Unverified claims of a token, for cheap refusals before its signature is checked."""
 
     kid: str
     sid: str
@@ -80,7 +80,7 @@ class Peek:
 
 
 def peek(token: str) -> Peek:
-    """Return what *token* claims, unverified.
+    """Return the unverified claims of *token*.
 
     Raises:
         TokenRefused: ``malformed``, ``header`` or ``claims``.
@@ -94,9 +94,9 @@ def peek(token: str) -> Peek:
 
 
 def names_audience(token: str, audience: str) -> bool:
-    """Say whether *token* is a JWT whose payload names *audience*, verified or not.
+    """Return whether *token* is a JWT whose payload names *audience*, verified or not.
 
-    An ``Authorization`` header for which this is false is the app's own.
+    If this is false, an ``Authorization`` field belongs to the app.
     """
     try:
         parts = token.split(".")
@@ -112,7 +112,7 @@ def names_audience(token: str, audience: str) -> bool:
 def verify_session_token(
     token: str | Peek, *, keys: Mapping[str, VerificationKey], issuer: str, now: float
 ) -> SessionClaims:
-    """Return the claims of *token* if it was signed by *keys* and may be used at *now*.
+    """Return the claims of *token* if one of *keys* signed it and it is valid at *now*.
 
     Args:
         token: The compact JWS, or what :func:`peek` returned for it.
@@ -156,14 +156,14 @@ def verify_service_token(
     now: float,
     longest_seconds: float = LONGEST_SERVICE_SECONDS,
 ) -> str:
-    """Return the ``sub`` of a token (``""`` without one) that may call the controller at *now*.
+    """Return the ``sub`` (``""`` without one) of a service token that is valid at *now*.
 
     Args:
         token: The compact JWS.
         keys: The issuer's keys by ``kid``.
         issuer: The only accepted ``iss``.
         now: Unix seconds.
-        longest_seconds: From ``iat`` to ``exp``: a stolen token must not be good for ever.
+        longest_seconds: The limit for ``exp`` - ``iat``, so that a stolen token expires.
 
     Raises:
         TokenRefused: As :func:`verify_session_token`.
@@ -189,7 +189,7 @@ def _claims(parts: Unverified) -> dict[str, Any]:
 
 
 def _loose_claims(segment: str) -> dict[str, Any]:
-    # Whoever writes our audience into a token addresses us, however badly it is written.
+    # Lenient: even a badly encoded token with this audience is meant for Fumarole.
     claims = json.loads(base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4)))
     return claims if isinstance(claims, dict) else {}
 

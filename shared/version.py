@@ -1,4 +1,4 @@
-"""The version of this program: the one place that says it."""
+"""The version of this program, in one place."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ of Python's own are started for real; so are the programs of the demo, the image
 
 Forks of one process have one seed of ``hash()``, and all modules of both sides: that replicas agree
 although their seeds differ, and what a process imports, is for tests that start theirs for real.
-The collector of cycles looks at nothing that was imported, as ``calm_collector`` has it do in a
+The collector of cycles looks at nothing that was imported, as ``tune_collector`` has it do in a
 gateway and a controller: one look would take longer than all else of a start.
 """
 

@@ -142,7 +142,7 @@ class HeadPolicy:
             signed_head = verifier.head(head.signed or "")
         except TokenRefused as error:
             raise Unsigned(f"the route table's signature does not hold: {error}") from None
-        if not signed_head.says(head):
+        if not signed_head.matches(head):
             raise Unsigned("the head of the route table is not the one that was signed")
         return signed_head
 

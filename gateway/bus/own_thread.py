@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from gateway.bus.head_poller import CALL_SECONDS
 from shared.bus import BusReader, Keys, Mark
-from shared.bus.connection import look_around, named_master, translated
+from shared.bus.connection import check_master, named_master, translated
 from shared.errors import BusUnavailable
 from shared.events import Head
 
@@ -80,7 +80,7 @@ class ReaderWithOwnThread(BusReader):
         if named_master(self._there) != named_master(self.redis):
             # After a failover the old master may still respond to the main loop's connections.
             with translated():
-                await look_around(self.redis)
+                await check_master(self.redis)
         return head
 
     async def _head(self) -> Head | None:

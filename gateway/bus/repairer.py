@@ -165,7 +165,7 @@ class Repairer:
 async def _free(table: RouteTable) -> None:
     has_more = True
     while has_more:
-        has_more = table.let_go(_FREED_AT_ONCE)
+        has_more = table.free(_FREED_AT_ONCE)
         await asyncio.sleep(0)
 
 

@@ -256,7 +256,7 @@ def is_sharded(redis: Redis) -> bool:
     return isinstance(redis, _SlotRedis)
 
 
-async def look_around(redis: Redis) -> None:
+async def check_master(redis: Redis) -> None:
     """Have connections that are not in use dropped, if the Sentinels name another master by now.
 
     A master that was cut off from them answers as if nothing had happened.

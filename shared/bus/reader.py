@@ -11,7 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
-from shared.bus.connection import is_sharded, look_around, translated
+from shared.bus.connection import check_master, is_sharded, translated
 from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys, text_of
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import (
@@ -112,7 +112,7 @@ class BusReader:
             BusUnavailable: If Redis does not answer.
         """
         with translated():
-            await look_around(self._redis)
+            await check_master(self._redis)
         return (await read_served_head(self._redis, self._keys)).head
 
     async def log_after(self, seq: int, *, most: int = LOG_PART) -> LogPart:

@@ -17,7 +17,7 @@ from shared.reports import (
     REPORT_KEPT_SECONDS,
     Activity,
     decode_activity,
-    put_together,
+    merge_activities,
 )
 
 ACTIVITIES_AT_ONCE: Final = 20
@@ -127,4 +127,4 @@ def _activity(found: Sequence[tuple[bytes, bytes, int]], now: float) -> Activity
             parts[text] = activity
             if alive:
                 living.add(text)
-    return put_together(parts, living, now) if parts else None
+    return merge_activities(parts, living, now) if parts else None

@@ -1,5 +1,6 @@
-"""Signatures and keys, as JOSE has them (RFC 7515, 7517).
+"""JSON Web Signatures and keys (RFC 7515, 7517).
 
-- ``jws``: signatures, and the public keys that verify them. ``signing_keys``: private keys. No I/O.
-- ``jwks``: where the orchestrator's public keys come from.
+- ``jws``: signatures and the public keys that verify them; no I/O.
+- ``signing_keys``: private keys and their public sets; no I/O.
+- ``jwks``: the orchestrator's public keys, from a URL or a file.
 """

@@ -1,7 +1,7 @@
-"""Where public keys come from: a JSON Web Key set at an https URL or in a file, kept fresh.
+"""Public keys from a JSON Web Key Set at an https URL or in a file, refreshed regularly.
 
-The last good set is kept while the source is down. A ``kid`` that is not known makes the source
-be asked again, at most every ten seconds, so that keys can be rotated without a restart.
+The last good set is kept while the source fails. An unknown ``kid`` causes a refresh, at most every
+ten seconds, so that keys can be rotated without a restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class KeySource:
     """The keys of one issuer.
 
-    Run :meth:`keep_fresh` in a task of the owner's; ask :meth:`keys_for` before verifying.
+    Run :meth:`keep_fresh` in a task, and call :meth:`keys_for` before verifying a token.
 
     Args:
         source: An https URL (http on loopback only) or the path of a file.
@@ -38,46 +38,46 @@ class KeySource:
     def __init__(self, source: str, *, clock: Callable[[], float]) -> None:
         self._source = source
         self._clock = clock
-        self._asking: asyncio.Task[None] | None = None
-        self._asked_at = -REFRESH_SECONDS
+        self._refreshing: asyncio.Task[None] | None = None
+        self._loaded_at = -REFRESH_SECONDS
         self.keys = KeySet()
 
     async def keys_for(self, kid: str) -> KeySet:
-        """Return the keys, after asking the source once more if *kid* is not among them."""
-        if kid not in self.keys and (self._asking is not None or self._may_ask()):
-            # A caller that goes away leaves the others, and the next ten seconds, their answer.
-            await asyncio.shield(self._ask())
+        """Return the keys, after a refresh if *kid* is not among them."""
+        if kid not in self.keys and (self._refreshing is not None or self._may_refresh()):
+            # Other callers wait for the same refresh, so a cancelled caller must not cancel it.
+            await asyncio.shield(self._refresh())
         return self.keys
 
-    def _ask(self) -> asyncio.Task[None]:
-        """Return what asks the source, now or since another call; its own deadline ends it."""
-        if self._asking is None:
-            self._asking = asyncio.get_running_loop().create_task(self._refresh())
-            self._asking.add_done_callback(self._asked)
-        return self._asking
+    def _refresh(self) -> asyncio.Task[None]:
+        """Return the task of the refresh under way, or of a new one; it has its own deadline."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._load())
+            self._refreshing.add_done_callback(self._refreshed)
+        return self._refreshing
 
-    def _asked(self, _task: asyncio.Task[None]) -> None:
-        self._asking = None
+    def _refreshed(self, _task: asyncio.Task[None]) -> None:
+        self._refreshing = None
 
-    def _may_ask(self) -> bool:
-        return self._clock() - self._asked_at >= UNKNOWN_KID_SECONDS
+    def _may_refresh(self) -> bool:
+        return self._clock() - self._loaded_at >= UNKNOWN_KID_SECONDS
 
     async def keep_fresh(self) -> None:
-        """Fetch now and every 300 s, and every ten while there is no key; never returns."""
+        """Refresh now and every 300 s, or every 10 s while there is no key; never returns."""
         while True:
-            await self._ask()
+            await self._refresh()
             await asyncio.sleep(REFRESH_SECONDS if self.keys else UNKNOWN_KID_SECONDS)
 
-    async def _refresh(self) -> None:
-        self._asked_at = self._clock()
+    async def _load(self) -> None:
+        self._loaded_at = self._clock()
         try:
             keys = read_key_set(await self._fetch())
         except (BadKeySet, OSError, ValueError, TimeoutError, aiohttp.ClientError) as error:
             text = str(error) if isinstance(error, BadKeySet | ValueError) else type(error).__name__
-            log.warning("the key set could not be had, the last good one is kept: %s", text)
+            log.warning("cannot load the key set, keeping the last good one: %s", text)
             return
         for problem in keys.problems if keys.keys() != self.keys.keys() else ():
-            log.warning("a key was left out: %s", problem)
+            log.warning("ignored a key in the key set: %s", problem)
         self.keys = keys
 
     async def _fetch(self) -> bytes:
@@ -86,11 +86,11 @@ class KeySource:
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
         async with (
             aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
-            session.get(web_url(self._source).geturl(), allow_redirects=False) as answer,
+            session.get(web_url(self._source).geturl(), allow_redirects=False) as response,
         ):
-            if answer.status != 200:
-                raise ValueError(f"the source answered {answer.status}")
-            return await _read_bounded(answer.content)
+            if response.status != 200:
+                raise ValueError(f"the source responded with status {response.status}")
+            return await _read_bounded(response.content)
 
 
 async def _read_bounded(content: aiohttp.StreamReader) -> bytes:
@@ -111,10 +111,10 @@ def _read(path: Path) -> bytes:
 
 
 def key_source(raw: str) -> str:
-    """Return *raw* if it names a key set (a parser for settings): a URL, or a path.
+    """Return *raw* if it is a path or a valid URL of a key set (a parser for settings).
 
     Raises:
-        ValueError: For a URL that is not https, or http elsewhere than on loopback.
+        ValueError: For a URL that is not https, or http to another machine.
     """
     if "://" in raw:
         web_url(raw)
@@ -122,12 +122,12 @@ def key_source(raw: str) -> str:
 
 
 def read_key_source(environment: Environment, name: str, *, needed: bool = True) -> str:
-    """Return the setting *name*, or nothing; warn of a file that is not there yet.
+    """Return the key source in the setting *name*, or ""; warn if it is a missing file.
 
-    It is no mistake: the file is looked for again, and until then no token verifies.
+    A missing file is no error, since the source is read again; until then no token verifies.
     """
     read = environment.required if needed else environment.value
     source = read(name, key_source, "")
     if source and "://" not in source and not Path(source).is_file():
-        environment.warning(name, f"names no file: no token verifies until {source} is there")
+        environment.warning(name, f"names no file: no token verifies until {source} exists")
     return source

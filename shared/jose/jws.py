@@ -1,9 +1,12 @@
 """Compact JSON Web Signatures (RFC 7515) and the public keys that verify them (RFC 7517).
 
-Stricter than the RFCs where they leave room: base64url must be canonical, JSON objects may not
-repeat a key, a ``kid`` is required, and the algorithm must be the one that the key is for. So no
-header can choose how it is verified (RFC 8725, section 3.1), and no changed character goes
-unnoticed.
+PyJWT verifies the signatures. Parsing is stricter than PyJWT's and than the RFCs require:
+
+- base64url must be canonical, so that every changed character is noticed,
+- JSON objects must not repeat a key,
+- a ``kid`` is required, and the algorithm must be the one of that key, so that a header cannot
+  choose how it is verified (RFC 8725, section 3.1),
+- a key set must not hold two keys of one ``kid``, nor a private key.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ MAX_TOKEN_BYTES = 16384
 MIN_RSA_BITS = 2048
 MAX_KEYS = 256
 MOST_MEMBERS = 4096
-"""Of one object: none that is understood has as many, and each would be looked at."""
+"""The maximum number of members of a JSON object; no valid object has as many."""
 _FORBIDDEN_HEADERS = frozenset({"jku", "jwk", "x5u", "x5c", "crit", "b64", "zip"})
 
 PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
@@ -45,7 +48,7 @@ class VerificationKey:
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """The parts of a JWS before anything is known about its truth."""
+    """The parts of a JWS whose signature has not been checked."""
 
     header: Mapping[str, Any]
     payload: bytes
@@ -56,7 +59,7 @@ class Unverified:
 
 
 class KeySet(Mapping[str, VerificationKey]):
-    """Verification keys by ``kid``; ``problems`` says which members of the source were left out."""
+    """Verification keys by ``kid``; ``problems`` describes the ignored members of the source."""
 
     __slots__ = ("_keys", "problems")
 
@@ -116,7 +119,7 @@ def decode_base64url(text: str) -> bytes:
     """Return the bytes of canonical, unpadded base64url (RFC 7515, section 2).
 
     Raises:
-        ValueError: Also for text that another text of the same bytes would be the right one for.
+        ValueError: If it is not base64url, or not the canonical text of its bytes.
     """
     try:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -133,10 +136,10 @@ def encode_base64url(data: bytes) -> str:
 
 
 def read_unverified(token: str) -> Unverified:
-    """Return the parts of *token*, of which nothing has been verified.
+    """Return the parts of *token* without checking its signature.
 
     Raises:
-        TokenRefused: ``malformed``; or ``header`` for what could redirect verification.
+        TokenRefused: ``malformed``; or ``header`` for a header that could redirect verification.
     """
     if len(token) > MAX_TOKEN_BYTES:
         raise TokenRefused("malformed", "the token is too long")
@@ -159,7 +162,7 @@ def read_unverified(token: str) -> Unverified:
 
 
 def unverified_payload(token: str) -> bytes:
-    """Return the payload of *token* at its word."""
+    """Return the payload of *token* without checking its signature."""
     return read_unverified(token).payload
 
 
@@ -175,11 +178,11 @@ _ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 
 
 def verify_signature(token: Unverified, keys: Mapping[str, VerificationKey]) -> None:
-    """Return only if one of *keys* made *token*.
+    """Check that one of *keys* signed *token*.
 
     Raises:
-        TokenRefused: ``kid`` for an unknown key, ``algorithm`` where it does not fit the key,
-            ``signature`` where it does not hold.
+        TokenRefused: ``kid`` for an unknown key, ``algorithm`` if it is not the key's,
+            ``signature`` if the signature is invalid.
     """
     key = keys.get(token.kid)
     if key is None:
@@ -199,7 +202,7 @@ def verified_payload(token: str, keys: Mapping[str, VerificationKey]) -> bytes:
     """Return the payload of *token* if one of *keys* signed it.
 
     Raises:
-        TokenRefused: Otherwise.
+        TokenRefused: If none of them did.
     """
     parts = read_unverified(token)
     verify_signature(parts, keys)
@@ -210,13 +213,13 @@ def verified_payload(token: str, keys: Mapping[str, VerificationKey]) -> bytes:
 
 
 def read_key_set(data: bytes) -> KeySet:
-    """Return the keys of the JSON Web Key set *data* that can verify tokens.
+    """Return the keys of the JSON Web Key Set *data* that can verify tokens.
 
-    Keys of other types and for other uses are left out, and so is every key that shares its
-    ``kid`` with another: which of them is meant cannot be known.
+    Keys of other types and for other uses are ignored, as are all keys that share a ``kid``, which
+    would be ambiguous.
 
     Raises:
-        BadKeySet: If *data* is no key set, or no usable key is in it.
+        BadKeySet: If *data* is no key set, or holds no usable key.
     """
     try:
         members = strict_json_object(data).get("keys")

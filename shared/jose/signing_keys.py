@@ -1,4 +1,4 @@
-"""Private keys from PEM, their names, and the sets of public keys that others verify with."""
+"""Private keys from PEM files, their thumbprints, and the sets of their public keys."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from shared.jose.jws import encode_base64url
 
 _PEM: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 MAX_KEYS: Final = 16
-"""In one file: one signs, the others are there for the time of a rotation."""
+"""The maximum in one file: the first key signs, the others are for rotation."""
 
 
 def read_private_keys(pem: bytes) -> list[PrivateKeyTypes]:
-    """Return the private keys in *pem*, in their order; nothing of them is in an error.
+    """Return the private keys in *pem*, in order; errors hold no content of the file.
 
     Raises:
         ValueError: If a block is no private key, or has a passphrase.
     """
     keys: list[PrivateKeyTypes] = []
     for block in _PEM.finditer(pem):
-        if block[1] == b"EC PARAMETERS":  # openssl ecparam -genkey writes them, too
+        if block[1] == b"EC PARAMETERS":  # written by openssl ecparam -genkey
             continue
         try:
             keys.append(load_pem_private_key(block[0], password=None))
@@ -43,30 +43,30 @@ def read_private_keys(pem: bytes) -> list[PrivateKeyTypes]:
 
 
 def named_jwks(members: Iterable[dict[str, Any]], *, algorithm: str) -> list[dict[str, Any]]:
-    """Return public JSON Web Keys of their required *members*, named by their thumbprints.
+    """Return public JSON Web Keys with the required *members*, with their thumbprints as ``kid``.
 
     Raises:
-        ValueError: If there is none, one twice, or more than :data:`MAX_KEYS`.
+        ValueError: If there is no key, a key twice, or more than :data:`MAX_KEYS`.
     """
     found = [one | {"kid": thumbprint(one), "use": "sig", "alg": algorithm} for one in members]
     if not 1 <= len(found) <= MAX_KEYS:
         raise ValueError(f"from 1 to {MAX_KEYS} keys are needed, {len(found)} were found")
     if len({one["kid"] for one in found}) != len(found):
-        raise ValueError("the same key stands twice")
+        raise ValueError("the same key is there twice")
     return found
 
 
 def thumbprint(members: dict[str, Any]) -> str:
-    """Return the name of the key with the required *members*: its thumbprint (RFC 7638)."""
+    """Return the thumbprint (RFC 7638) of the key with the required *members*."""
     canonical = json.dumps(members, sort_keys=True, separators=(",", ":"))
     return encode_base64url(hashlib.sha256(canonical.encode()).digest())
 
 
-# Ed25519: the controller's
+# Ed25519, for the controller
 
 
 def read_signing_keys(pem: bytes) -> tuple[Ed25519PrivateKey, ...]:
-    """Return the private keys in *pem*, in their order; nothing of them is in an error.
+    """Return the Ed25519 private keys in *pem*, in order; errors hold no content of the file.
 
     Raises:
         ValueError: If there is none, or one that is no unencrypted Ed25519 key.
@@ -81,17 +81,17 @@ def read_signing_keys(pem: bytes) -> tuple[Ed25519PrivateKey, ...]:
 
 
 def public_jwk(key: Ed25519PrivateKey) -> dict[str, Any]:
-    """Return the public part of *key* as a JSON Web Key, named by its thumbprint."""
+    """Return the public part of *key* as a JSON Web Key, with its thumbprint as ``kid``."""
     (member,) = named_jwks([_members(key)], algorithm="EdDSA")
     return member
 
 
 def public_key_set(keys: Iterable[Ed25519PrivateKey]) -> dict[str, Any]:
-    """Return the JSON Web Key set that verifies what *keys* sign."""
+    """Return the JSON Web Key Set of the public parts of *keys*."""
     return {"keys": named_jwks(map(_members, keys), algorithm="EdDSA")}
 
 
 def _members(key: Ed25519PrivateKey) -> dict[str, Any]:
-    """Return the members that name it (RFC 8037, section 2)."""
+    """Return the required members of *key* (RFC 8037, section 2)."""
     raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return {"crv": "Ed25519", "kty": "OKP", "x": encode_base64url(raw)}

@@ -66,7 +66,7 @@ class SignedHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     floor: float
     root: str
 
-    def says(self, head: Head) -> bool:
+    def matches(self, head: Head) -> bool:
         """Return whether *head*, as it stands in Redis, is the one that was signed."""
         ours = (self.epoch, self.seq, self.term, self.build, self.routes, self.revoked)
         theirs = (head.epoch, head.seq, head.term, head.build, head.routes, head.revoked)
@@ -103,7 +103,7 @@ class TableSigner:
 
     def sign_head(self, head: Head, *, at: float, floor: float, root: bytes) -> str:
         """Return the signature of *head*, made *at* that time, over a table of that *root*."""
-        said = SignedHead(
+        signed = SignedHead(
             instance=self._instance,
             epoch=head.epoch,
             seq=head.seq,
@@ -117,12 +117,12 @@ class TableSigner:
             floor=floor,
             root=root.hex(),
         )
-        return self._sign(_HEAD, _encode(said))
+        return self._sign(_HEAD, _encode(signed))
 
     def sign_revocation(self, revocation: Revocation) -> str:
         """Return the signature of *revocation* alone: it counts before its place in the order."""
-        said = _SignedRevocation(self._instance, revocation.member, revocation.score)
-        return self._sign(_REVOCATION, _encode(said))
+        signed = _SignedRevocation(self._instance, revocation.member, revocation.score)
+        return self._sign(_REVOCATION, _encode(signed))
 
     def _sign(self, kind: str, payload: bytes) -> str:
         header = json.dumps({"alg": "EdDSA", "kid": self.kid, "typ": kind}).encode()
@@ -166,12 +166,12 @@ class TableVerifier:
             TokenRefused: If it is no signed revocation of this installation.
         """
         try:
-            said = _decode_revocation(self._payload(text, _REVOCATION))
+            signed = _decode_revocation(self._payload(text, _REVOCATION))
         except msgspec.DecodeError:
             raise TokenRefused("claims", "what is signed is no revocation") from None
-        if said.instance != self._instance:
+        if signed.instance != self._instance:
             raise TokenRefused("claims", "the revocation is another installation's")
-        return Revocation(said.member, said.score)
+        return Revocation(signed.member, signed.score)
 
     def _payload(self, text: str, kind: str) -> bytes:
         parts = read_unverified(text)

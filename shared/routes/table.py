@@ -323,7 +323,7 @@ class RouteTable:
                 self.load_revocation(member, score)
         self.ended.inherit(older.ended, living=self._entries)
 
-    def let_go(self, most: int) -> bool:
+    def free(self, most: int) -> bool:
         """Drop up to *most* routes of a table that is out of use; say whether it has more.
 
         100,000 of them, freed at once, keep the loop for more than 20 ms.

@@ -121,7 +121,7 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
-def calm_collector() -> None:
+def tune_collector() -> None:
     """Have Python's cycle collector look less often, and not at what is there by now.
 
     It looks whenever 700 objects more are alive than at its last look. A thousand requests that

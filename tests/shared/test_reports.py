@@ -10,7 +10,7 @@ from shared.reports import (
     Activity,
     decode_activity,
     encode_activity,
-    put_together,
+    merge_activities,
     rounded,
 )
 
@@ -22,7 +22,7 @@ def test_the_parts_of_several_gateways_are_one_activity() -> None:
         "a": Activity(at=990.0, last_input_at=980.0, bytes_in=1, bytes_out=10, subs=("ada", "bob")),
         "b": Activity(at=970.0, last_output_at=960.0, bytes_in=2, bytes_out=20, subs=("ada",)),
     }
-    whole = put_together(parts, ["a", "b"], NOW)
+    whole = merge_activities(parts, ["a", "b"], NOW)
     assert whole.subs == ("ada", "bob")
     assert (whole.last_input_at, whole.last_output_at) == (980.0, 960.0)
     assert (whole.bytes_in, whole.bytes_out, whole.at) == (3, 30, 990.0)
@@ -30,14 +30,14 @@ def test_the_parts_of_several_gateways_are_one_activity() -> None:
 
 def test_nobody_is_connected_at_a_gateway_that_is_gone() -> None:
     parts = {"gone": Activity(at=0.0, last_input_at=500.0, subs=("eve",))}
-    whole = put_together(parts, [], NOW)
+    whole = merge_activities(parts, [], NOW)
     assert whole.subs == ()
     assert whole.last_input_at == 500.0
 
 
 def test_a_time_ahead_of_ours_counts_as_now() -> None:
     parts = {"a": Activity(at=5000.0, last_input_at=5000.0)}
-    assert put_together(parts, ["a"], NOW).last_input_at == NOW
+    assert merge_activities(parts, ["a"], NOW).last_input_at == NOW
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_the_command_writes_what_gateways_verify_with(tmp_path: Path) -> None:
     head = Head(epoch="e", seq=1, term=1, routes=0, revoked=0)
     for key in KEYS:
         text = TableSigner(key, instance="i").sign_head(head, at=1.0, floor=0.0, root=b"r")
-        assert TableVerifier(read_key_set(told), instance="i").head(text).says(head)
+        assert TableVerifier(read_key_set(told), instance="i").head(text).matches(head)
 
 
 def test_a_file_that_is_none_ends_the_command(

@@ -42,7 +42,7 @@ def signed(key: Ed25519PrivateKey = KEY, instance: str = "i") -> str:
 
 def test_a_signed_head_says_what_the_head_says() -> None:
     said = verifier().head(signed())
-    assert said.says(HEAD)
+    assert said.matches(HEAD)
     assert (said.at, said.floor, said.root) == (7.25, 0.5, ROOT.hex())
 
 
@@ -60,7 +60,7 @@ def test_a_signed_head_says_what_the_head_says() -> None:
     ],
 )
 def test_it_says_nothing_of_another_head(change: dict[str, Any]) -> None:
-    assert not verifier().head(signed()).says(msgspec.structs.replace(HEAD, **change))
+    assert not verifier().head(signed()).matches(msgspec.structs.replace(HEAD, **change))
 
 
 def test_keys_are_rotated_by_a_set() -> None:

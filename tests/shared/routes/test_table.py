@@ -212,9 +212,9 @@ def test_a_revision_is_counted_once_and_keeps_the_strings_that_are_keys() -> Non
 def test_a_table_out_of_use_is_freed_in_pieces() -> None:
     hosts = [f"{SID}.apps.example.com", "one.example.com", "two.example.com"]
     table = make_table({SID: encode(make_route(hosts=hosts))})
-    assert table.let_go(2) is True
+    assert table.free(2) is True
     assert (len(table), table.find(hosts[2]).standing) == (0, Standing.ABSENT)
-    assert table.let_go(2) is False
+    assert table.free(2) is False
 
 
 def test_a_host_that_two_routes_name_is_served_by_neither_until_one_lets_go() -> None:

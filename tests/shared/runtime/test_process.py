@@ -89,8 +89,8 @@ def test_no_address_file_is_written_unasked(tmp_path: Path) -> None:
 
 CALM = """
 import gc
-from shared.runtime.process import COLLECTOR_THRESHOLDS, calm_collector
-calm_collector()
+from shared.runtime.process import COLLECTOR_THRESHOLDS, tune_collector
+tune_collector()
 print(gc.get_threshold() == COLLECTOR_THRESHOLDS, gc.get_freeze_count() > 0, gc.isenabled())
 """
 
