@@ -94,11 +94,11 @@ class Bench:
         self.visitor = visitor
         self.dialled: asyncio.Queue[Upstream] = asyncio.Queue()
         parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
-        parts |= {"world": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
+        parts |= {"holder": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
         parts |= {"live": ConnectionRegistry(table=lambda: table, wall=time.time, loop=loop)}
         self.path = DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
 
-    async def begin(self, _target: object, factory: Callable[[], Upstream]) -> None:
+    async def connect(self, _target: object, factory: Callable[[], Upstream]) -> None:
         """Connect to no peer."""
         upstream = factory()
         upstream.connection_made(cast(asyncio.Transport, Nowhere()))

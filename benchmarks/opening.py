@@ -166,7 +166,7 @@ def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
         observers=(trail.attachments, Activities()),
     )
     parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
-    parts |= {"world": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
+    parts |= {"holder": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
     parts["dialler"] = Dialler(networks=[ip_network("127.0.0.0/8")], loop=loop)
     return DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
 

@@ -124,7 +124,7 @@ class _Taskless:
             self._waits_for.add_done_callback(self._resume)
         except StopIteration:
             self._driven.discard(self)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # told
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # passed on
             self._end(error)
 
     def _end(self, error: BaseException) -> None:

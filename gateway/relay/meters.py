@@ -102,7 +102,7 @@ class Meters(Collector):
         yield _by("refusals", "The gateway's own refusals by code.", "code", self.refusals)
         yield _by("opens", "Tries to open a session by what came of them.", "result", self.opens)
         yield _by(
-            "upstream_failures", "Apps that failed by reason.", "reason", self.upstream_failures
+            "upstream_failures", "Failures of apps by reason.", "reason", self.upstream_failures
         )
         ends = Counter({str(code): count for code, count in self.ends.items()})
         yield _by("ends", "WebSockets that the gateway ended by close code.", "close_code", ends)
@@ -115,7 +115,7 @@ class Meters(Collector):
             ("reused", "Requests sent on pooled connections.", self.reused),
             ("retries", "Requests sent again because a pooled connection was stale.", self.retries),
             ("connections", "Connections accepted.", self.connections),
-            ("dropped", "Connections closed unheard, far beyond a limit.", self.dropped),
+            ("dropped", "Connections closed without a response, far over a limit.", self.dropped),
             ("failed_arrivals", "Connections without a handshake.", self.failed_arrivals),
             ("accept_pauses", "Times without descriptors to accept with.", self.accept_pauses),
         ):
@@ -127,7 +127,7 @@ class Meters(Collector):
     def _requests(self) -> Metric:
         family = CounterMetricFamily(
             "fumarole_gateway_requests",
-            "Answers by who gave them and class of status.",
+            "Responses by origin and class of status.",
             labels=["from", "class"],
         )
         for who, counts in (("app", self.answers), ("gateway", self.own_answers)):

@@ -101,7 +101,7 @@ class Tunnel(asyncio.Protocol):
         if browser_data:
             self.app.write(browser_data)
 
-    # Keeping alive, where the settings ask for it
+    # Pings, if the settings enable them
 
     def arm_ping(self, seconds: float) -> None:
         """Have the wheel call :meth:`due` in that many seconds; 0 for never."""

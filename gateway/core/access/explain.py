@@ -28,9 +28,9 @@ WHY: Final[dict[str, str]] = {
     "forbidden_target": "the target is outside the networks in which targets may be",
     "controller_silent": "the controller has been silent for longer than its grace: "
     "what is open goes on, nothing new is dialled",
-    "bus_lost": "the bus is lost: whoever has a cookie is served, nobody can open the session",
-    FAILING: "whoever has a right to it is let in, and its app, desktop or terminal failed lately",
-    SERVED: "whoever has a right to it is served",
+    "bus_lost": "the bus is lost: users with a cookie are served, no session can be opened",
+    FAILING: "users with access are served, but its app, desktop or terminal failed lately",
+    SERVED: "users with access are served",
 }
 """Each reason and its meaning; the first that applies is given. docs/metrics.md lists them."""
 

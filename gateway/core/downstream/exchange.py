@@ -134,7 +134,7 @@ class Exchange(Actions):
     def admitted(self, head: UpstreamHead, *, upgrade: bool) -> None:
         """Relay the request that was read, with *head* around it."""
         fields = self.reader.fields
-        assert fields is not None  # noqa: S101  # admission is asked about a head that was read
+        assert fields is not None  # noqa: S101  # a head was read before admission
         if self.head is NO_UPSTREAM_HEAD:  # the first request: all is as it was made
             self.head, self.upgrade = head, upgrade
         else:

@@ -1,4 +1,4 @@
-"""What a connection may take, in time and memory. Every number has its unit and its reason."""
+"""What a connection may use, in time and memory. Every limit has its unit and its reason."""
 
 from __future__ import annotations
 
@@ -10,131 +10,135 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of the data path. Times and sizes hold for each connection, numbers in each worker.
+    """Limits of the data path. Times and sizes apply to each connection, numbers to each worker.
 
     docs/limits.md says which of them are settings, and what happens at each.
     """
 
     connections: int = 50_000
-    """From browsers, in all: what a worker of 512 MiB can hold. 0 here and below: without limit."""
+    """Downstream connections in total: what a worker of 512 MiB can hold. Here and below 0 means
+    unlimited."""
 
     session_connections: int = 10_000
-    """Of one session: so that no one session can take all places of a worker."""
+    """Of one session, so that it cannot use up a worker's connections."""
 
     user_connections: int = 10_000
     """Of one user, over all sessions."""
 
     address_connections: int = 4096
-    """Without a good credential from one address (IPv6: one /64), and as many more by public links.
-    Whole campuses share one."""
+    """Unauthenticated connections from one address (IPv6: one /64), and as many more on public
+    links. Whole campuses share one address."""
 
     address_opens_per_minute: int = 6000
-    """Tries to open a session from one address: all of a campus may be behind it, and start its
-    day at once. A tenth of a core."""
+    """Attempts to open a session from one address: a whole campus may be behind it and start its
+    day together. They take a tenth of a core."""
 
     user_opens_per_minute: int = 1200
     """Sessions opened by one user: programs that start many jobs open each of them."""
 
     address_checks_per_second: int = 20
-    """Signatures of tokens checked at once for one address; more of them wait in a queue."""
+    """Token signatures verified at once for one address; more wait in a queue."""
 
     checks_per_second: int = 500
-    """And for all: 5 % of a core. More of them wait in the queue."""
+    """The same for all addresses: 5 % of a core. More wait in the queue."""
 
     checks_queued: int = 512
-    """What may wait in it: a thread works it off in a tenth of a second. Beyond that: 429."""
+    """The length of that queue: a thread processes it in a tenth of a second. Beyond it: 429."""
 
     address_refusals_per_second: int = 200
-    """Responses 401, 403 and 404 to one address, ten times that at once: a search through names is
-    hopeless anyway, this is about what it costs."""
+    """Responses 401, 403 and 404 to one address, with a burst of ten times that. Guessing names is
+    hopeless anyway; this limits its cost."""
 
     worker_memory_bytes: int | None = None
-    """What a worker may use before it sheds load; None for its share of the control group's limit.
-    0: it never does."""
+    """What a worker may use before it sheds load. None for its share of the control group's limit;
+    0 never sheds load."""
 
     head_seconds: float = 10.0
-    """From a request's first byte to its head's last: slower ones are attacks, or gone."""
+    """From the first byte of a request head to its last: a slower client is an attacker or gone."""
 
     idle_seconds: float = 75.0
-    """A kept-alive connection without a request: longer than browsers' and edges' own limits."""
+    """For a persistent connection without a request: longer than the limits of browsers and edge
+    proxies."""
 
     dial_seconds: float = 5.0
-    """Name look-up and connecting together: targets are in the same network."""
+    """For resolving and connecting together: targets are in the same network."""
 
     slow_body_seconds: float = 60.0
-    """How often an upload is looked at."""
+    """The interval between two checks of an upload's speed."""
 
     slow_body_bytes_per_second: int = 1024
-    """What has to come, and to be taken by the app, at least between two looks. A modem is
-    faster; who sends by drops means harm. Answers have no such limit: they may be events."""
+    """The minimum speed at which an upload must arrive and be read by the app. A modem is faster; a
+    client that trickles is an attacker. Responses have no such limit: they may be event streams."""
 
     app_head_seconds: float = 300.0
-    """From the end of a request to the head of its answer: some apps compute first."""
+    """From the end of a request to the head of its response: some apps compute first."""
 
     write_stall_seconds: float = 60.0
-    """For how long a browser may take nothing of what waits for it. Shorter ones would end readers
-    whose kernel reopens its window in lumps: 64 KB/s into a buffer of 20 MB shows every 20 s."""
+    """For how long a browser may acknowledge nothing. A shorter limit would end readers whose
+    kernel reopens its window in large steps: 64 KB/s into a buffer of 20 MB shows every 20 s."""
 
     app_write_stall_seconds: float = 300.0
-    """And an app: a notebook that computes reads nothing for minutes."""
+    """For how long an app may acknowledge nothing: a notebook that computes does not read for
+    minutes."""
 
     web_ping_seconds: float = 0.0
-    """How often browsers of WebSockets to apps are pinged, between two frames; 0 for never. Their
-    frames are the app's and the browser's own, and most apps ping by themselves."""
+    """The interval of pings to browsers in tunnels, sent between two frames; 0 for never. The
+    frames belong to app and browser, and most apps send pings of their own."""
 
     linger_seconds: float = 2.0
-    """How long what a refused client still sends is read, so that it can read the refusal."""
+    """How long input is read after a refusal, so that the client can read the refusal."""
 
     frame_seconds: float = 0.1
-    """How long an app may take to finish the frame within which its tunnel is ended."""
+    """How long an app may take to complete the frame within which its tunnel is ended."""
 
     frame_bytes: int = 1 << 20
-    """And how much of it."""
+    """The maximum size of the rest of that frame."""
 
     end_seconds: float = 0.25
-    """After this nothing passes any more on an ended connection, whatever is still buffered."""
+    """No byte is sent on an ended connection after this time, even if buffered."""
 
     app_abort_seconds: float = 0.25
-    """From the Close of a WebSocket that is ended to the end of its connection to the app. Nothing
-    passes there meanwhile; the browsers of all that end together come first."""
+    """From the Close of an ended WebSocket to the abort of its upstream connection. No byte passes
+    meanwhile; the browsers of all connections that end together come first."""
 
     upstream_idle_seconds: float = 50.0
-    """An unused pooled connection: shorter than the keep-alive of the servers behind which
-    people put their apps (uvicorn's 5 s is covered by the one retry)."""
+    """For an idle pooled connection: shorter than the keep-alive timeout of common app servers.
+    (The one retry covers uvicorn's 5 s.)"""
 
     unsafe_idle_seconds: float = 2.0
-    """A pooled connection unused for longer is not given a request that could not be sent twice,
-    since the app may be closing it at this moment."""
+    """A pooled connection that was idle for longer gets no request that cannot be sent twice, since
+    the app may be closing it."""
 
     upstream_idle_per_user: int = 16
-    """Unused connections kept per session and user: browsers open six per host."""
+    """Idle connections kept for a session and user: browsers open six to a host."""
 
     upstream_spare_seconds: float = 1.0
-    """Those beyond them: as many as were in use at once, by a program that asks with many."""
+    """For idle connections beyond that number, left by a program with many parallel requests."""
 
     write_high_bytes: int = 128 << 10
-    """Above this the other side is no longer read. One more read (256 KiB) may come on top, so a
-    stalled reader costs at most 384 KiB."""
+    """The high-water mark: above it the other side is not read. One more read (256 KiB) may be
+    added, so a stalled reader costs at most 384 KiB."""
 
     splice_bytes: int = 1 << 20
-    """From here on the rest of a body is moved by the kernel. Half of it costs a tenth more so."""
+    """From this size on the kernel moves the rest of a body. At half this size splicing costs a
+    tenth more than reading."""
 
     pipe_bytes: int = 256 << 10
-    """Of one body, while its reader stalls: instead of, not beside, what is written by us. More
-    than fits into a socket's buffer saves nothing."""
+    """The capacity for one body while its reader stalls, in place of the write buffer. More than
+    fits into a socket's buffer saves nothing."""
 
     pipes: int = 64
-    """Open at once: what they hold is locked memory, of which a user has 64 MiB (pipe(7)). Further
-    large bodies are passed on as any other."""
+    """Open pipes: their contents are locked memory, of which a user has 64 MiB (pipe(7)). Further
+    large bodies are relayed as any other."""
 
     early_bytes: int = 64 << 10
-    """Pipelined requests kept while one is answered."""
+    """Pipelined requests buffered during a response."""
 
     interim_responses: int = 64
-    """1xx answers before a final one: an app that sends more is broken."""
+    """1xx responses before a final one: an app that sends more is broken."""
 
     last_words_bytes: int = 512 << 10
-    """What is read of the early answer of an app that reset the connection."""
+    """The maximum that is read of the early response of an app that reset the connection."""
 
 
 NUMBERS: Final = frozenset(
@@ -151,7 +155,7 @@ NUMBERS: Final = frozenset(
         "slow_body_bytes_per_second",
     }
 )
-"""Limits that are settings: whole numbers, 0 for without limit."""
+"""Limits that are settings: integers, 0 for unlimited."""
 SECONDS: Final[Mapping[str, float]] = MappingProxyType(
     {
         "head_seconds": 0.1,
@@ -164,4 +168,4 @@ SECONDS: Final[Mapping[str, float]] = MappingProxyType(
         "web_ping_seconds": 0.0,
     }
 )
-"""Limits that are settings, in seconds, each with the least that makes sense."""
+"""Limits that are settings, in seconds, each with its minimum."""

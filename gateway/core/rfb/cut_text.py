@@ -77,10 +77,10 @@ class CutTextPolicy:
         return CutTextVerdict(forwarded=size) if passes else CutTextVerdict(dropped=size)
 
     def _capabilities(self, flags: int) -> bytes:
-        """Return what is said replacement of *flags*: less, and never a text in the place of sizes.
+        """Return the capabilities sent in place of *flags*: fewer, and never a text for sizes.
 
-        Capabilities name what their sender understands, so one that may give is asked. A size of 0
-        has nothing sent that was not asked for.
+        Capabilities name what their sender understands, so a side that may send is sent requests.
+        A size of 0 prevents unsolicited texts.
         """
         known = (_ASKING if self.may_send else 0) | (_GIVING if self.may_request else 0)
         said = flags & (Action.CAPABILITIES | known | _TEXT)

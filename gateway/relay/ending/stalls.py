@@ -151,9 +151,9 @@ def _pause(seconds: float) -> float:
     return min(max(seconds / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
 
 
-_ASKED_AT_ONCE: Final = 500
+_CHECKED_AT_ONCE: Final = 500
 """Connections checked in one turn of the loop: about one millisecond."""
-_ASK_PAUSE_SECONDS: Final = 0.01
+_PAUSE_SECONDS: Final = 0.01
 
 
 class StallChecked(Protocol):
@@ -191,14 +191,14 @@ class StallSweep:
         self._timer = self.loop.call_later(self.seconds, self._begin)
 
     def _begin(self) -> None:
-        self._ask(iter(self.connections()))
+        self._check(iter(self.connections()))
 
-    def _ask(self, left: Iterator[StallChecked]) -> None:
-        asked = 0
-        for connection in islice(left, _ASKED_AT_ONCE):
+    def _check(self, left: Iterator[StallChecked]) -> None:
+        checked = 0
+        for connection in islice(left, _CHECKED_AT_ONCE):
             connection.check_stalls()
-            asked += 1
-        if asked == _ASKED_AT_ONCE:
-            self._timer = self.loop.call_later(_ASK_PAUSE_SECONDS, self._ask, left)
+            checked += 1
+        if checked == _CHECKED_AT_ONCE:
+            self._timer = self.loop.call_later(_PAUSE_SECONDS, self._check, left)
         else:
             self._begin_later()

@@ -260,8 +260,8 @@ class Admission:
         trusted = self._parts.site.trusted_proxies
         if not trusted:
             return connection.peer
-        told = fields.forwarded_for if fields is not None else None
-        return client_address(connection.peer, told, trusted)
+        forwarded = fields.forwarded_for if fields is not None else None
+        return client_address(connection.peer, forwarded, trusted)
 
     def rate_limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
         """Return *refusal*, or a 429 if the client of *connection* has drawn too many refusals."""
