@@ -1,7 +1,7 @@
-"""A queue of keys: each at most once, never worked on twice at a time, later after a failure.
+"""A work queue of keys, with delays and rate-limited retries, as client-go has it.
 
-It is client-go's work queue with delays and rate-limited retries. :meth:`WorkQueue.enqueue` is the
-one way to have a job looked at again, whoever wants that, now or later.
+Each key is queued at most once, and never processed by two workers at a time.
+:meth:`WorkQueue.enqueue` is the only way in, for now or for later.
 """
 
 from __future__ import annotations
@@ -16,26 +16,37 @@ from typing import Final, Literal
 from shared.errors import FumaroleError
 
 BACKGROUND_TURN: Final = 10
-"""One key in so many is one of the background though others are ready: none waits for ever."""
+"""One of so many keys comes from the background even if others are ready: none starves."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 60.0
+STALE_ENTRIES: Final = 200
+"""How many stale entries the heap of delayed keys may hold, beyond one for each delayed key."""
 
 Reason = Literal["asked", "cluster", "store", "resync", "plugin", "step", "due", "waits", "failed"]
-"""Why a job is looked at: the API was asked for something; a watch or another process' write showed
-a change; everything is looked at now and then; a plugin's call has ended; a step was done; its time
-has come; it waits for something; a step has failed."""
+"""Why a job is enqueued.
+
+- ``asked``: a request of the API.
+- ``cluster``: an event of a watch.
+- ``store``: a write of another process.
+- ``resync``: the periodic resync.
+- ``plugin``: a plugin call has ended.
+- ``step``: a step was done.
+- ``due``: a due time has come.
+- ``waits``: the job waits for something.
+- ``failed``: a step has failed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The job is looked at again ``after`` so many seconds."""
+    """The job is reconciled again ``after`` so many seconds."""
 
     after: float
     reason: Reason
 
 
 class RequeueAfter(FumaroleError):
-    """The step cannot be done yet, and that is no failure: look again after ``seconds``."""
+    """The step cannot be done yet, which is no failure: try again after ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"look again in {seconds} s")
@@ -45,16 +56,17 @@ class RequeueAfter(FumaroleError):
 class WorkQueue:
     """Hands out keys to workers.
 
-    A key that is enqueued while it is worked on is handed out once more afterwards, so that no
-    change goes unseen. Whoever took a key must call :meth:`done` or :meth:`failed` with it.
+    A key that is enqueued while a worker processes it is handed out again afterwards, so that no
+    change is missed. A worker that took a key must call :meth:`done` or :meth:`failed` with it.
 
-    Keys that only a resync enqueues are in the background: one that has changed overtakes all of
-    them (as in controller-runtime's priority queue, which does so for a first list and a resync).
+    Keys enqueued only by a resync are in the background. A key that has changed overtakes all of
+    them, as in controller-runtime's priority queue.
 
     Args:
         clock: Monotonic seconds.
-        random: From 0 to 1, so that what failed together is not tried again together.
-        count: Counts why keys are enqueued.
+        random: A number from 0 to 1: jitter, so that keys that failed together are not retried
+            together.
+        count: Counts enqueued keys by reason.
     """
 
     def __init__(
@@ -85,14 +97,14 @@ class WorkQueue:
 
     @property
     def waiting_seconds(self) -> float:
-        """For how long the key has been ready that waits longest; 0 where none is."""
+        """How long the oldest ready key has waited; 0 if none is ready."""
         firsts = [next(iter(some.values())) for some in (self._ready, self._background) if some]
         return self._clock() - min(firsts) if firsts else 0.0
 
     def enqueue(self, key: str, reason: Reason, *, after: float = 0.0) -> None:
-        """Have *key* handed out as soon as a worker is free, or *after* so many seconds.
+        """Hand out *key* as soon as a worker is free, or *after* so many seconds.
 
-        What is enqueued twice is handed out once, at the earlier time.
+        A key that is enqueued twice is handed out once, at the earlier time.
         """
         self._count(reason)
         if after > 0.0:
@@ -118,7 +130,7 @@ class WorkQueue:
             self._changed.set()
 
     async def background_done(self) -> None:
-        """Return when no key is in the background."""
+        """Return once no key is in the background."""
         await self._no_background.wait()
 
     def _enqueue_later(self, key: str, seconds: float) -> None:
@@ -127,10 +139,18 @@ class WorkQueue:
             return
         self._due[key] = at
         heapq.heappush(self._later, (at, next(self._order), key))
+        if len(self._later) > 2 * len(self._due) + STALE_ENTRIES:
+            self._drop_stale()
         self._changed.set()
 
+    def _drop_stale(self) -> None:
+        """Drop the entries of the heap whose key was enqueued earlier since."""
+        current = (entry for entry in self._later if self._due.get(entry[2]) == entry[0])
+        self._later = [*{entry[2]: entry for entry in current}.values()]
+        heapq.heapify(self._later)
+
     async def take(self) -> str:
-        """Return the next key, when there is one."""
+        """Return the next key, as soon as there is one."""
         while True:
             self._move_due()
             if (key := self._next()) is not None:
@@ -154,17 +174,17 @@ class WorkQueue:
             self._no_background.set()
 
     def done(self, key: str) -> None:
-        """Say that *key* has been worked on."""
+        """Report that *key* was processed."""
         self._failures.pop(key, None)
         self._release(key)
 
     def failed(self, key: str, *, at_least: float = 0.0) -> float:
-        """Say that *key* is to be tried again; return after how many seconds it will be."""
+        """Enqueue *key* with backoff; return after how many seconds it is handed out."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16))
         pause = max(at_least, longest * (0.5 + self._random() / 2))
-        # A change meanwhile may be the cure, but must not turn the pauses into a hot loop.
+        # A change meanwhile may be the fix, but must not turn the backoff into a hot loop.
         self._again.discard(key)
         self._release(key)
         self.enqueue(key, "failed", after=pause)

@@ -173,3 +173,17 @@ async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_t
     async with asyncio.timeout(5):
         await waiting
     assert await queue.take() == "b"
+
+
+async def test_a_key_that_is_due_far_ahead_is_kept_once_however_often_it_changes(
+    queue: WorkQueue, clock: Clock
+) -> None:
+    for _ in range(2000):
+        queue.enqueue("a", "cluster")
+        assert await queue.take() == "a"
+        queue.done("a")
+        queue.enqueue("a", "due", after=86400.0)
+    assert len(queue._later) < 300
+    clock.now += 86400.0
+    assert await queue.take() == "a"
+    assert await nothing_to_take(queue)
