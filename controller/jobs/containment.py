@@ -1,4 +1,4 @@
-"""Keeps what goes wrong with one job or object from ending everything else the leader does."""
+"""Contains unexpected errors of one job or object, so that the leader continues with the others."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final
 from controller.store.errors import LeadershipLost, StoreUnavailable
 
 MOST_KNOWN: Final = 1000
-"""Of how many troubles it is remembered that they were logged."""
+"""For how many failing objects it is remembered that the error was logged."""
 
 log = logging.getLogger(__name__)
 
 
 class Containment:
-    """Counts errors that nobody expects, and logs each once until it is over.
+    """Counts unexpected errors, and logs each once until it is over.
 
-    A lost store and lost leadership concern all jobs, and are not contained.
+    An unavailable store and lost leadership concern all jobs, and are not contained.
 
     Args:
-        what: The log line: the work that is not done then.
+        what: The log message: which work was not done.
         failed: Counts an error.
     """
 
@@ -32,11 +32,11 @@ class Containment:
 
     @contextmanager
     def of(self, which: str) -> Iterator[None]:
-        """Do what is done with *which*; if that fails, go on after it.
+        """Contain an error of the block, which works on *which*.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
+            LeadershipLost: If another process leads.
+            StoreUnavailable: If the store does not respond.
         """
         try:
             yield

@@ -1,10 +1,10 @@
-"""What a job has used.
+"""The usage of a job: what is charged for it.
 
-A unit is a replica-second: a second in which one replica's program ran, by the cluster's own
-record of when it was started and when it ended. An entry of the ledger is absolute: all that a
-rank has used in one attempt until a moment. So an entry that is read twice, or late, or made after
-a long absence, charges nobody twice and nobody too little. Entries are made once for each period,
-whatever dies in between. Source: docs/plugins/accounting.md.
+The unit is the replica-second: a second in which the program of one replica ran, by the cluster's
+record of its start and end. A ledger entry is absolute: all that a rank has used in one attempt
+until a moment. So an entry that is read twice, late, or made after a long outage charges neither
+twice nor too little. One entry is made for each period, whatever stops in between. Source:
+docs/plugins/accounting.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Used:
 
 
 def used_seconds(runs: Sequence[PodRecord], until: float) -> float:
-    """Return for how long the programs of *runs* ran until then."""
+    """Return how long the programs of *runs* ran until *until*."""
     return sum(
         max(0.0, min(until if run.ended_at is None else run.ended_at, until) - run.started_at)
         for run in runs
@@ -49,18 +49,18 @@ def usage_due(
     now: float,
     period_seconds: float,
 ) -> tuple[list[Used], float | None]:
-    """Return what is to be entered for the attempt, and when there will be more.
+    """Return the entries due for the attempt, and when more will be due; None for never.
 
-    One entry for each period that has passed since the attempt's first program began, also for
-    those in which nobody looked; and the final one when the attempt is over and all its programs
-    have ended.
+    There is one entry for each period that has passed since the attempt's first program started,
+    also for periods in which no leader was there. The final entry is due when the attempt is over
+    and all its programs have ended.
 
     Args:
         attempt: The attempt.
-        runs: Its runs.
+        runs: The records of its pods.
         written: The last entry of each rank.
         now: The time.
-        period_seconds: How long a period is.
+        period_seconds: The length of a period.
     """
     begun = [run.started_at for run in runs if run.started_at is not None and run.rank >= 0]
     if not begun:
@@ -102,14 +102,15 @@ def _of_rank(
 
 
 class Ledger:
-    """The usage of jobs.
+    """The usage ledger of jobs.
 
-    What is entered follows from what is written down of the pods, and from what was entered
-    before; both are read, and the entries made, in one transaction that holds the job. So doing it
-    again enters nothing, and two who do it at once enter it once.
+    Entries follow from the records of the pods and from earlier entries. Both are read, and the new
+    entries written, in one transaction that locks the job. So a repetition enters nothing, and two
+    concurrent calls enter everything once.
 
     Args:
-        defaults: How often what runs is entered, and what jobs get that they do not say.
+        store: The store.
+        defaults: The period, and the resources of jobs that request none.
         clock: Unix seconds.
     """
 
@@ -119,7 +120,7 @@ class Ledger:
         self._clock = clock
 
     async def write_up(self, job_id: str) -> float | None:
-        """Enter what is due for the job; return when there will be more, None where never.
+        """Enter what is due for the job; return when more will be due, None for never.
 
         Raises:
             StoreUnavailable: If it could not be entered; nothing was.

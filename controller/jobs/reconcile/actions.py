@@ -1,4 +1,4 @@
-"""Does the steps that ``lifecycle`` decides on; each may be done twice."""
+"""Does the steps that ``lifecycle`` decides. Every step may be done twice."""
 
 from __future__ import annotations
 
@@ -51,24 +51,26 @@ _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
         steps.Finish: "what was made for it cannot be removed",
     }
 )
-"""What people are told where an API server refuses a step."""
+"""The message of a job for which the API server refuses a step."""
 
 NEWS_SECONDS: Final = 30.0
-"""How long the end of a job waits for news of its pods, when there is reason to."""
+"""How long the end of a job waits for outstanding watch events of its pods."""
 
 log = logging.getLogger(__name__)
 
 
 class Actions:
-    """Changes store and cluster, as the leader.
+    """Changes the store and the cluster, as the leader.
 
     Args:
-        cluster: What is made and removed there.
-        prerequisites: Where jobs run.
-        recorder: Remembers which hooks have run.
-        looked_until: When the leader before this one looked last; what happened between then and
-            this one's first look, nobody saw.
-        calls: Waits for plugins.
+        records: The records of jobs.
+        pipeline: The plugins.
+        cluster: Creates and deletes objects.
+        prerequisites: The objects that must exist before a job is submitted.
+        recorder: Records which hooks have run.
+        calls: Runs plugin hooks in tasks of their own.
+        looked_until: When the leader before this one last observed the cluster. Nobody observed
+            what happened between then and this leader's first observation.
     """
 
     def __init__(
@@ -98,11 +100,11 @@ class Actions:
         self._ending = EndActions(records, cluster)
 
     async def do(self, step: steps.Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
-        """Do *step*; return how the job is observed then, None where that takes another look.
+        """Do *step*; return the observed state after it, or None if the job must be observed anew.
 
         Raises:
-            RequeueAfter: If it must wait for something that is not there yet.
-            LeadershipLost: If another one leads.
+            RequeueAfter: If the step must wait for something.
+            LeadershipLost: If another process leads.
             KubeError, StoreUnavailable, PluginFailed: If it failed, and is to be tried again.
         """
         match step:
@@ -111,67 +113,67 @@ class Actions:
             case steps.Submit():
                 await self._submitting.submit(seen.record)
             case steps.ApplyCompanions():
-                await self._submitting.expose(seen)
+                await self._submitting.apply_companions(seen)
             case steps.RestoreCompanions():
-                await self._submitting.expose(seen)
-                # The watch will show it; looking again is for when it does not.
+                await self._submitting.apply_companions(seen)
+                # The watch shows them; the requeue is for a watch that does not.
                 raise RequeueAfter(LOOK_AGAIN_SECONDS)
             case steps.UpdateStatus():
-                return seen.after(await self._note(step, seen))
+                return seen.after(await self._update_status(step, seen))
             case steps.RunHooks():
                 await self._run_hooks(step, seen)
             case steps.SaveRecoveryData(what):
-                return seen.after(await self._submitting.keep_for_recovery(seen, what))
+                return seen.after(await self._submitting.save_recovery_data(seen, what))
             case steps.AbortVolcanoJob():
-                await self._ending.stop(seen)
+                await self._ending.abort_volcano_job(seen)
             case steps.StartNextAttempt():
-                await self._ending.renew(step, seen)
+                await self._ending.start_next_attempt(step, seen)
             case steps.ResetForNextAttempt():
-                await self._ending.replace(seen.record)
+                await self._ending.reset_for_next_attempt(seen.record)
             case steps.AdoptNewerAttempt():
-                await self._ending.catch_up(seen)
+                await self._ending.adopt_newer_attempt(seen)
             case steps.SetOutcome():
-                return seen.after(await self._ending.conclude(step, seen))
+                return seen.after(await self._ending.set_outcome(step, seen))
             case steps.ConfirmGone(then):
                 await self._ending.confirm_gone(seen.record)
                 return await self.do(then, seen)
             case steps.IssueCommand():
-                await self._order(step, seen)
+                await self._issue_command(step, seen)
             case steps.SetTimers(timers):
                 await self._set_timers(seen.record, timers)
             case steps.ConfirmPods(then):
-                if not await self._are_as_seen(seen):
-                    raise RequeueAfter(1.0)  # their cache is behind
+                if not await self._are_as_recorded(seen):
+                    raise RequeueAfter(1.0)  # the cache of pods lags
                 return await self.do(then, seen)
             case steps.DeleteVolcanoJob(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
-                await self._ending.remove(seen.record, shown, uid)
+                await self._ending.delete_volcano_job(seen.record, shown, uid)
             case steps.DeletePods(pods):
-                await self._ending.remove_pods(seen.record, pods)
+                await self._ending.delete_pods(seen.record, pods)
             case steps.Finish():
                 await self._ending.finish(seen.record)
             case steps.Park(why):
                 await self._park(seen, why)
             case steps.ExpireJob():
-                await self._ending.ask(seen.record, EXPIRED)
+                await self._ending.request_end_of(seen.record, EXPIRED)
             case steps.StartTool(due):
                 await self._start_tool(seen.record, due)
             case steps.EndTool(how):
-                await self._ending.ask(seen.record, how)
+                await self._ending.request_end_of(seen.record, how)
             case steps.Wait():
                 pass
             case _:
                 assert_never(step)
         return None
 
-    async def tell_refusal(
+    async def record_refusal(
         self, step: steps.Step, record: JobRecord, error: KubeError
     ) -> JobRecord | None:
-        """Have the job say what the API server refuses to do for it; not what passes by itself.
+        """Record on the job that the API server refused *step*, unless the error passes by itself.
 
         Raises:
-            StoreUnavailable: If it cannot be kept.
-            LeadershipLost: If another one leads.
+            StoreUnavailable: If it cannot be recorded.
+            LeadershipLost: If another process leads.
         """
         row = row_of(error)
         what = _REFUSED.get(type(step))
@@ -180,7 +182,7 @@ class Actions:
         text = plain_text(f"{what}: {error}", LONGEST_MESSAGE)
         told: dict[str, Any] = {"reason": row.reason or "refused", "details": None}
         if record.state == State.CANCELING:
-            told = {"details": record.details}  # who asked for its end, and why
+            told = {"details": record.details}  # they say who requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
             told["reason"] = SUSPENDING["reason"]
         return await self._records.tell(record, message=text, **told)
@@ -210,32 +212,32 @@ class Actions:
                 counts = {"retries": seen.job.retries, "restarts": seen.job.restarts}
                 await update_attempt(transaction, record.id, record.attempt, **counts)
         if seen.departed:
-            return None  # another look forgets those
+            return None  # the next observation drops the departed pods
         return replace(seen, runs={**seen.runs, **{run.pod_uid: run for run in runs}})
 
     async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
-        """Have exactly these timers run; those that run already keep their due times."""
+        """Make these the timers of the job; one that runs already keeps its due time."""
         async with self._records.lead() as transaction:
             if await self._records.held(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
 
-    async def _order(self, step: steps.IssueCommand, seen: ObservedState) -> None:
-        """Have Volcano abort, terminate or complete the VolcanoJob, and remember that it was us."""
+    async def _issue_command(self, step: steps.IssueCommand, seen: ObservedState) -> None:
+        """Issue a command that aborts, terminates or completes the VolcanoJob, and record it."""
         record, job = seen.record, seen.job
         if job is None:
             return
-        # Before the command: whoever finds the VolcanoJob ended must know why.
+        # Recorded before the command: a leader that finds the VolcanoJob ended must know why.
         told = {"ordered": step.action, "ordered_why": step.why}
         if await self._records.tell(record, **told) is None:
-            return  # somebody has asked for something else meanwhile
+            return  # the job was changed meanwhile
         await self._cluster.command(record.id, job, step.action)
-        # Volcano loses a command that comes while it starts the job over.
+        # Volcano loses a command that arrives while it restarts the job.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def _are_as_seen(self, seen: ObservedState) -> bool:
-        """Say whether the cluster itself shows the VolcanoJob's pods as they are written down.
+    async def _are_as_recorded(self, seen: ObservedState) -> bool:
+        """Say whether the API server shows the VolcanoJob's pods as they are recorded.
 
-        The news of pods comes apart from that of VolcanoJobs, and perhaps much later.
+        Pods and VolcanoJobs have separate watches, so events of pods may arrive much later.
         """
         record = seen.record
         pods = await self._cluster.find_pods(record.namespace, record.id)
@@ -246,7 +248,7 @@ class Actions:
         return are_recorded(runs, own, ())
 
     async def _start_tool(self, record: JobRecord, due: DueRun) -> None:
-        """Have the tool run, if it and its job are still as they were seen."""
+        """Start the tool, if it and its job are still as observed."""
         run = _record_of_run(record, due, now=self._records.clock())
         async with self._records.lead() as transaction:
             if await self._records.held(transaction, record) is None:
@@ -259,16 +261,18 @@ class Actions:
             await set_run(transaction, tool, run.id)
         log.info("a tool begins", extra={"job": record.id, "tool": tool.name, "run": run.id})
 
-    async def _note(self, note: steps.UpdateStatus, seen: ObservedState) -> JobRecord | None:
+    async def _update_status(
+        self, update: steps.UpdateStatus, seen: ObservedState
+    ) -> JobRecord | None:
         record = seen.record
         values: dict[str, Any] = {
-            "state": next_state(record.state, note.happening),
-            "reason": note.reason,
-            "message": note.message,
-            "details": _dated(note.details, self._records.clock()),
+            "state": next_state(record.state, update.happening),
+            "reason": update.reason,
+            "message": update.message,
+            "details": _dated(update.details, self._records.clock()),
         }
         started = None
-        if note.happening is Happening.STARTED:
+        if update.happening is Happening.STARTED:
             started = self._start_of(seen)
             values["started_at"] = record.started_at or started
         async with self._records.lead() as transaction:
@@ -278,16 +282,16 @@ class Actions:
         return after
 
     def _start_of(self, seen: ObservedState) -> float:
-        """Return when this attempt began to run: when its first program did, if that is known."""
+        """Return when this attempt started: when its first program did, if that is known."""
         starts = [pod.started_at for pod in seen.own(seen.pods) if pod.started_at]
         starts += [run.started_at for run in seen.runs.values() if run.started_at]
         now = self._records.clock()
-        # Nodes have clocks of their own, and the cluster's times are whole seconds.
+        # Clocks of nodes differ, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))
 
     async def _run_hooks(self, step: steps.RunHooks, seen: ObservedState) -> None:
         record = seen.record
-        # What the last hook sees of the pods is what is paid for.
+        # Accounting charges what the last hook sees of the pods.
         if step.hook == "cleanup" and not await self._knows_pods(seen):
             raise RequeueAfter(1.0)
         state, view = seen.hooks.get(step.hook, HookState()), self.view_of(seen)
@@ -297,17 +301,18 @@ class Actions:
                 step.hook, view, done=state.done, failed=state.failed, recorder=self._recorder
             )
 
-        # It is looked at again at once: what it is to do next may not have to wait for hooks.
+        # The job is observed anew at once: its next step may not depend on the hooks.
         with suppress(StillRunning):
             await self._calls.result(record.id, "hooks", (record.attempt, step.hook), run)
 
     async def _knows_pods(self, seen: ObservedState) -> bool:
-        """Say whether what is written down of the pods is all that will be.
+        """Say whether the pods' records are final.
 
-        Those that are gone from the cluster may be on their way in a watch that is behind: it is
-        waited for, a while, where nothing is followed, or a job ran and no pod of it is known to.
+        Pods that are gone may still be on their way in a watch that lags. Their events are awaited
+        for a while if the watch is interrupted, or if the job ran and the records do not show all
+        of its pods ended.
         """
-        if not await self._are_as_seen(seen):
+        if not await self._are_as_recorded(seen):
             return False
         if not seen.pods_stale and have_told_all(seen.runs.values()):
             return True
@@ -320,7 +325,7 @@ class Actions:
         return not waits or seen.now - last.ended_at > NEWS_SECONDS
 
     def view_of(self, seen: ObservedState) -> JobFromServer:
-        """Return what plugins are shown of the job."""
+        """Return what plugins see of the job."""
         record = seen.record
         return JobFromServer(
             job=self._records.readable_job(record),
@@ -335,7 +340,7 @@ class Actions:
 
 
 def _record_of_run(record: JobRecord, due: DueRun, *, now: float) -> JobRecord:
-    """Return the record of a tool's run: what becomes of it is as of jobs."""
+    """Return the record of a tool's run, which is reconciled as a job is."""
     of = describe_run(due, record)
     named = run_id(of)
     return JobRecord(
@@ -351,7 +356,7 @@ def _record_of_run(record: JobRecord, due: DueRun, *, now: float) -> JobRecord:
 
 
 def _dated(details: steps.Details, now: float) -> dict[str, Any] | None:
-    """Return *details* with the time at which they were told."""
+    """Return *details* with the time at which they were recorded."""
     return None if details is None else {**details, "at": now}
 
 

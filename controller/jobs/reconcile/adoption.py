@@ -1,9 +1,9 @@
-"""VolcanoJobs of ours that the store does not know: adopted, or removed with evidence.
+"""Adopts VolcanoJobs of this instance that the store does not know.
 
-A store can be lost, empty, an old backup, or another one altogether. So what it does not know is
-removed only where it holds a tombstone; anything else is adopted from its own annotations and
-reported. When the store is not the one that this cluster was used with, nothing is submitted or
-removed until all has been adopted.
+The store can be lost, empty, an old backup, or another one altogether. So a VolcanoJob that it does
+not know is deleted only if it holds a tombstone for it. Any other VolcanoJob is adopted from its
+annotations and reported. If the store is not the one that this cluster was used with, nothing is
+submitted or deleted until all VolcanoJobs are adopted.
 """
 
 from __future__ import annotations
@@ -59,14 +59,13 @@ log = logging.getLogger(__name__)
 
 
 class CannotAdopt(FumaroleError):
-    """A VolcanoJob whose annotations do not say what it is."""
+    """The annotations of a VolcanoJob do not describe its job."""
 
 
 class Adoption:
-    """Deals with what the store does not know, as the leader of *term*.
+    """Adopts VolcanoJobs that the store does not know, as the leader of *term*.
 
-    ``problems`` says, for the readiness of this process, what keeps it from working; ``settled``
-    is set when nothing does.
+    ``problems`` are the readiness problems of this process; ``settled`` is set once there are none.
     """
 
     def __init__(
@@ -93,9 +92,9 @@ class Adoption:
         self.settled = asyncio.Event()
 
     async def settle(self) -> None:
-        """Return when it is certain that the store is this cluster's, or all is adopted.
+        """Return once the store is known to belong to this cluster, or all VolcanoJobs are adopted.
 
-        Tries until it is so: an operator may have to decide about what cannot be adopted.
+        It retries until then: an operator may have to deal with VolcanoJobs that cannot be adopted.
         """
         while True:
             try:
@@ -106,7 +105,10 @@ class Adoption:
             if not problems:
                 self.settled.set()
                 return
-            log.warning("nothing is done yet", extra={"why": "; ".join(problems)[:500]})
+            log.warning(
+                "nothing is reconciled yet",
+                extra={"why": "; ".join(problems)[:500]},
+            )
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _settle(self) -> tuple[str, ...]:
@@ -129,7 +131,7 @@ class Adoption:
         seen = list(self._informer.jobs)
         async with self._store.read() as transaction:
             known = await known_jobs(transaction, [job.job_id for job in seen])
-        # Tools after all jobs: one whose job is not known ends.
+        # Tools after all jobs: a tool whose job is unknown ends.
         for job in sorted(seen, key=lambda one: is_tool(one.job_id)):
             if job.job_id not in known:
                 try:
@@ -139,7 +141,7 @@ class Adoption:
         return tuple(problems)
 
     async def look_at(self, job_id: str) -> None:
-        """Adopt or remove VolcanoJobs of ours that say to be this job, which the store lacks.
+        """Adopt or delete the VolcanoJobs that claim to be this job, which the store lacks.
 
         Raises:
             KubeError, StoreUnavailable: To be tried again.
@@ -156,7 +158,7 @@ class Adoption:
                 await self._adopt(job)
             except CannotAdopt as error:
                 log.warning(
-                    "a VolcanoJob of ours is not known and cannot be adopted: left alone",
+                    "an unknown VolcanoJob of this instance cannot be adopted and is left alone",
                     extra={
                         "job": job_id,
                         "vcjob": f"{job.namespace}/{job.name}",
@@ -165,7 +167,7 @@ class Adoption:
                 )
 
     async def _look_at_job_of(self, tool: RunOf) -> None:
-        """Adopt the tool's job first, should that be unknown as well."""
+        """Adopt the tool's job first, if that is unknown as well."""
         async with self._store.read() as transaction:
             known = await known_jobs(transaction, [tool.job])
         if not known:
@@ -176,7 +178,7 @@ class Adoption:
         try:
             await self._keep(seen, job, spec)
         except AlreadyThere:
-            return  # it was accepted meanwhile
+            return  # the job was accepted meanwhile
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
     async def _keep(self, seen: ObservedJob, job: Job, spec: Mapping[str, Any]) -> None:
@@ -199,13 +201,14 @@ class Adoption:
             )
             await record_connections(transaction, job.id, asked_ports(job))
             if not lacks_secrets(record.spec, {}):
-                # What no VolcanoJob owns: so it is looked for, and removed when the job is over.
+                # No VolcanoJob owns this Service. The intent has it looked for, and deleted once
+                # the job is over.
                 lasting = ("Service", record.namespace, peer_service_name(job.id))
                 await intend_companions(transaction, job.id, [lasting])
 
 
 class StoreIdentity:
-    """Which store this cluster is used with: written down in a ConfigMap of the instance."""
+    """The identity of the store that this cluster is used with, in a ConfigMap."""
 
     def __init__(self, kube: Kube, *, instance: str, namespace: str) -> None:
         self._kube = kube
@@ -214,10 +217,10 @@ class StoreIdentity:
         self._name = f"fumarole-{instance}.store"
 
     async def read(self) -> str | None:
-        """Return the store's identity, None where none was written.
+        """Return the store's identity; None if none was written.
 
         Raises:
-            KubeError: If the cluster cannot be asked.
+            KubeError: If the ConfigMap cannot be read.
         """
         try:
             found = await self._kube.get(CONFIG_MAPS, self._name, self._namespace)
@@ -226,10 +229,10 @@ class StoreIdentity:
         return (found.get("data") or {}).get(_KEY)
 
     async def write(self, identity: str, *, instead_of: str | None) -> None:
-        """Write down *identity*, if what is there is still *instead_of*.
+        """Write *identity*, if the ConfigMap still holds *instead_of*.
 
         Raises:
-            KubeError: If it cannot be written; Conflict if another one was.
+            KubeError: If it cannot be written; Conflict if another identity was.
         """
         try:
             if instead_of is None:
@@ -255,9 +258,9 @@ class StoreIdentity:
 
 
 def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
-    """Return the job, and what was accepted as it is to be kept.
+    """Return the job, and the accepted spec as it is to be stored.
 
-    What a newer version accepted is kept as that one wrote it; the job is parked then.
+    The spec of a newer version is stored as that version wrote it; the job is parked then.
     """
     try:
         spec: Mapping[str, Any] = strict_json_object(seen.annotations[SPEC_ANNOTATION].encode())
@@ -277,7 +280,7 @@ def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
 
 
 def _read_tool(seen: ObservedJob) -> RunOf | None:
-    """Return whose tool the VolcanoJob runs; None where it is a job's, or does not say it."""
+    """Return which job's tool the VolcanoJob runs; None if it runs none, or does not say it."""
     if not is_tool(seen.job_id):
         return None
     try:
@@ -290,7 +293,8 @@ def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
     owner = spec.get("owner")
     job_id, user = spec.get("id"), owner.get("user") if isinstance(owner, Mapping) else None
     project = owner.get("project") if isinstance(owner, Mapping) else None
-    # Only what has more than is known: anything else may be a mistake, and not a version's.
+    # Only a spec with unknown fields is taken for a newer version's; any other error may be a
+    # mistake.
     unknown = all(one.message == "unknown field" for one in rejected.problems)
     if not unknown or not isinstance(job_id, str) or not isinstance(user, str):
         text = f"what it says was accepted is not valid: {rejected}"
@@ -299,7 +303,7 @@ def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
 
 
 def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults) -> JobRecord:
-    # A tool is never suspended, and nobody could resume it: one that was aborted has ended.
+    # A tool is never suspended, and nobody could resume it: an aborted tool has ended.
     suspended = seen.phase in ("Aborting", "Aborted") and not is_tool(job.id)
     return JobRecord(
         id=job.id,
@@ -307,7 +311,7 @@ def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults
         owner_project=job.owner.project,
         namespace=seen.namespace,
         spec=public_spec(job),
-        # An aborted one was suspended, by us or by somebody else: resumed or ended, as is asked.
+        # An aborted VolcanoJob was suspended: the job is resumed or ended on request.
         desired="suspended" if suspended else "run",
         state=State.IN_QUEUE.value,
         reason="adopted",

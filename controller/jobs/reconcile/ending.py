@@ -1,4 +1,4 @@
-"""Ends a job, or one attempt of it; each call may be the second one."""
+"""Ends a job, or one attempt of it. Every call may be a repetition."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ FORBIDDEN_SECONDS = 30.0
 _NEW_ATTEMPT: Final = MappingProxyType(
     dict.fromkeys(("uid", "renewal", "kept", "ordered", "ordered_why")) | {"stopping": False}
 )
-"""What is known of no VolcanoJob is not known of the next one."""
+"""Fields of the record that belong to one VolcanoJob, reset for the next one."""
 SUSPENDING: Final = MappingProxyType({"reason": "suspending", "message": "being suspended"})
-"""What is told of a job that is aborted so that it can be resumed."""
+"""The status of a job that is being aborted so that it can be resumed."""
 _OUTCOMES: Final = {
     "evicted": "EVICTED",
     "forbidden": "REFUSED",
     "resumed": "SUSPENDED",
     "retried": "RETRIED",
 }
-"""Of attempts that another one follows."""
+"""The outcome of an attempt that another one follows, by why it follows."""
 
 log = logging.getLogger(__name__)
 
@@ -77,27 +77,25 @@ class EndActions:
         self._records = records
         self._cluster = cluster
 
-    # One attempt
-
-    async def stop(self, seen: ObservedState) -> None:
+    async def abort_volcano_job(self, seen: ObservedState) -> None:
         """Have Volcano abort the VolcanoJob."""
         record, job = seen.record, seen.job
         if job is None:
             return
-        # Before the command: whoever finds the VolcanoJob aborted must know that it was us.
-        # What says that it was refused is left until it is not.
+        # Recorded before the command: a leader that finds the VolcanoJob aborted must know that the
+        # abort was ours. The message that the command was refused stays until it is accepted.
         was_refused = record.stopping and record.reason == SUSPENDING["reason"]
         told = {} if was_refused else SUSPENDING
         if await self._records.tell(record, stopping=True, **told) is None:
-            return  # resumed, or ended, meanwhile: nobody would know why it is aborted
+            return  # resumed, or ended, meanwhile
         await self._cluster.command(record.id, job, "AbortJob")
         if was_refused:
             await self._records.tell(record, **SUSPENDING)
-        # Volcano loses a command that comes while it starts the job over.
+        # Volcano loses a command that arrives while it restarts the job.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def renew(self, step: StartNextAttempt, seen: ObservedState) -> None:
-        """Decide that another attempt follows."""
+    async def start_next_attempt(self, step: StartNextAttempt, seen: ObservedState) -> None:
+        """Record that another attempt follows, and close this one."""
         record = seen.record
         values: dict[str, Any] = {
             "renewal": step.why,
@@ -114,15 +112,16 @@ class EndActions:
                     transaction, seen, outcome, step.why, step.message, step.details
                 )
 
-    async def replace(self, record: JobRecord) -> None:
-        """Begin the next attempt once nothing of the last one is left."""
+    async def reset_for_next_attempt(self, record: JobRecord) -> None:
+        """Begin the next attempt once no object of the last one is left."""
         if await self._remove_unseen(record) or await self._has_unseen_pods(record):
             raise RequeueAfter(1.0)
         if record.uid is not None:
             name = volcano_job_name(record.id)
             await self._cluster.remove_volcanos(record.namespace, name, record.uid)
-        # The VolcanoJob's companions go with it, some time; the next attempt must not find them.
-        # Those that are lasting it must find: others know them by their address.
+        # The garbage collector deletes the VolcanoJob's companions some time after it; the next
+        # attempt must not find them. It must find the lasting ones: other jobs know them by their
+        # address.
         passing = [one for one in await self._known(record) if not one.lasting]
         await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
@@ -139,7 +138,8 @@ class EndActions:
     async def _used(self, transaction: Transaction, record: JobRecord) -> int | None:
         """Return how many retries the attempt has used; None if they are counted already.
 
-        They are counted for exactly the VolcanoJob that failed, with the beginning of the next.
+        They are counted once, for the VolcanoJob that failed, in the transaction that begins the
+        next attempt.
         """
         attempts = await attempts_of(transaction, record.id)
         ended = next((one for one in attempts if one.attempt == record.attempt), None)
@@ -151,8 +151,8 @@ class EndActions:
             followed = triggered(policies_of(record), runs) or UNKNOWN_TRIGGER
         return used_retries(ended.retries, runs, followed)
 
-    async def catch_up(self, seen: ObservedState) -> None:
-        """Go on with the attempt that the cluster shows, which is later than the store's."""
+    async def adopt_newer_attempt(self, seen: ObservedState) -> None:
+        """Continue with the attempt that the cluster shows, which is later than the store's."""
         record, job = seen.record, seen.job
         if job is None:
             return
@@ -174,19 +174,22 @@ class EndActions:
                 await self._close_attempt(transaction, seen, "LOST", "lost", message)
                 await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
             await make_due_now(transaction, record.id, now=now)
-        log.warning("caught up", extra={"job": record.id, "attempt": job.attempt, "uid": job.uid})
+        log.warning(
+            "a newer attempt was adopted",
+            extra={"job": record.id, "attempt": job.attempt, "uid": job.uid},
+        )
 
-    # The job
+    async def delete_volcano_job(
+        self, record: JobRecord, job: ObservedJob | None, uid: str
+    ) -> None:
+        """Delete the VolcanoJob *uid*, and record that the API server accepted the deletion.
 
-    async def remove(self, record: JobRecord, job: ObservedJob | None, uid: str) -> None:
-        """Delete the VolcanoJob *uid*, and remember that this was accepted.
-
-        Only then may its pods be deleted, by whoever leads.
+        Only after that may a leader delete its pods.
 
         Args:
-            record: Whose it is.
-            job: The VolcanoJob where it can be seen, else None.
-            uid: What to delete.
+            record: The job.
+            job: The VolcanoJob if it is known, else None.
+            uid: The VolcanoJob's uid.
         """
         name = volcano_job_name(record.id)
         unrecorded = record.uid is None and job is not None and job.attempt == record.attempt
@@ -197,11 +200,11 @@ class EndActions:
             await self._records.remember_removed(transaction, record.id, uid, own=unrecorded)
 
     async def _record_late(self, record: JobRecord, job: ObservedJob) -> None:
-        """Write down a VolcanoJob that is about to go, since its maker died before it could.
+        """Record a VolcanoJob that is about to be deleted: the leader that created it died before.
 
-        The record itself names it only once its deletion was accepted: until then whoever looks
-        has to find it. The last hooks, which may have run before it was found, run once more: they
-        are to see its pods.
+        The job's record names it only once its deletion is accepted. Until then every leader has to
+        find it in the cluster. The cleanup hooks may have run before it was found. They run once
+        more, so that they see its pods.
         """
         over: dict[str, Any] = {
             "outcome": record.outcome,
@@ -216,30 +219,31 @@ class EndActions:
             if record.outcome is not None:
                 await update_attempt(transaction, record.id, record.attempt, ended_at=now, **over)
 
-    async def remove_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
-        """Delete pods whose VolcanoJob is gone; each has its own grace period to end.
+    async def delete_pods(self, record: JobRecord, pods: Sequence[ObservedPod]) -> None:
+        """Delete pods of a deleted VolcanoJob, each with its own grace period.
 
         Raises:
-            RequeueAfter: Always: whether they are gone is seen later.
+            RequeueAfter: Always: whether they are gone is observed later.
         """
         try:
             await self._cluster.remove_pods(record.namespace, pods)
         except Forbidden as error:
-            # Rights of an older version: the cluster's own collector does it, in its time.
+            # The ServiceAccount has an older version's rights: the garbage collector deletes them
+            # later.
             log.warning(
                 "pods of a VolcanoJob that is gone may not be deleted",
                 extra={"job": record.id, "pods": len(pods), "why": str(error)},
             )
             raise RequeueAfter(FORBIDDEN_SECONDS) from error
-        # The watch will show it; looking again is for when it does not.
+        # The watch shows when they are gone; the requeue is for a watch that does not.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def conclude(self, step: SetOutcome, seen: ObservedState) -> JobRecord | None:
-        """Decide how the job ends; return its record then, None if it was not decided."""
+    async def set_outcome(self, step: SetOutcome, seen: ObservedState) -> JobRecord | None:
+        """Decide how the job ends; return its record then, or None if it has changed meanwhile."""
         decided = decided_as(step.outcome, step.reason, step.message, step.details)
         first = _first_start(seen.runs.values())
         if seen.record.started_at is None and first is not None:
-            decided["started_at"] = first  # it ran between two looks
+            decided["started_at"] = first  # it ran between two observations
         async with self._records.lead() as transaction:
             after = await self._records.move(transaction, seen.record, **decided)
             if after is not None:
@@ -262,7 +266,7 @@ class EndActions:
         values: dict[str, Any] = {"outcome": outcome, "reason": reason, "message": message}
         job = seen.job if seen.job is not None else seen.last
         if job is not None and job.uid == seen.record.uid:
-            # Else what was seen last stays.
+            # Otherwise the counts that were recorded last stay.
             values |= {"retries": job.retries, "restarts": job.restarts}
         ended_at = self._records.clock()
         await update_attempt(transaction, *of_it, ended_at=ended_at, details=details, **values)
@@ -270,10 +274,10 @@ class EndActions:
             await start_attempt(transaction, *of_it, at=first)
 
     async def confirm_gone(self, record: JobRecord) -> None:
-        """Return if the cluster itself says that the VolcanoJob is gone.
+        """Return if the API server says that the VolcanoJob is gone.
 
         Raises:
-            RequeueAfter: If it is there: the cache is behind, and will come.
+            RequeueAfter: If it exists: the cache lags.
         """
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
@@ -281,10 +285,10 @@ class EndActions:
             raise RequeueAfter(1.0)
 
     async def finish(self, record: JobRecord) -> None:
-        """Take the outcome as the state; what was kept for the job goes."""
+        """Make the outcome the final state, and remove what was kept for the job."""
         if record.uid is None and await self._remove_unseen(record):
             raise RequeueAfter(1.0)
-        # Those that the VolcanoJob owns go with it.
+        # The garbage collector deletes those that the VolcanoJob owns.
         known = await self._known(record)
         await self._remove_companions(record, [one for one in known if one.owner_uid is None])
         if record.stopping or record.ordered:
@@ -292,7 +296,7 @@ class EndActions:
         outcome = record.outcome or State.FAILURE.value
         state = next_state(record.state, HOW_IT_ENDED[outcome])
         over: dict[str, Any] = {
-            # From a state that this version does not know, the end is the same.
+            # From a state that a newer version added, the final state is the outcome as well.
             "state": state if state in FINAL_STATES else outcome,
             "reason": record.end_reason,
             "message": record.end_message,
@@ -302,13 +306,13 @@ class EndActions:
         async with self._records.lead() as transaction:
             runs = await pod_records_of(transaction, record.id)
             if record.started_at is None:
-                # Some of its pods ran, and never as many as it takes to say that the job does.
+                # Some pods ran, but never as many as Volcano needs to call the job running.
                 over["started_at"] = _first_start(runs)
             last = [run for run in runs if run.attempt == record.attempt]
             if (first := _first_start(last)) is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=first)
             exits = exits_of(last)
-            # The job before its due times, as who hands them over does: locks have one order.
+            # Lock order: the job before its due times, as the task does that hands them to plugins.
             followers: Sequence[str] = ()
             if await self._records.move(transaction, record, **over, sealed=None, exits=exits):
                 followers = await settle_followers(
@@ -319,7 +323,8 @@ class EndActions:
             await replace_timers(transaction, record.id, timers=())
             await drop_companions(transaction, record.id, known)
         if followers:
-            # Apart: who holds several jobs takes them in order. Whoever leads next looks at all.
+            # A transaction of its own: jobs are locked in the order of their ids. If this process
+            # stops here, the next leader reconciles all jobs anyway.
             async with self._records.lead() as transaction:
                 await touch_jobs(transaction, followers)
         log.info(
@@ -330,8 +335,8 @@ class EndActions:
         reason = record.end_reason
         write_audit(AuditRecord(event="ended", time=now, job=record.id, reason=reason))
 
-    async def ask(self, record: JobRecord, how: RequestedEnd) -> None:
-        """Ask for the job's end, as its owner or a plugin could."""
+    async def request_end_of(self, record: JobRecord, how: RequestedEnd) -> None:
+        """Request the job's end, as its owner or a plugin could."""
         async with self._records.lead() as transaction:
             now = await lock_job(transaction, record.id)
             if now is not None and not now.is_final:
@@ -351,20 +356,20 @@ class EndActions:
                 await drop_companions(transaction, record.id, companions)
 
     async def _has_unseen_pods(self, record: JobRecord) -> bool:
-        """Say whether a pod of the attempt is there that the cache does not show."""
+        """Say whether a pod of the attempt exists that the cache does not show."""
         pods = await self._cluster.find_pods(record.namespace, record.id)
         return any(pod.owner_uid == record.uid for pod in pods)
 
     async def _remove_unseen(self, record: JobRecord) -> bool:
-        """Remove a VolcanoJob that the cache does not show; say whether there was one."""
+        """Delete a VolcanoJob that the cache does not show; say whether there was one."""
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is None:
             return False
-        await self.remove(record, found, found.uid)
+        await self.delete_volcano_job(record, found, found.uid)
         return True
 
 
 def _first_start(runs: Iterable[PodRecord]) -> float | None:
-    """Return when the first program of these pods began; None where none did."""
+    """Return when the first program of these pods started; None if none did."""
     return min((run.started_at for run in runs if run.started_at is not None), default=None)

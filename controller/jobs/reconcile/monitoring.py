@@ -1,7 +1,7 @@
-"""Hands jobs whose time has come to the plugins that asked for it, in batches.
+"""Calls ``on_job_monitoring`` of plugins for the jobs that are due, in batches.
 
-Due times are in the store, so that none is lost with a process; they are looked at on a clock of
-their own, so that no busy watch can keep them waiting.
+Due times are in the store, so that none is lost with a process. They are polled by a clock, so that
+a busy watch cannot delay them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.5
 ALIVE_SECONDS: Final = 5.0
-"""How often is written down that somebody looks."""
+"""Interval at which this leader records that it observes the cluster."""
 
 BATCH: Final = 100
 AGAIN_SECONDS: Final = 60.0
-"""When a job is looked at again that the plugin failed with, or said nothing about."""
+"""When a job is due again that the plugin failed with or returned nothing for."""
 
 ALONE_AT_ONCE: Final = 8
-"""Jobs with which a plugin has failed are handed to it one by one, so many at a time."""
+"""How many jobs with which a plugin has failed are handed to it singly at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,12 @@ class Monitoring:
     """Calls ``on_job_monitoring``, as the leader of *term*.
 
     Args:
-        store: Where due times are.
-        observe: Returns a job as it is, None where the store does not know it.
-        show: Returns what plugins are shown of it.
-        looked_until: Says until when the cluster was followed; now, while it is.
+        store: Holds the due times.
+        term: The leader's fencing token.
+        pipeline: The plugins.
+        observe: Returns the observed state of a job, None if the store does not know it.
+        show: Returns what plugins see of it.
+        looked_until: Until when the cluster was observed; now, while it is.
         clock: Unix seconds.
     """
 
@@ -72,7 +74,7 @@ class Monitoring:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Look every half second; returns only by LeadershipLost."""
+        """Poll every half second; returns only by LeadershipLost."""
         alive_at = 0.0
         outage = Outage(log, begins="due times cannot be read", ends="due times are read again")
         async with asyncio.TaskGroup() as tasks:
@@ -80,9 +82,9 @@ class Monitoring:
             while True:
                 try:
                     if not 0.0 <= self._clock() - alive_at < ALIVE_SECONDS:
-                        await self._say_alive()
+                        await self._record_alive()
                         alive_at = self._clock()
-                    # Side by side: what one plugin has to do must not make another one late.
+                    # Concurrently: a slow plugin must not delay the others.
                     for plugin, job_ids in (await self._due()).items():
                         if plugin not in self._served:
                             self._served.add(plugin)
@@ -92,10 +94,11 @@ class Monitoring:
                     outage.failed(error)
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def _say_alive(self) -> None:
-        """Write down that this leader looks: what happens while none does, nobody has seen.
+    async def _record_alive(self) -> None:
+        """Record that this leader observes the cluster: nobody sees what happens while none does.
 
-        Nor has one that leads on while the API server is away: the next leader must know.
+        While the API server is unavailable, this leader observes nothing either. The next leader
+        must know that.
         """
         until = self._looked_until()
         async with self._store.write() as transaction:
@@ -107,12 +110,12 @@ class Monitoring:
             return await due_jobs(transaction, now=self._clock(), limit=BATCH)
 
     async def _serve(self, plugin: str, job_ids: Sequence[str]) -> None:
-        """Hand over *job_ids*, and what is due after them, until a batch is not full."""
+        """Hand over *job_ids*, and the jobs due after them, until a batch is not full."""
         try:
             while job_ids:
                 suspects = self._suspects.get(plugin, set())
                 alone = [job_id for job_id in job_ids if job_id in suspects]
-                await self._put_aside(plugin, alone)
+                await self._hand_over_singly(plugin, alone)
                 if together := [job_id for job_id in job_ids if job_id not in suspects]:
                     await self._hand_over(plugin, together)
                 full = len(job_ids) == BATCH
@@ -122,14 +125,14 @@ class Monitoring:
         except LeadershipLost:
             raise
         except Exception:
-            # One plugin's batch must not be the end of all others; it is due again.
+            # A failing batch of one plugin must not stop the others; it stays due.
             log.exception("due jobs cannot be handed over", extra={"plugin": plugin})
             await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._served.discard(plugin)
 
-    async def _put_aside(self, plugin: str, job_ids: Sequence[str]) -> None:
-        """Have those with which the plugin failed handed over one by one, beside all others."""
+    async def _hand_over_singly(self, plugin: str, job_ids: Sequence[str]) -> None:
+        """Hand over jobs with which the plugin failed one by one, beside the batches."""
         if not job_ids or self._tasks is None:
             return
         async with self._store.lead(self._term) as transaction:
@@ -158,7 +161,8 @@ class Monitoring:
 
     async def _hand_over(self, plugin: str, job_ids: Sequence[str]) -> None:
         batch = await self._batch(job_ids)
-        # After a failure of several it is not known whose it was: each is seen by itself, at once.
+        # If a batch of several fails, the culprit is unknown: each job is handed over singly, at
+        # once.
         again_at = self._clock() + (AGAIN_SECONDS if len(batch) == 1 else 0.0)
         try:
             told = await self._ask(plugin, batch)
@@ -172,7 +176,7 @@ class Monitoring:
         async with self._store.lead(self._term) as transaction:
             held = await lock_jobs(transaction, job_ids)
             for job_id, at in again.items():
-                # The plugin takes its time: one may have ended since, or be forgotten.
+                # The plugin may take long: a job may have ended since, or have been dropped.
                 goes_on = job_id in held and held[job_id].outcome is None
                 await set_due(transaction, job_id, plugin, at=at if goes_on else None)
                 if not goes_on:
@@ -187,15 +191,16 @@ class Monitoring:
         return batch
 
     async def _ask(self, plugin: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
-        """Return when the plugin wants to see each again.
+        """Return when the plugin wants to see each job again.
 
         Raises:
-            PluginFailed: If it fails with one of them, whichever that is.
+            PluginFailed: If it fails with one of them.
         """
         if not batch:
             return {}
         try:
             return await self._pipeline.monitor(plugin, batch)
         except LookupError:
-            # The plugin was taken out of the settings; put back, it begins with the next start.
+            # The plugin was removed from the settings. If it is added again, it begins at the next
+            # start.
             return dict.fromkeys(one.job.id for one in batch)

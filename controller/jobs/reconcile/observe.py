@@ -1,4 +1,4 @@
-"""A job as it is: in the store and in the cluster, at one moment."""
+"""Observes a job: reads its state from the store and from the informer's cache."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 
 
 class Observer:
-    """Looks at jobs.
+    """Observes jobs.
 
     Args:
-        store: What was asked for, and what was done.
-        pipeline: Says when a hook is done.
-        evictions_allowed: How often a job that was evicted is submitted again.
-        sidecar_seconds: How long containers of others may go on after a job's programs.
+        store: The records of jobs.
+        informer: The cache of the cluster's objects.
+        pipeline: Says when a hook is completed.
+        evictions_allowed: How often an evicted job is submitted again.
+        sidecar_seconds: How long sidecars may run after the job's own containers have ended.
         rank_services: Whether ranks have Services, which the cache shows.
         is_busy: Says whether hooks of a job run now.
-        hide_secrets: Returns a pod of the job without the job's secrets in what it says.
+        hide_secrets: Returns a pod of the job without the job's secrets in its messages.
         clock: Unix seconds.
     """
 
@@ -85,12 +86,12 @@ class Observer:
         self._rank_services = rank_services
 
     async def observe(self, job_id: str) -> ObservedState | None:
-        """Return the job as it is; None where the store does not know it.
+        """Return the observed state of the job; None if the store does not know it.
 
         Raises:
             StoreUnavailable: If the store cannot be read.
         """
-        # Before the store is read: what hooks do from then on, nobody has them do but our caller.
+        # Before the store is read: only the caller starts further hooks of the job.
         busy = self._is_busy(job_id)
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
@@ -101,7 +102,7 @@ class Observer:
                 return None
             now = self._clock()
             shown = _as_of(self._informer.objects_of(record.namespace, job_id), now)
-            # Only what can matter: most looks are at jobs that wait, or that are over.
+            # Only what the next step may depend on: most observed jobs wait, or are over.
             is_final = record.is_final
             waits = record.uid is None and not is_final
             acts = record.uid is not None and not is_final
@@ -135,9 +136,9 @@ class Observer:
         return ObservedState(
             record=record,
             job=shown.job,
-            pods=self._to_be_told(record, shown.pods),
-            departed=self._to_be_told(
-                record, self._not_written_down(record, shown.departed, runs, is_final=is_final)
+            pods=self._without_secrets(record, shown.pods),
+            departed=self._without_secrets(
+                record, self._unrecorded(record, shown.departed, runs, is_final=is_final)
             ),
             last=self._last(record, shown.left, matters=undecided),
             runs=runs,
@@ -167,11 +168,14 @@ class Observer:
 
     @property
     def parked(self) -> int:
-        """How many jobs that are not over this version cannot go on with."""
+        """How many jobs that are not over this version cannot process."""
         return len(self._parked_jobs)
 
     def _parked(self, record: JobRecord, *, is_final: bool) -> str | None:
-        """Return why this version cannot go on with the job; what it says never changes."""
+        """Return why this version cannot process the job.
+
+        A job that can be read once can always be read.
+        """
         if is_final:
             self._readable.pop(record.id, None)
             self._parked_jobs.discard(record.id)
@@ -189,7 +193,7 @@ class Observer:
     def _paused(
         self, hooks: Mapping[str, HookState], now: float, *, busy: bool
     ) -> tuple[frozenset[Hook], float | None]:
-        """Return which hooks are not to be called now, and in how many seconds one is."""
+        """Return the hooks that must not be called now, and the seconds until one is due."""
         if busy:
             return frozenset(_HOOKS), None
         if not hooks:
@@ -199,17 +203,17 @@ class Observer:
         return frozenset(later), min(later.values(), default=None)
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
-        """Say whether its ranks have Services exactly if they are to, as they do since it began.
+        """Say whether the ranks have Services exactly if the setting says so.
 
-        They do not where the setting was changed meanwhile, or the job was adopted.
+        They differ if the setting was changed after the submission, or if the job was adopted.
         """
         made = {one.name for one in _rank_services(record, companions)}
         if not self._rank_services:
             return not made
         if record.id in self._parked_jobs:
-            return True  # nothing is planned for it by this version
+            return True  # this version plans nothing for it
         if record.sealed is None and lacks_secrets(record.spec, {}):
-            return True  # nothing can be planned for it any more
+            return True  # nothing can be planned for it any more: its secrets are unknown
         return made == {one.name for one in rank_services_of(read_spec(record.spec, {}))}
 
     def _lacks_service(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
@@ -218,7 +222,7 @@ class Observer:
         shown = {one.uid for one in self._informer.services.of_job(record.id) if not one.deleting}
         return any(one.uid not in shown for one in _rank_services(record, companions))
 
-    def _to_be_told(
+    def _without_secrets(
         self, record: JobRecord, pods: Sequence[ObservedPod]
     ) -> tuple[ObservedPod, ...]:
         return tuple(self._hide_secrets(record, pod) for pod in pods)
@@ -226,7 +230,7 @@ class Observer:
     def _last(
         self, record: JobRecord, left: Sequence[ObservedJob], *, matters: bool
     ) -> ObservedJob | None:
-        """Return the job's VolcanoJob if it was seen to leave and matters still; else forget it."""
+        """Return the job's deleted VolcanoJob if it still matters; else drop it from the cache."""
         last = None
         for job in left:
             if job.uid == record.uid and matters:
@@ -247,7 +251,7 @@ class Observer:
     async def _tools(
         self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
     ) -> tuple[tuple[DueRun, ...], tuple[str, ...]]:
-        """Return the job's tools that are to be run now, and which of their runs are to end."""
+        """Return the job's tools that are due to run, and the ids of runs that must end."""
         if not record.tools:
             return (), ()
         tools = await tools_of(transaction, record.id)
@@ -264,7 +268,7 @@ class Observer:
         return tuple(due), tuple(ending)
 
     async def _unwanted(self, transaction: Transaction, record: JobRecord) -> RequestedEnd | None:
-        """Return why the run of a tool, if it is one, is to end."""
+        """Return why the run of a tool must end, if *record* is one."""
         if record.tool is None or record.desired == "ended":
             return None
         job_id, name, rank = (record.tool[field] for field in ("job", "name", "rank"))
@@ -275,9 +279,9 @@ class Observer:
     async def _deleted_uids(
         self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
     ) -> frozenset[str]:
-        """Return the uids of the job's VolcanoJobs that are gone, and have pods still.
+        """Return the uids of the job's deleted VolcanoJobs that still have pods.
 
-        An attempt begins only when the VolcanoJob of the one before is gone.
+        An attempt begins only when the VolcanoJob of the attempt before it is gone.
         """
         owners = {pod.owner_uid for pod in pods} - {""}
         gone = owners & {record.removed_uid}
@@ -286,7 +290,7 @@ class Observer:
             gone |= owners & {one.uid for one in attempts if one.uid != record.uid}
         return frozenset(gone)
 
-    def _not_written_down(
+    def _unrecorded(
         self,
         record: JobRecord,
         departed: tuple[ObservedPod, ...],
@@ -294,7 +298,7 @@ class Observer:
         *,
         is_final: bool,
     ) -> tuple[ObservedPod, ...]:
-        """Return the departed pods whose end is not in the store yet; the others are forgotten."""
+        """Return the departed pods whose end is not recorded yet; drop the others."""
         kept = []
         for pod in departed:
             run = runs.get(pod.uid)
@@ -302,7 +306,8 @@ class Observer:
             if mine and (run is None or run.ended_at is None):
                 kept.append(pod)
             elif record.uid is not None or is_final:
-                # Else whose it is may turn out: a leader can die between making and recording.
+                # Otherwise its VolcanoJob may still be recorded: a leader can stop between the
+                # creation and the record of it.
                 self._informer.pods.forget(pod)
         return tuple(kept)
 
@@ -321,7 +326,7 @@ def _as_of(shown: ObjectsOfJob, now: float) -> ObjectsOfJob:
 
 
 def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:
-    """Say whether a step that follows from what is seen may be to run a hook."""
+    """Say whether a step that follows from this observation may be to run a hook."""
     if record.desired == "ended" or hooks_matter(record):
         return True
     return job is not None and progress_of(job.phase) is not Progress.WAITING

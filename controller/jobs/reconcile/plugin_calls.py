@@ -1,12 +1,12 @@
-"""Waits for plugins without holding up whoever asks, and keeps the plans that they made.
+"""Runs plugin hooks in tasks of their own, and caches the plans that plugins made.
 
-A hook may take as long as its deadline, and a job several of them. The reconciler's workers wait a
-moment only: then the call goes on by itself, the worker goes on to other jobs, and the job is
-looked at again when the call has ended.
+A hook may take as long as its deadline, and a job calls several. A worker of the reconciler waits
+for a call only briefly. Then the call continues in its own task, the worker takes another job, and
+the job is enqueued when the call has ended.
 
-A submission may be tried many times, since a namespace is being prepared, a quota is full or the
-API server is away. What plugins made of the job is the same each time, unless they said that it
-waits for something else, or the cluster's Volcano has become another one.
+A submission may be tried many times, because a namespace is being prepared, a quota is exhausted or
+the API server is unavailable. The plan is the same each time, unless it waits for something or the
+capabilities of the cluster's Volcano have changed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, Final, Literal, TypeVar, cast
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.reconcile.workqueue import RequeueAfter
 
-PATIENCE_SECONDS: Final = 0.25
-"""How long whoever asks waits."""
+WAIT_SECONDS: Final = 0.25
+"""How long a worker waits for a call."""
 LOOK_AGAIN_SECONDS: Final = 60.0
-"""Should nobody have told that a call has ended."""
+"""When the job is reconciled again if nothing reports the end of the call."""
 KEPT_SECONDS: Final = 60.0
-"""How long a result waits for whoever asked for it."""
+"""How long the result of a call is kept for its caller."""
 MOST_CALLS: Final = 2000
-"""At a time; with more, jobs wait for their turn, and their removal does not wait for hooks."""
+"""Calls at a time. Beyond that, jobs wait for their turn, and their removal skips hooks."""
 PLAN_SECONDS: Final = 60.0
-"""How long a plan is kept: plugins of others may look at what nobody tells us of."""
+"""How long a plan is cached: third-party plugins may depend on what changes unnoticed."""
 MOST_PLANS: Final = 1000
 
 Kind = Literal["plan", "hooks"]
@@ -39,24 +39,24 @@ log = logging.getLogger(__name__)
 
 
 class StillRunning(RequeueAfter):
-    """The call goes on; the job is looked at again when it has ended."""
+    """The call goes on; the job is enqueued when the call has ended."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """What is called for a job: the same again is the same call."""
+    """A call of plugins for a job, identified by its kind and input."""
 
     kind: Kind
     what: Hashable
     task: asyncio.Task[Any]
-    left_alone: bool = False
+    detached: bool = False
 
 
 class PluginCalls:
-    """Owns the calls of plugins, for each job one at a time.
+    """Owns the calls of plugins, one at a time for each job.
 
     Args:
-        ended: Is told the job whose call, for which nobody waited, has ended.
+        ended: Called with a job's id when a call has ended that no worker waits for.
     """
 
     def __init__(self, ended: Callable[[str], None] = lambda _: None) -> None:
@@ -65,7 +65,7 @@ class PluginCalls:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def is_busy(self, job_id: str) -> bool:
-        """Say whether hooks of the job run, or cannot now: then none is to be called."""
+        """Say whether hooks of the job run, or cannot be called now."""
         call = self._calls.get(job_id)
         if call is None or call.kind == "plan":
             return len(self._calls) >= MOST_CALLS
@@ -78,13 +78,13 @@ class PluginCalls:
         what: Hashable,
         work: Callable[[], Coroutine[Any, Any, T]],
     ) -> T:
-        """Return, or raise, what *work* does.
+        """Return, or raise, the result of *work*.
 
-        Asked again for the same, the call that runs already is waited for. A plan that nobody
-        wants any more is cancelled: making one changes nothing.
+        A repetition with the same input waits for the call that runs already. A plan that is
+        superseded is cancelled: planning changes nothing.
 
         Raises:
-            StillRunning: If it takes longer than a moment.
+            StillRunning: If the call takes longer than a moment.
         """
         call = self._calls.get(job_id)
         if call is not None and (call.kind, call.what) != (kind, what):
@@ -94,17 +94,17 @@ class PluginCalls:
             call = None
         if call is None:
             if len(self._calls) >= MOST_CALLS:
-                raise StillRunning(PATIENCE_SECONDS)
+                raise StillRunning(WAIT_SECONDS)
             call = self._begin(job_id, _Call(kind, what, asyncio.create_task(work())))
-        await asyncio.wait({call.task}, timeout=PATIENCE_SECONDS)
+        await asyncio.wait({call.task}, timeout=WAIT_SECONDS)
         if not call.task.done():
-            call.left_alone = True
+            call.detached = True
             raise StillRunning(LOOK_AGAIN_SECONDS)
         self._drop(job_id, call)
         return cast(T, call.task.result())
 
     async def run(self) -> None:
-        """Wait until this is cancelled, and see to it that no call goes on then."""
+        """Wait until cancelled, and then cancel all calls."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -124,10 +124,10 @@ class PluginCalls:
         if call.task.cancelled():
             return
         error = call.task.exception()
-        if not call.left_alone:
+        if not call.detached:
             return
         if call.kind == "hooks":
-            self._drop(job_id, call)  # what they did is in the store
+            self._drop(job_id, call)  # their results are in the store
         else:
             asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop, job_id, call)
         if error is not None:
@@ -148,7 +148,7 @@ class _Kept:
 
 
 class PlanCache:
-    """Keeps plans of jobs that wait to be submitted for a while, and never more than so many.
+    """Caches plans of jobs that wait to be submitted; bounded in time and number.
 
     Args:
         clock: Monotonic seconds.
@@ -159,19 +159,20 @@ class PlanCache:
         self._kept: dict[str, _Kept] = {}
 
     def find(self, job_id: str, *made_of: object) -> Plan | None:
-        """Return the job's plan, if it was made of the same, and lately."""
+        """Return the job's plan, if it was made recently and of the same input."""
         kept = self._kept.get(job_id)
         if kept is None or kept.made_of != made_of or self._clock() >= kept.until:
             return None
         return kept.plan
 
     def keep(self, job_id: str, plan: Plan, *made_of: object) -> None:
-        """Keep a plan that does not wait for anything, in the place of the job's last one."""
+        """Cache a plan that does not wait for anything, in place of the job's last one."""
         self.forget(job_id)
         if plan.waiting:
             return
         now = self._clock()
-        # The oldest come first; with a plan go the job's secrets, which are not kept for nothing.
+        # The oldest come first. A plan holds the secrets of the job, so none is cached for longer
+        # than needed.
         for other, kept in list(self._kept.items()):
             if kept.until > now and len(self._kept) < MOST_PLANS:
                 break
@@ -179,5 +180,5 @@ class PlanCache:
         self._kept[job_id] = _Kept(made_of, plan, now + PLAN_SECONDS)
 
     def forget(self, job_id: str) -> None:
-        """Keep the job's plan no longer: it is submitted, or never will be."""
+        """Drop the plan of the job: it is submitted, or never will be."""
         self._kept.pop(job_id, None)

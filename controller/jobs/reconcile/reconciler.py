@@ -327,7 +327,7 @@ class Reconciler:
             with self._slots.take(_owner_of(record), record.id):
                 return await self._actions.do(step, seen)
         except KubeError as error:
-            await self._actions.tell_refusal(step, record, error)
+            await self._actions.record_refusal(step, record, error)
             raise
 
     def _notify_job_of_tool(self, record: JobRecord) -> None:

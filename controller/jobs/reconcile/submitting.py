@@ -1,4 +1,4 @@
-"""Makes a job's VolcanoJob and companions; each call may be the second one."""
+"""Creates a job's VolcanoJob and companions. Every call may be a repetition."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class SubmitActions:
-    """Makes what the plugins make of a job."""
+    """Creates what the plugins plan for a job."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class SubmitActions:
         self._plans = PlanCache(clock=time.monotonic)
 
     async def submit(self, record: JobRecord) -> None:
-        """Make the VolcanoJob of the current attempt, or find that it was made."""
+        """Create the VolcanoJob of the current attempt, or find that it was created."""
         try:
             plan = await self._plan_once(record)
         except (JobRejected, VaultClosed) as error:
             await self._fail(record, "rejected", str(error))
             return
         except PluginFailed as error:
-            # Nothing is made before all plugins have said what.
+            # Nothing is created before all plugins have planned.
             if error.for_good:
                 await self._fail(record, "plugin", f"{error}: {error.why}")
                 return
@@ -92,13 +92,13 @@ class SubmitActions:
             raise
         try:
             await self._wait_for_prerequisites(record, plan)
-            before = await self._prepare(record, plan)
-            await self._wait_for_others(record, plan)
+            before = await self._apply_before(record, plan)
+            await self._wait_for_other_jobs(record, plan)
             await self._hold_mount_points(record, plan)
-            made = await self._make(plan)
+            made = await self._create_volcano_job(plan)
             companions = await self._apply(plan, record, owner=made, already=before)
         except (NameTaken, JobRejected) as error:
-            # Asking again would change nothing.
+            # The API server would refuse it again.
             await self._fail(record, "refused", str(error))
             return
         except KubeError as error:
@@ -108,41 +108,41 @@ class SubmitActions:
         await self._record(record, plan, made, companions)
 
     async def _refused(self, record: JobRecord, plan: Plan, error: KubeError) -> None:
-        """End the job, or have it wait and say why, as the table says.
+        """End the job, or make it wait with a reason, as the table of verdicts says.
 
         Raises:
-            RequeueAfter: If it waits for somebody, or for what is catching up.
-            KubeError: If it is tried again.
+            RequeueAfter: If the job waits for an operator, or for something that is being prepared.
+            KubeError: If the submission is tried again.
         """
         row = row_of(error)
         if row.means["submission"] == "final":
             await self._fail(record, "refused", str(error))
             return
-        # What passes by itself is told where it does not.
+        # A passing error is reported only if it lasts.
         waits_long = self._waited(record) > LONGEST_WAIT_SECONDS
         if reason := row.reason or ("preparing" if waits_long else ""):
             text = plain_text(error, LONGEST_MESSAGE)
             await self._records.tell(record, reason=reason, message=text)
         if row.name == "not allowed":
-            self._prerequisites.expire(plan.shared)  # the right to it is one of them
+            self._prerequisites.expire(plan.shared)  # the right to create it is a prerequisite
         if row.reason == "preparing" and row.means["submission"] == "waits":
-            # What was good there is so no more.
+            # The prerequisites that were found before no longer hold.
             self._prerequisites.forget()
-            raise RequeueAfter(self._patience(record))
+            raise RequeueAfter(self._pause(record))
         raise error
 
-    def _patience(self, record: JobRecord) -> float:
-        # It may take hours: so the longer it has, the less often it is looked at.
+    def _pause(self, record: JobRecord) -> float:
+        # It may take hours: the longer the job has waited, the less often it is tried.
         return min(max(LOOK_AGAIN_SECONDS, self._waited(record) / 10), LONGEST_WAIT_SECONDS)
 
     def _waited(self, record: JobRecord) -> float:
         return self._records.clock() - record.created_at
 
-    async def _make(self, plan: Plan) -> ObservedJob:
-        """Make the VolcanoJob.
+    async def _create_volcano_job(self, plan: Plan) -> ObservedJob:
+        """Create the VolcanoJob.
 
         Raises:
-            JobRejected: If the cluster refuses it, with what of the job is wrong.
+            JobRejected: If the API server refuses it, with what of the job is wrong.
         """
         try:
             return await self._cluster.ensure_volcano_job(plan)
@@ -152,8 +152,8 @@ class SubmitActions:
             found = findings_of(error.message, error.details)
             raise JobRejected(problems_with(plan.job, found)) from error
 
-    async def expose(self, seen: ObservedState) -> None:
-        """Make all companions as they should be now, and remove those that are no more wanted."""
+    async def apply_companions(self, seen: ObservedState) -> None:
+        """Apply all companions as they are planned now, and delete those no longer planned."""
         record, owner = seen.record, seen.job
         if owner is None:
             return
@@ -170,15 +170,15 @@ class SubmitActions:
             recorded = await companions_of(transaction, record.id)
             await record_companions(transaction, record.id, applied)
         for one in recorded:
-            # What is kept for recovery is no plugin's; that of an earlier attempt goes.
+            # The recovery data is not planned by a plugin; that of an earlier attempt is deleted.
             kept = one.name == recovery_name(record.id) and one.owner_uid == owner.uid
             if not kept and (one.kind, one.name) not in wanted:
                 await self._cluster.remove_companion(record.id, one)
                 async with self._records.lead() as transaction:
                     await drop_companions(transaction, record.id, [one])
 
-    async def keep_for_recovery(self, seen: ObservedState, what: str) -> JobRecord | None:
-        """Keep *what* (JSON) beside the VolcanoJob, for a store that knows nothing of the job."""
+    async def save_recovery_data(self, seen: ObservedState, what: str) -> JobRecord | None:
+        """Save *what* (JSON) in a ConfigMap beside the VolcanoJob."""
         record, owner = seen.record, seen.job
         if owner is None:
             return None
@@ -191,9 +191,9 @@ class SubmitActions:
         try:
             made = await self._ensure(record, companion, owner=owner)
         except (Forbidden, Invalid, NameTaken) as error:
-            # A quota, perhaps. It is needed only should the store be lost.
+            # A quota, perhaps. The data is needed only if the store is lost.
             log.warning(
-                "what a lost store would need is not kept",
+                "recovery data of a job cannot be saved",
                 extra={"job": record.id, "why": str(error)},
             )
             raise RequeueAfter(NOT_KEPT_SECONDS) from error
@@ -202,7 +202,7 @@ class SubmitActions:
             return await self._records.move(transaction, record, kept=what)
 
     async def _plan_once(self, record: JobRecord) -> Plan:
-        """Return the plan of the attempt, which is made again only where it may be another."""
+        """Return the plan of the attempt, from the cache where the plan cannot have changed."""
         made_of = record.attempt, record.created_at, self._pipeline.capabilities.digest
         plan = self._plans.find(record.id, *made_of)
         if plan is None:
@@ -231,7 +231,7 @@ class SubmitActions:
         plan.volcano_job.annotations |= annotations_of(record)
         if record.tool is not None:
             shape_tool(plan, record.tool)
-        # Earlier attempts have used some of the retries that its policies allow.
+        # Earlier attempts have used some of the retries of its policies.
         plan.volcano_job.max_retry = max(1, plan.volcano_job.max_retry - record.retries_used)
         return plan
 
@@ -242,10 +242,10 @@ class SubmitActions:
             await self._records.tell(record, reason="preparing", message=problem)
             raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self._prerequisites.look_again_in(*place)))
 
-    async def _prepare(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
-        """Make what the pods cannot start without, after writing down what will be made.
+    async def _apply_before(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
+        """Apply the companions that the pods cannot start without, after recording the intent.
 
-        No VolcanoJob owns it yet: should there never be one, the store knows what to remove.
+        No VolcanoJob owns them yet. If none is ever created, the store knows what to delete.
         """
         wanted = [one for one in plan.companions if one.when == "before"]
         if not wanted:
@@ -255,22 +255,24 @@ class SubmitActions:
             await intend_companions(transaction, record.id, names)
         made = [await self._ensure(record, one, owner=None) for one in wanted]
         if any(one.address for one in made):
-            # Another job may wait for it, and this one for the other's.
+            # Another job may wait for the address, and this job for that of the other.
             async with self._records.lead() as transaction:
                 await record_companions(transaction, record.id, made)
         return made
 
-    async def _wait_for_others(self, record: JobRecord, plan: Plan) -> None:
-        awaited = plan.waiting[0] if plan.waiting else await self._has_pods_so_named(record, plan)
+    async def _wait_for_other_jobs(self, record: JobRecord, plan: Plan) -> None:
+        awaited = (
+            plan.waiting[0] if plan.waiting else await self._job_with_same_pod_names(record, plan)
+        )
         if awaited:
             text = plain_text(f"waiting for {awaited}", LONGEST_MESSAGE)
             await self._records.tell(record, reason="preparing", message=text)
-            raise RequeueAfter(self._patience(record))
+            raise RequeueAfter(self._pause(record))
 
-    async def _has_pods_so_named(self, record: JobRecord, plan: Plan) -> str | None:
-        """Return what to wait for where another job has, or will have, pods of the same names.
+    async def _job_with_same_pod_names(self, record: JobRecord, plan: Plan) -> str | None:
+        """Return what to wait for if another job has, or will have, pods of the same names.
 
-        Of two that are not submitted yet, the one that was accepted first goes first.
+        Of two jobs that are not submitted yet, the one that was accepted first is submitted first.
         """
         wanted = same_pod_names(plan.job) if record.tool is None else {}
         if not wanted:
@@ -310,7 +312,7 @@ class SubmitActions:
         owner: ObservedJob,
         already: Sequence[CompanionRecord] = (),
     ) -> list[CompanionRecord]:
-        """Make the companions that come after the VolcanoJob, and have it own all of them."""
+        """Apply the companions that follow the VolcanoJob, and make it the owner of all of them."""
         known = {(one.kind, one.name): one for one in already}
         applied = []
         for companion in plan.companions:
@@ -346,7 +348,8 @@ class SubmitActions:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)
             if not await self._records.move(transaction, record, **values):
-                # It is to end meanwhile; then at least it is known what there is to remove.
+                # The job changed meanwhile. Its VolcanoJob is recorded all the same, so that it is
+                # deleted.
                 await self._set_uid(transaction, record, made.uid)
         log.info("submitted", extra={"job": record.id, "attempt": record.attempt, "uid": made.uid})
 
@@ -357,7 +360,8 @@ class SubmitActions:
 
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
         self._plans.forget(record.id)
-        # It may be a plugin's, or a webhook's: what no store takes must not keep the job for ever.
+        # The text may come from a plugin or a webhook. One that the store cannot hold must not keep
+        # the job waiting for ever.
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
         async with self._records.lead() as transaction:
             await self._records.move(transaction, record, **decided)

@@ -41,9 +41,9 @@ async def test_one_that_is_suspended_is_noted_as_ours_and_aborted(
 ) -> None:
     record = replace(RUNS, desired="suspended")
     async with world(store, clock, record) as w:
-        await w.ends.stop(make_seen(record))
+        await w.ends.abort_volcano_job(make_seen(record))
         assert (w.cluster.told, (await w.record()).stopping) == ([], False)
-        assert await seconds_of(w.ends.stop(make_seen(record, make_observed()))) == 2.0
+        assert await seconds_of(w.ends.abort_volcano_job(make_seen(record, make_observed()))) == 2.0
         assert w.cluster.told == [("AbortJob", "j1", UID)]
         after = await w.record()
         assert after.stopping
@@ -56,7 +56,7 @@ async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock:
     async with world(store, clock, record) as w:
         async with store.write() as transaction:
             await update_and_notify(transaction, record, now=clock.now, desired="run")
-        await w.ends.stop(make_seen(record, make_observed()))
+        await w.ends.abort_volcano_job(make_seen(record, make_observed()))
         assert (w.cluster.told, (await w.record()).stopping) == ([], False)
 
 
@@ -96,7 +96,9 @@ async def test_an_attempt_that_another_one_follows_is_closed_with_the_reason(
     record = replace(RUNS, evictions=2)
     job = make_observed("Failed", retries=4, max_retry=3)
     async with world(store, clock, record) as w:
-        await w.ends.renew(StartNextAttempt(why, "once more", WHY), make_seen(record, job))
+        await w.ends.start_next_attempt(
+            StartNextAttempt(why, "once more", WHY), make_seen(record, job)
+        )
         after = await w.record()
         assert (after.renewal, after.evictions, after.state) == (why, evictions, "IN_QUEUE")
         assert (after.reason, after.message, after.details) == (why, "once more", WHY)
@@ -112,8 +114,8 @@ async def test_what_was_decided_before_somebody_asked_for_the_end_is_not_done(
     async with world(store, clock, RUNS) as w:
         seen = make_seen(RUNS, make_observed("Failed"))
         await w.somebody_ends_it()
-        await w.ends.renew(StartNextAttempt("evicted", "once more"), seen)
-        assert await w.ends.conclude(SetOutcome(State.FAILURE, "failed"), seen) is None
+        await w.ends.start_next_attempt(StartNextAttempt("evicted", "once more"), seen)
+        assert await w.ends.set_outcome(SetOutcome(State.FAILURE, "failed"), seen) is None
         after = await w.record()
         assert (after.renewal, after.outcome, after.state) == (None, None, "CANCELING")
         assert [one.ended_at for one in await w.attempts()] == [None]
@@ -125,13 +127,13 @@ async def test_the_next_attempt_waits_for_what_the_cache_does_not_show(
     record = replace(RUNS, renewal="evicted")
     async with world(store, clock, record) as w:
         w.cluster.job = make_observed()
-        assert await seconds_of(w.ends.replace(record)) == 1.0
+        assert await seconds_of(w.ends.reset_for_next_attempt(record)) == 1.0
         assert w.cluster.told == [("remove", "jobs", "j-j1", UID, True)]
         w.cluster.job, w.cluster.pods = None, [make_pod(0, owner_uid="another"), make_pod(1)]
-        assert await seconds_of(w.ends.replace(record)) == 1.0
+        assert await seconds_of(w.ends.reset_for_next_attempt(record)) == 1.0
         assert (await w.record()).attempt == 1
         w.cluster.pods = [make_pod(0, owner_uid="another")]
-        await w.ends.replace(record)
+        await w.ends.reset_for_next_attempt(record)
         assert (await w.record()).attempt == 2
 
 
@@ -143,7 +145,7 @@ async def test_the_next_attempt_begins_with_nothing_of_the_last_one(
     )
     async with world(store, clock, record) as w:
         assert not await w.is_due()
-        await w.ends.replace(record)
+        await w.ends.reset_for_next_attempt(record)
         assert w.cluster.told == [("volcanos", "jobs", "j-j1", UID), ("withdraw", "j1", "jobs")]
         after = await w.record()
         assert (after.attempt, after.uid, after.renewal, after.stopping) == (2, None, None, False)
@@ -180,7 +182,7 @@ async def test_the_retries_of_an_attempt_are_counted_once_with_the_beginning_of_
         async with store.write() as transaction:
             await record_attempt(transaction, "j1", 0, uid="an earlier one", now=0.5)
             await update_attempt(transaction, "j1", 1, **attempt)
-        await w.ends.replace(record)
+        await w.ends.reset_for_next_attempt(record)
         assert (await w.record()).retries_used == 1 + (used or 0)
         assert (await w.attempts())[1].used == (attempt.get("used") if used is None else used)
 
@@ -190,7 +192,7 @@ async def test_the_retries_of_an_attempt_that_nobody_noted_are_none(
 ) -> None:
     record = replace(RUNS, renewal="retried", retries_used=1)
     async with world(store, clock, record, uid=None) as w:
-        await w.ends.replace(record)
+        await w.ends.reset_for_next_attempt(record)
         assert ((await w.record()).attempt, (await w.record()).retries_used) == (2, 1)
 
 
@@ -204,9 +206,9 @@ async def test_a_later_attempt_that_the_cluster_shows_is_gone_on_with(
     past = {ATTEMPT_ANNOTATION: "3", RETRIES_USED_ANNOTATION: "4", EVICTIONS_ANNOTATION: "2"}
     later = make_observed(uid="later", annotations=past)
     async with world(store, clock, record) as w:
-        await w.ends.catch_up(make_seen(record))
+        await w.ends.adopt_newer_attempt(make_seen(record))
         assert await w.record() == record
-        await w.ends.catch_up(make_seen(record, later))
+        await w.ends.adopt_newer_attempt(make_seen(record, later))
         after = await w.record()
         assert (after.attempt, after.uid, after.renewal, after.stopping) == (
             3,
@@ -233,7 +235,7 @@ async def test_a_later_attempt_that_is_aborted_was_suspended(
 ) -> None:
     later = make_observed(phase, uid="later", annotations={ATTEMPT_ANNOTATION: "2"})
     async with world(store, clock, RUNS) as w:
-        await w.ends.catch_up(make_seen(RUNS, later))
+        await w.ends.adopt_newer_attempt(make_seen(RUNS, later))
         assert (await w.record()).stopping is stopping
 
 
@@ -243,7 +245,7 @@ async def test_a_later_attempt_is_left_alone_where_somebody_has_asked_meanwhile(
     later = make_observed(uid="later", annotations={ATTEMPT_ANNOTATION: "2"})
     async with world(store, clock, RUNS) as w:
         await w.somebody_ends_it()
-        await w.ends.catch_up(make_seen(RUNS, later))
+        await w.ends.adopt_newer_attempt(make_seen(RUNS, later))
         assert ((await w.record()).attempt, len(await w.attempts())) == (1, 1)
 
 
@@ -255,7 +257,7 @@ async def test_what_was_removed_is_remembered(
     store: Store, clock: Clock, job: ObservedJob | None
 ) -> None:
     async with world(store, clock, RUNS) as w:
-        await w.ends.remove(RUNS, job, UID)
+        await w.ends.delete_volcano_job(RUNS, job, UID)
         assert w.cluster.told == [("remove", "jobs", "j-j1", UID, job is not None)]
         after = await w.record()
         assert (after.uid, after.removed_uid) == (UID, UID)
@@ -267,7 +269,7 @@ async def test_a_volcano_job_whose_maker_died_is_noted_before_it_goes(
 ) -> None:
     decided = replace(ENDS, uid=None, started_at=None)
     async with world(store, clock, decided, uid=None) as w:
-        await w.ends.remove(decided, make_observed(), UID)
+        await w.ends.delete_volcano_job(decided, make_observed(), UID)
         after = await w.record()
         assert (after.uid, after.removed_uid) == (UID, UID)
         (attempt,) = await w.attempts()
@@ -282,7 +284,7 @@ async def test_one_that_is_removed_before_its_end_is_decided_has_no_outcome(
 ) -> None:
     record = make_record(renewal="evicted")
     async with world(store, clock, record, uid=None) as w:
-        await w.ends.remove(record, make_observed(), UID)
+        await w.ends.delete_volcano_job(record, make_observed(), UID)
         (attempt,) = await w.attempts()
         assert (attempt.uid, attempt.outcome, attempt.ended_at) == (UID, None, None)
 
@@ -294,7 +296,7 @@ async def test_what_is_no_attempt_of_the_job_is_not_noted_as_one(
     record = make_record()
     job = make_observed(annotations={ATTEMPT_ANNOTATION: "2"}) if shown else None
     async with world(store, clock, record, uid=None) as w:
-        await w.ends.remove(record, job, UID)
+        await w.ends.delete_volcano_job(record, job, UID)
         after = await w.record()
         assert (after.uid, after.removed_uid, await w.attempts()) == (None, UID, [])
 
@@ -302,8 +304,8 @@ async def test_what_is_no_attempt_of_the_job_is_not_noted_as_one(
 async def test_pods_are_deleted_and_looked_for_again(store: Store, clock: Clock) -> None:
     pods = [make_pod(0), make_pod(1)]
     async with world(store, clock, RUNS) as w:
-        assert await seconds_of(w.ends.remove_pods(RUNS, pods)) == 2.0
+        assert await seconds_of(w.ends.delete_pods(RUNS, pods)) == 2.0
         assert w.cluster.told == [("pods", "jobs", "j-j1-job-0", "j-j1-job-1")]
         # The cluster's own collector does it, in its time.
         w.cluster.forbids = True
-        assert await seconds_of(w.ends.remove_pods(RUNS, pods)) == 30.0
+        assert await seconds_of(w.ends.delete_pods(RUNS, pods)) == 30.0

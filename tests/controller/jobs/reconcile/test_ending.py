@@ -83,7 +83,7 @@ async def test_what_lasts_is_there_for_the_next_attempt_and_all_else_is_not(
     )
     async with store.write() as transaction:
         await record_companions(transaction, "j1", [passing, lasting])
-    await ends.replace(record)
+    await ends.reset_for_next_attempt(record)
     assert cluster.removed == ["passes"]
     async with store.read() as transaction:
         assert [one.name for one in await companions_of(transaction, "j1")] == ["lasts"]
@@ -100,7 +100,7 @@ async def test_a_volcano_job_of_the_same_name_that_is_another_one_is_no_evidence
         await ends.confirm_gone(RUNS)
     cluster.uid = "another one's"
     await ends.confirm_gone(RUNS)
-    await ends.conclude(LOST, make_seen(RUNS))
+    await ends.set_outcome(LOST, make_seen(RUNS))
     assert ((await found(store)).outcome, (await found(store)).end_reason) == ("FAILURE", "lost")
 
 

@@ -52,7 +52,9 @@ async def test_how_a_job_will_end_is_decided_and_not_told_yet(store: Store, cloc
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"), run("c", started_at=None))}
     async with world(store, clock, RUNS) as w:
         seen = make_seen(RUNS, job, runs=runs)
-        after = await w.ends.conclude(SetOutcome(State.FAILURE, "exit_code", "it broke", WHY), seen)
+        after = await w.ends.set_outcome(
+            SetOutcome(State.FAILURE, "exit_code", "it broke", WHY), seen
+        )
         assert after == await w.record()
         assert (after.outcome, after.end_state) == ("FAILURE", "FAILURE")
         assert (after.end_reason, after.end_message) == ("exit_code", "it broke")
@@ -70,14 +72,16 @@ async def test_one_that_ran_between_two_looks_began_when_its_first_pod_did(
     record = make_record(uid=UID)
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"))}
     async with world(store, clock, record) as w:
-        await w.ends.conclude(SetOutcome(State.SUCCESS, "completed"), make_seen(record, runs=runs))
+        await w.ends.set_outcome(
+            SetOutcome(State.SUCCESS, "completed"), make_seen(record, runs=runs)
+        )
         assert (await w.record()).started_at == 4.0
 
 
 async def test_one_of_which_no_pod_began_has_not_begun(store: Store, clock: Clock) -> None:
     record = make_record(uid=UID)
     async with world(store, clock, record) as w:
-        await w.ends.conclude(SetOutcome(State.FAILURE, "failed"), make_seen(record))
+        await w.ends.set_outcome(SetOutcome(State.FAILURE, "failed"), make_seen(record))
         assert (await w.record()).started_at is None
         assert [one.started_at for one in await w.attempts()] == [None]
 
@@ -102,7 +106,7 @@ async def test_an_attempt_keeps_the_count_of_restarts_that_was_seen_last(
     async with world(store, clock, RUNS) as w:
         async with store.write() as transaction:
             await update_attempt(transaction, "j1", 1, retries=1, restarts=1)
-        await w.ends.conclude(LOST, make_seen(RUNS, shown, last=last))
+        await w.ends.set_outcome(LOST, make_seen(RUNS, shown, last=last))
         (closed,) = await w.attempts()
         assert (closed.retries, closed.restarts) == (restarts, restarts)
 
@@ -115,7 +119,7 @@ async def test_what_follows_from_a_volcano_job_that_is_gone_waits_for_the_cluste
         assert await seconds_of(w.ends.confirm_gone(RUNS)) == 1.0
         w.cluster.job = None
         await w.ends.confirm_gone(RUNS)
-        await w.ends.renew(StartNextAttempt("evicted", "once more"), make_seen(RUNS))
+        await w.ends.start_next_attempt(StartNextAttempt("evicted", "once more"), make_seen(RUNS))
         assert (await w.record()).renewal == "evicted"
 
 
@@ -252,17 +256,17 @@ async def test_a_plugin_ends_a_job_as_its_owner_would_and_one_that_is_over_stays
 ) -> None:
     how = RequestedEnd("FAILURE", "out_of_funds", "no money", WHY)
     async with world(store, clock, RUNS) as w:
-        await w.ends.ask(RUNS, how)
+        await w.ends.request_end_of(RUNS, how)
         after = await w.record()
         assert (after.desired, after.state, after.reason) == ("ended", "CANCELING", "out_of_funds")
         assert (after.end_state, after.end_message) == ("FAILURE", "no money")
-        await w.ends.ask(replace(RUNS, id="unknown"), how)
+        await w.ends.request_end_of(replace(RUNS, id="unknown"), how)
 
 
 async def test_a_job_that_is_over_cannot_be_ended(store: Store, clock: Clock) -> None:
     over = replace(ENDS, state="SUCCESS", reason="completed", finished_at=9.0)
     async with world(store, clock, over) as w:
-        await w.ends.ask(over, RequestedEnd("FAILURE", "out_of_funds", "no money"))
+        await w.ends.request_end_of(over, RequestedEnd("FAILURE", "out_of_funds", "no money"))
         assert (await w.record()).desired == "run"
 
 

@@ -156,8 +156,8 @@ async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     record = await submit(store, clock, Cluster(refusal), pipeline_of())
     decided = (record.outcome, record.end_reason, record.end_message)
     assert decided == ("FAILURE", "refused", message)
@@ -191,8 +191,8 @@ async def test_a_refusal_that_passes_ends_no_job_and_says_why(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     with pytest.raises(raised):
         await submit(store, clock, cluster, pipeline_of(), queue="q")
@@ -216,8 +216,8 @@ async def test_a_missing_right_has_what_gives_it_made_again(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster, prerequisites = Cluster(error_from(403, {"message": message})), Prerequisites()
     with pytest.raises(KubeError):
         await submit(store, clock, cluster, pipeline_of(), prerequisites)
@@ -235,8 +235,8 @@ async def test_what_is_too_large_ends_the_job(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_others", nothing)
+    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     record = await submit(store, clock, cluster, pipeline_of())
     assert (record.outcome, record.end_reason) == ("FAILURE", "refused")
@@ -272,7 +272,7 @@ async def test_a_job_waits_for_another_one_whose_pods_have_its_pods_names(
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(SubmitActions, "_prepare", nothing)
+    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
     values = dict(values)
     tasks = values.pop("tasks", [{"name": "b-job"}])
     base = make_record()
