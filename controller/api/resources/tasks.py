@@ -19,7 +19,7 @@ from controller.api.response_models import (
     TaskView,
 )
 from controller.jobs.history.job_record import read_known
-from controller.jobs.history.pod_records import last_runs
+from controller.jobs.history.pod_records import last_of_ranks
 from controller.jobs.history.retries import has_failed
 from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord, find_job
@@ -116,7 +116,7 @@ def _attempt(
         values["retries"] = attempt.restarts
     own = [run for run in runs if run.attempt == attempt.attempt]
     # Counted from the pods: Volcano's own counts are lost when the VolcanoJob ends.
-    last = [run for run in last_runs(own) if run.rank >= 0]
+    last = [run for run in last_of_ranks(own) if run.rank >= 0]
     values["succeeded"] = sum(run.phase == "Succeeded" for run in last)
     values["failed"] = sum(has_failed(run) for run in last)
     return AttemptView(**values, runs=[_run(run, logs.get(run.pod_uid)) for run in own])

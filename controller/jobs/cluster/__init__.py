@@ -1,11 +1,11 @@
-"""The cluster's side of a job: what watches show of it, and every object that is made for it.
+"""A job in the cluster: the cache of its objects, and every object that is created for it.
 
 - ``informer``: the cache of VolcanoJobs, pods and Services, kept by watches (client-go's informer).
-- ``prerequisites``: namespace, ServiceAccount, queue and what else jobs share, before a submission.
-- ``job_objects``: VolcanoJobs and companions, made and removed, safely twice.
-- ``verdicts``: what the API server's refusals mean.
-- ``pending_reasons``: why pods wait. ``orphans``: removal of what belongs to no job.
-- ``mount_points``: removal of what jobs leave in their output folders.
+- ``prerequisites``: namespace, ServiceAccount, queue and shared objects, before a submission.
+- ``job_objects``: creates and deletes VolcanoJobs and companions; every call may be repeated.
+- ``verdicts``: what a refusal of the API server means.
+- ``pending_reasons``: why pods wait. ``orphans``: deletes objects whose job is gone.
+- ``mount_points``: deletes mount points that jobs leave in their output folders.
 
 Sources: the Kubernetes API conventions; docs/controller.md.
 """

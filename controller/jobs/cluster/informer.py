@@ -1,4 +1,4 @@
-"""What the cluster shows of this instance's jobs: kept by watches, looked at by everybody."""
+"""The informer's cache: the objects of this instance's jobs, kept current by watches."""
 
 from __future__ import annotations
 
@@ -45,14 +45,13 @@ Key = tuple[str, str]
 
 
 class Indexer(Generic[T]):
-    """The objects of one kind, by namespace and name, and by job.
+    """The objects of one kind, indexed by namespace and name, and by job.
 
     Args:
-        changed: Called with the id of a job one of whose objects has changed.
-        remembers: Whether what is gone is kept as it was last, until it is forgotten.
-        staying: Makes of an object as it was and is now what is kept of it.
-        leaving: Makes of an object that has gone what is kept of it; told whether that is known
-            by a list alone.
+        changed: Called with the id of a job whose object has changed.
+        remembers: Whether deleted objects are kept, as they were last, until they are dropped.
+        staying: Merges the states of an object before and now.
+        leaving: Completes the last state of a deleted object; told whether only a list reports it.
     """
 
     def __init__(
@@ -79,11 +78,11 @@ class Indexer(Generic[T]):
         return iter(list(self._objects.values()))
 
     def get(self, namespace: str, name: str) -> T | None:
-        """Return the object, if it is there."""
+        """Return the object if it exists."""
         return self._objects.get((namespace, name))
 
     def job_ids(self) -> list[str]:
-        """Return the jobs that have an object, or had one that is kept still."""
+        """Return the jobs that have an object, or a departed one that is still kept."""
         return list(dict.fromkeys([*self._by_job, *self._departed]))
 
     def of_job(self, job_id: str) -> tuple[T, ...]:
@@ -91,26 +90,26 @@ class Indexer(Generic[T]):
         return tuple(self._by_job.get(job_id, {}).values())
 
     def departed_of(self, job_id: str) -> tuple[T, ...]:
-        """Return the job's objects that were seen to leave, as they were last."""
+        """Return the job's objects that were observed to be deleted, as they were last."""
         return tuple(self._departed.get(job_id, {}).values())
 
     def departed(self) -> list[T]:
-        """Return all that were seen to leave, and are kept still."""
+        """Return all departed objects that are still kept."""
         return [one for of_job in self._departed.values() for one in of_job.values()]
 
     def forget(self, one: T) -> None:
-        """Keep *one*, which has left, no longer."""
+        """Drop *one*, which has departed."""
         of_job = self._departed.get(one.job_id, {})
         of_job.pop(one.uid, None)
         if not of_job:
             self._departed.pop(one.job_id, None)
 
     def begin_list(self) -> None:
-        """Expect a list of all that there are: its objects are given to :meth:`put`."""
+        """Begin a list of all objects: each is given to :meth:`put`."""
         self._unlisted = set(self._objects)
 
     def keep(self, namespace: str, name: str) -> None:
-        """Take the object for listed as it was known."""
+        """Treat the object as listed, unchanged."""
         self._unlisted.discard((namespace, name))
 
     def end_list(self) -> Iterator[None]:
@@ -120,7 +119,7 @@ class Indexer(Generic[T]):
             yield
 
     def put(self, one: T, *, listed: bool = False) -> None:
-        """Take *one* as it is now; one of its name before it is gone."""
+        """Store *one* as it is now; an earlier object of its name is gone."""
         key = (one.namespace, one.name)
         if listed:
             self._unlisted.discard(key)
@@ -136,7 +135,7 @@ class Indexer(Generic[T]):
         self._changed(one.job_id)
 
     def drop(self, one: T, *, listed: bool = False) -> None:
-        """Take *one* for gone, as it is given; unless another of its name is there by now."""
+        """Treat *one* as deleted, in the given state, unless its name is another one's by now."""
         key = (one.namespace, one.name)
         before = self._objects.get(key)
         if before is None or before.uid != one.uid:
@@ -154,13 +153,13 @@ class Indexer(Generic[T]):
 
 
 CATCH_UP_SECONDS: Final = 1.0
-"""After a watch goes on: a deletion that it tells so soon happened while it could not."""
+"""A deletion reported so soon after a watch resumes happened while it was interrupted."""
 RELIST_SECONDS: Final = 60.0
-"""After a watch goes on: a list so soon is because it did not, after all (410, and a pause)."""
+"""A list so soon after a watch resumes means that it did not resume after all (410, backoff)."""
 
 
 class WatchGap:
-    """Since when a kind could not be followed: what is told to be gone then went since.
+    """Since when a kind could not be watched: a deletion reported afterwards happened since.
 
     Args:
         clock: Unix seconds.
@@ -173,10 +172,10 @@ class WatchGap:
         self._again_at: float | None = None
 
     def unseen_since(self, *, listed: bool) -> float | None:
-        """Return since when nobody looked; None where what is told has just happened.
+        """Return since when nobody observed the kind; None if the deletion has just happened.
 
         Args:
-            listed: Whether it is told by a list, and not by the watch.
+            listed: Whether a list reports it, and not the watch.
         """
         if self._again_at is None:
             return self._blind_since
@@ -189,14 +188,14 @@ class WatchGap:
 
     @property
     def looked_until(self) -> float:
-        """Until when somebody looked: now, where the watch goes on."""
+        """Until when the kind was observed: now, while the watch is up."""
         now = self._clock()
         if self._blind_since is None or self._again_at is not None:
             return now
         return min(now, self._blind_since)
 
     def told(self, trouble: KubeError | None) -> None:
-        """Take note that the watch goes on, or of why it does not."""
+        """Record that the watch is up, or why it is not."""
         now = self._clock()
         if trouble is None:
             self._heard_at = now
@@ -204,14 +203,14 @@ class WatchGap:
                 self._again_at = now
             return
         if self.unseen_since(listed=False) is None and self._heard_at is not None:
-            # A connection that breaks was whole until then; one that fell silent may not have been.
+            # A connection that was cut was alive until then; one that timed out may not have been.
             silent = isinstance(trouble.__cause__, TimeoutError)
             self._blind_since = self._heard_at if silent else now
         self._again_at = None
 
 
 class KindReader(Generic[T]):
-    """Reads objects of one kind: of each the fields in *shape*, and nothing else."""
+    """Reads objects of one kind: the fields in *shape*, and nothing else."""
 
     def __init__(
         self, kind: Kind, shape: fields.Shape, read: Callable[[Mapping[str, Any]], T]
@@ -221,12 +220,12 @@ class KindReader(Generic[T]):
         self._read = read
 
     def read(self, given: Mapping[str, Any]) -> T | None:
-        """Return what *given* says; None where it cannot be read, which is its own trouble."""
+        """Return what *given* says; None, with a log line, if it is malformed."""
         try:
             return self._read(given)
         except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
             log.error(
-                "an object is not as its kind is: it stays as it was known",
+                "a malformed object was ignored: the cache keeps its last state",
                 extra={"kind": self.kind.kind, "object": "/".join(_key_of(given))},
                 exc_info=error,
             )
@@ -240,10 +239,10 @@ SERVICES_READ: Final = KindReader(SERVICES, fields.SERVICE, read_service)
 
 @dataclass(frozen=True, slots=True)
 class ObjectsOfJob:
-    """The objects of one job in the cluster, all as they were at one moment.
+    """The cached objects of one job, all at one moment.
 
-    ``job`` is its VolcanoJob; what ``departed`` and ``left`` was seen to leave: pods, and
-    VolcanoJobs. ``blind`` says that pods cannot be followed now: these are old.
+    ``job`` is its VolcanoJob. ``departed`` and ``left`` are the pods and VolcanoJobs that were
+    observed to be deleted. ``pods_stale`` says that the watch of pods is interrupted.
     """
 
     job: ObservedJob | None
@@ -254,7 +253,7 @@ class ObjectsOfJob:
 
 
 class _Followed:
-    """How a kind is followed: whether it was read whole once, and by which connection."""
+    """The watch of a kind: whether it was listed once, and its connection."""
 
     def __init__(self) -> None:
         self.seen = asyncio.Event()
@@ -262,12 +261,13 @@ class _Followed:
 
 
 class InformerCache:
-    """VolcanoJobs, pods and, if asked for, Services with the instance's label, as last seen.
+    """The VolcanoJobs, pods and (optionally) Services with the instance's label.
 
     Args:
-        instance: Whose objects; those of others are not looked at.
-        changed: Called with the id of a job of which something has changed.
-        services: Whether Services are followed too; else none is ever seen.
+        kube: The client.
+        instance: Whose objects; those of other instances are ignored.
+        changed: Called with the id of a job whose objects have changed.
+        services: Whether Services are watched, too; else none is ever shown.
         clock: Unix seconds.
     """
 
@@ -282,11 +282,11 @@ class InformerCache:
     ) -> None:
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance}"
-        # How one ended may be seen no earlier than when it is gone.
+        # The end of a VolcanoJob may be observed only with its deletion.
         self.jobs: Indexer[ObservedJob] = Indexer(changed, remembers=True)
         self._pods_gap = WatchGap(clock)
         self.pods: Indexer[ObservedPod] = Indexer(
-            changed, remembers=True, staying=_with_what_was_said, leaving=self._as_it_left
+            changed, remembers=True, staying=_with_lost_conditions, leaving=self._as_it_left
         )
         self.services: Indexer[ObservedService] = Indexer(changed)
         self._trouble: dict[str, str] = {}
@@ -294,41 +294,41 @@ class InformerCache:
         self._followed = {kind.plural: _Followed() for kind in kinds}
 
     @property
-    def follows_pods(self) -> bool:
-        """Whether what is seen of pods is how they are, as far as is known."""
+    def watches_pods(self) -> bool:
+        """Whether the watch of pods is up."""
         return PODS.plural not in self._trouble
 
     @property
     def looked_until(self) -> float:
-        """Until when pods were seen as they are; what became of them since, nobody knows."""
+        """Until when pods were observed."""
         return self._pods_gap.looked_until
 
     def problems(self) -> tuple[str, ...]:
-        """Return what of the cluster cannot be followed now."""
+        """Return which kinds cannot be watched now, and why."""
         return tuple(f"{kind} cannot be followed: {why}" for kind, why in self._trouble.items())
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything has been read once."""
+        """Whether every kind was listed once."""
         return all(one.seen.is_set() for one in self._followed.values())
 
     async def complete(self) -> None:
-        """Wait until everything has been read once, and is followed by a connection that lives."""
+        """Wait until every kind was listed once, and its watch is up."""
         for one in self._followed.values():
             await one.seen.wait()
             await one.connection.opened.wait()
 
     def renew(self) -> None:
-        """Have everything followed by new connections: what one that is dead kept back comes."""
+        """Open new connections for all watches: a dead one may have held back events."""
         for one in self._followed.values():
             one.connection.renew()
 
     def departed(self) -> list[ObservedJob | ObservedPod]:
-        """Return what was seen to leave, and is kept still."""
+        """Return all departed objects that are still kept."""
         return [*self.jobs.departed(), *self.pods.departed()]
 
     def forget(self, left: Iterable[ObservedJob | ObservedPod]) -> None:
-        """Keep these, which have left, no longer."""
+        """Drop these departed objects."""
         for one in left:
             if isinstance(one, ObservedPod):
                 self.pods.forget(one)
@@ -336,7 +336,7 @@ class InformerCache:
                 self.jobs.forget(one)
 
     def job_ids(self) -> list[str]:
-        """Return the jobs of which there is anything."""
+        """Return the jobs that have any object."""
         indexers = (self.jobs, self.pods, self.services)
         return list(dict.fromkeys(job_id for one in indexers for job_id in one.job_ids()))
 
@@ -346,17 +346,17 @@ class InformerCache:
         return found if found is not None and found.job_id == job_id else None
 
     def objects_of(self, namespace: str, job_id: str) -> ObjectsOfJob:
-        """Return what is shown of the job, all of the same moment."""
+        """Return the objects of the job, all at one moment."""
         return ObjectsOfJob(
             job=self.job(namespace, job_id),
             pods=self.pods.of_job(job_id),
             departed=self.pods.departed_of(job_id),
             left=self.jobs.departed_of(job_id),
-            pods_stale=not self.follows_pods,
+            pods_stale=not self.watches_pods,
         )
 
     def may_have_job(self, job_id: str) -> bool:
-        """Say whether there is a VolcanoJob of the job, or may be as far as is known."""
+        """Say whether there is a VolcanoJob of the job, or may be."""
         return VCJOBS.plural in self._trouble or bool(self.jobs.of_job(job_id))
 
     async def run(self) -> None:
@@ -399,19 +399,19 @@ class InformerCache:
                 followed.seen.set()
 
 
-def _with_what_was_said(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
-    """Return *pod* with what it said before, and does not any more though it is still so."""
+def _with_lost_conditions(before: ObservedPod, pod: ObservedPod) -> ObservedPod:
+    """Return *pod* with what it said before and no longer says though it is still so."""
     if before.had_time and not pod.had_time:
-        # The kubelet removes a pod that has ended by a deletion without grace.
+        # The kubelet deletes an ended pod with no grace period.
         pod = replace(pod, had_time=True)
     if before.disrupted and pod.deleting and not pod.disrupted:
-        # Volcano's scheduler says it in the condition Ready, which is the kubelet's to write.
+        # Volcano's scheduler writes it into the condition Ready, which the kubelet overwrites.
         pod = replace(pod, disrupted=before.disrupted, disruption=before.disruption)
     return pod
 
 
 def applied(event: WatchEvent, indexer: Indexer[T], reader: KindReader[T]) -> Iterator[None]:
-    """Bring *indexer* to what *event* says, in steps of one object each."""
+    """Apply *event* to *indexer*, one object a step."""
     match event:
         case Listed(objects):
             if event.first:

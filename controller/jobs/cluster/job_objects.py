@@ -1,7 +1,7 @@
-"""What is done in the cluster for a job: its VolcanoJob and companions, made and removed.
+"""Creates, finds and deletes the VolcanoJob and the companions of a job.
 
-Everything here can be done twice: an object that is there already is ours if its labels say so,
-and then it is brought to what it should be; one of somebody else is never touched.
+Every call may be repeated. An existing object belongs to the job if its labels say so, and is then
+updated to what is planned. An object of anybody else is never touched.
 """
 
 from __future__ import annotations
@@ -61,27 +61,29 @@ COMPANION_KINDS: Final[dict[str, Kind]] = {
     kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
 }
 _COMMANDS: Final = ("command", "command-2")
-"""Of somebody else's Command nobody knows whether it is ever done: then the second name is ours."""
+"""The second name is used if a Command of somebody else has the first: nobody knows whether that is
+ever carried out.
+"""
 _VOLCANOS: Final = (
     (SERVICES, ""),
     (CONFIG_MAPS, "-svc"),
     (SECRETS, "-ssh"),
     (SERVICES, "-head-svc"),
 )
-"""What Volcano's plugins make beside the pods of a VolcanoJob: kinds, and ends of their names."""
+"""What Volcano's plugins create beside the pods of a VolcanoJob: kinds and name suffixes."""
 PODS_AT_ONCE: Final = 16
 PRIORITY_SECONDS: Final = 2.0
 PRIORITY_GOOD_SECONDS: Final = 300.0
-"""How long the value of a PriorityClass, or that it is not known, is good for."""
+"""How long the value of a PriorityClass, or its absence, is cached."""
 _NEVER_CHANGES: Final = frozenset({"type", "metadata"})
 
 
 class NameTaken(FumaroleError):
-    """An object of the name that a job needs is there, and is somebody else's."""
+    """An object with a name that a job needs exists, and belongs to somebody else."""
 
 
 class JobObjects:
-    """Makes, finds and removes what belongs to a job of *instance*."""
+    """Creates, finds and deletes the objects of jobs of *instance*."""
 
     def __init__(self, kube: Kube, *, instance: str) -> None:
         self._kube = kube
@@ -89,9 +91,9 @@ class JobObjects:
         self._priorities: dict[str, tuple[float, int | None]] = {}
 
     async def priority_value(self, name: str | None) -> int | None:
-        """Return the value of a PriorityClass; None where it is not known, or there is none.
+        """Return the value of a PriorityClass; None if it is unknown, or if there is no class.
 
-        It serves an estimate alone, so a server that does not tell it holds nothing up.
+        It serves only an estimate, so an API server that does not return it delays nothing.
         """
         if name is None:
             return None
@@ -110,31 +112,31 @@ class JobObjects:
         return value
 
     async def ensure_volcano_job(self, plan: Plan) -> ObservedJob:
-        """Return the job's VolcanoJob: made now, or by an earlier try.
+        """Return the job's VolcanoJob, created now or by an earlier call.
 
         Raises:
-            NameTaken: If there is one that is not this job's, or an admission webhook makes it so.
-            KubeError: If it cannot be made.
+            NameTaken: If it is not this job's, or if an admission webhook changes its labels.
+            KubeError: If it cannot be created.
         """
         wanted = plan.volcano_job
         try:
             made = await self._kube.create(VCJOBS, wanted.manifest(), wanted.namespace)
         except KubeError as refusal:
-            made = await self._made_before(plan, refusal)
+            made = await self._existing_volcano_job(plan, refusal)
             if not self._is_ours(made, plan.job.id):
                 raise NameTaken(f"a VolcanoJob {wanted.name} of somebody else is there") from None
             if made["metadata"].get("annotations", {}).get(ATTEMPT_ANNOTATION) != _attempt(wanted):
                 raise Unavailable("the VolcanoJob of another attempt is still there") from None
         else:
-            await self._take_back_unlabelled(made, plan.job.id)
+            await self._delete_unlabelled(made, plan.job.id)
         return read_job(made)
 
-    async def _take_back_unlabelled(self, made: Object, job_id: str) -> None:
-        """Remove what was just made if the cluster has changed our labels: nobody would see it.
+    async def _delete_unlabelled(self, made: Object, job_id: str) -> None:
+        """Delete the new VolcanoJob if the cluster changed our labels: no watch would show it.
 
         Raises:
             NameTaken: If that was so.
-            KubeError: If it cannot be removed.
+            KubeError: If it cannot be deleted.
         """
         if self._is_ours(made, job_id):
             return
@@ -144,39 +146,40 @@ class JobObjects:
         )
         raise NameTaken("the cluster changes the labels by which its VolcanoJob is known")
 
-    async def _made_before(self, plan: Plan, refusal: KubeError) -> Object:
-        """Return the VolcanoJob that is there; raise the *refusal* to make it if none is."""
+    async def _existing_volcano_job(self, plan: Plan, refusal: KubeError) -> Object:
+        """Return the existing VolcanoJob; raise the *refusal* to create it if there is none."""
         wanted = plan.volcano_job
         if may_be_there(refusal):
             try:
                 return await self._kube.get(VCJOBS, wanted.name, wanted.namespace)
             except (NotFound, Forbidden) as error:
-                raise _told(refusal, error) from None
+                raise _reason_of(refusal, error) from None
         raise refusal
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
-        """Return the job's VolcanoJob as the cluster has it now, not as a watch last told.
+        """Return the job's VolcanoJob as the API server has it now; the cache may lag.
 
         Raises:
-            KubeError: If the cluster cannot be asked.
+            KubeError: If it cannot be read.
         """
         found: Object | None = None
-        async with self._while_there(namespace):
+        async with self._unless_gone(namespace):
             found = await self._kube.get(VCJOBS, name, namespace)
         return read_job(found) if found and self._is_ours(found, job_id) else None
 
     async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
-        """Have Volcano do *action* to the VolcanoJob; one that waits to be done is enough.
+        """Issue a Volcano command for the VolcanoJob; one that is pending is enough.
 
         Raises:
-            KubeError: If it cannot be asked.
+            KubeError: If it cannot be issued.
         """
         target = {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
         for what in _COMMANDS:
             metadata = {
                 "name": companion_name(job_id, what),
                 "labels": labels_of(self._instance, job_id),
-                # Volcano does not compare UIDs: what is left over must not outlive its job.
+                # Volcano does not compare UIDs: a left-over command must not outlive its
+                # VolcanoJob.
                 "ownerReferences": [_owned_by(job)],
             }
             body = {"metadata": metadata, "action": action, "target": target, "reason": "asked"}
@@ -189,14 +192,14 @@ class JobObjects:
         raise Unavailable("Commands of somebody else have our names")
 
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
-        """Remove a command of ours that was not done: it would hit the next attempt.
+        """Delete a pending command of ours: it would apply to the next attempt.
 
-        One of its name that is somebody else's stays.
+        A Command of somebody else with this name stays.
 
         Raises:
-            KubeError: If it cannot be removed.
+            KubeError: If it cannot be deleted.
         """
-        async with self._while_there(namespace):
+        async with self._unless_gone(namespace):
             for what in _COMMANDS:
                 uid = await self._has_command(job_id, namespace, what)
                 if uid is not None:
@@ -204,7 +207,7 @@ class JobObjects:
                     return
 
     async def _has_command(self, job_id: str, namespace: str, what: str) -> str | None:
-        """Return the uid of our command; None where it is somebody else's.
+        """Return the uid of our Command; None if it is somebody else's.
 
         Raises:
             NotFound: If there is none.
@@ -219,14 +222,15 @@ class JobObjects:
     async def remove_volcano_job(
         self, namespace: str, name: str, uid: str, *, shown: bool = True
     ) -> None:
-        """Remove the VolcanoJob with *uid*; what it owns goes some time; gone already is fine.
+        """Delete the VolcanoJob with *uid*; the garbage collector deletes what it owns.
 
-        One that no watch has *shown* with our labels is left alone if it is another instance's.
+        It is no error if it is gone. One that no watch has *shown* with our labels is left alone if
+        it belongs to another instance.
 
         Raises:
-            KubeError: If it cannot be removed.
+            KubeError: If it cannot be deleted.
         """
-        async with self._while_there(namespace):
+        async with self._unless_gone(namespace):
             if not shown:
                 found = await self._kube.get(VCJOBS, name, namespace)
                 labels = found["metadata"].get("labels") or {}
@@ -235,29 +239,29 @@ class JobObjects:
                     return
             await self._delete(VCJOBS, name, namespace, uid)
 
-    async def find_kept(self, job: ObservedJob) -> Mapping[str, Any]:
-        """Return what was kept beside exactly this VolcanoJob for a store that knows nothing.
+    async def find_recovery_data(self, job: ObservedJob) -> Mapping[str, Any]:
+        """Return the recovery data that was saved beside exactly this VolcanoJob.
 
         Raises:
-            KubeError: If the cluster cannot be asked.
+            KubeError: If it cannot be read.
         """
         try:
             name = recovery_name(job.job_id)
             found = await self._kube.get(CONFIG_MAPS, name, job.namespace)
         except (NotFound, Forbidden):
-            return {}  # the rights in a namespace may be gone before what is in it
+            return {}  # the rights in a namespace may be deleted before the rest of it
         owners = found.get("metadata", {}).get("ownerReferences") or ()
         ours = any(one.get("uid") == job.uid for one in owners)
         return found.get("data") or {} if ours else {}
 
     async def find_pods(self, namespace: str, job_id: str) -> list[ObservedPod]:
-        """Return the job's pods as the cluster has them now, not as a watch last told.
+        """Return the job's pods as the API server has them now; the cache may lag.
 
         Raises:
-            KubeError: If the cluster cannot be asked.
+            KubeError: If they cannot be listed.
         """
         found: list[Object] = []
-        async with self._while_there(namespace):
+        async with self._unless_gone(namespace):
             labels = labels_of(self._instance, job_id)
             wanted = ",".join(f"{name}={value}" for name, value in labels.items())
             found = await self._kube.list(
@@ -266,54 +270,57 @@ class JobObjects:
         return [read_pod(given) for given in found]
 
     async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:
-        """Remove exactly these pods, each with its own grace period; gone already is fine.
+        """Delete exactly these pods, each with its own grace period; it is no error if one is gone.
 
-        Their VolcanoJob must be gone: Volcano would make them again, or take them for evicted.
+        Their VolcanoJob must be gone: Volcano would create them again, or treat them as evicted.
 
         Raises:
-            KubeError: If one cannot be removed; others may have been.
+            KubeError: If one cannot be deleted; others may have been.
         """
-        # Those that run first: the others cost nobody anything.
+        # Running pods first: the others use no resources.
         waiting = deque(sorted(pods, key=lambda pod: pod.is_over))
 
         async def remove() -> None:
             while waiting:
                 pod = waiting.popleft()
-                with suppress(Conflict):  # another pod's name by now; else it is decided again
+                with suppress(
+                    Conflict
+                ):  # the name is another pod's by now; otherwise it is decided again
                     await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
 
-        async with self._while_there(namespace):
+        async with self._unless_gone(namespace):
             await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
 
     async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
-        """Remove what Volcano's plugins made for the VolcanoJob *uid*, which is gone.
+        """Delete what Volcano's plugins created for the deleted VolcanoJob *uid*.
 
-        Another VolcanoJob of that *name* would otherwise use these objects: Volcano only looks
-        whether one of the name is there, and never makes it again after the collector has come.
+        Another VolcanoJob of that *name* would use these objects otherwise: Volcano only checks
+        whether an object of the name exists, and does not create it again once the garbage
+        collector has deleted it.
 
         Raises:
-            KubeError: If one cannot be removed; others may have been.
+            KubeError: If one cannot be deleted; others may have been.
         """
         await _all(
             [self._remove_owned(kind, name + end, namespace, uid) for kind, end in _VOLCANOS]
         )
 
     async def _remove_owned(self, kind: Kind, name: str, namespace: str, owner_uid: str) -> None:
-        """Remove an object if *owner_uid* is its first owner, in one step for both."""
-        # A Secret cannot be read; a patch that only tests tells its uid.
+        """Delete an object if *owner_uid* is its first owner, checked atomically."""
+        # Secrets cannot be read; a patch that only tests returns the uid.
         test = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": owner_uid}
-        with suppress(NotFound, Invalid, Forbidden):  # gone, somebody else's, or not for us to say
+        with suppress(NotFound, Invalid, Forbidden):  # gone, somebody else's, or not readable
             found = await self._kube.json_patch(kind, name, [test], namespace)
             await self._delete(kind, name, namespace, str(found["metadata"]["uid"]))
 
     async def ensure_companion(
         self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None
     ) -> CompanionRecord:
-        """Make the companion, or bring the one that is there to what it should be.
+        """Create the companion, or update the existing one to what is planned.
 
         Raises:
-            NameTaken: If there is one of its name that is not this job's.
-            KubeError: If it cannot be made.
+            NameTaken: If an object of its name is not this job's.
+            KubeError: If it cannot be created.
         """
         kind = _kind_of(companion.kind)
         metadata: Object = {"name": companion.name, "labels": labels_of(self._instance, job_id)}
@@ -332,9 +339,9 @@ class JobObjects:
             if not may_be_there(refusal):
                 raise
             try:
-                made = await self._take(kind, body, namespace, job_id, owner)
+                made = await self._update_existing(kind, body, namespace, job_id, owner)
             except (NotFound, Forbidden) as error:
-                raise _told(refusal, error) from None
+                raise _reason_of(refusal, error) from None
             if made["metadata"].get("deletionTimestamp"):
                 what = f"{body.get('kind', kind.kind)} {companion.name}"
                 text = f"the {what} of another attempt is still there"
@@ -353,7 +360,7 @@ class JobObjects:
     async def set_owner_reference(
         self, job_id: str, companion: CompanionRecord, owner: ObservedJob
     ) -> CompanionRecord:
-        """Have *owner* own a companion that was made before it, unless none is to.
+        """Make *owner* the owner of a companion that was created before it, unless it is lasting.
 
         Raises:
             NameTaken: If its name is somebody else's by now.
@@ -367,14 +374,15 @@ class JobObjects:
         return replace(companion, owner_uid=owner.uid)
 
     async def remove_companion(self, job_id: str, companion: CompanionRecord) -> None:
-        """Remove the companion if it is this job's; gone already is fine.
+        """Delete the companion if it is this job's; it is no error if it is gone.
 
         Raises:
-            KubeError: If it cannot be removed.
+            KubeError: If it cannot be deleted.
         """
         kind = _kind_of(companion.kind)
-        # A kind that a plugin declared may be gone for good, and keeps no job from its end: should
-        # it come back with objects, the cluster's collector removes what the VolcanoJob owned.
+        # A kind that a plugin declared may be removed from the cluster for good, and must not delay
+        # the end of a job. If the kind returns with objects, the garbage collector deletes those
+        # that the VolcanoJob owned.
         try:
             await self._remove(kind, job_id, companion)
         except NotServed:
@@ -382,18 +390,18 @@ class JobObjects:
                 raise
 
     async def _remove(self, kind: Kind, job_id: str, companion: CompanionRecord) -> None:
-        async with self._while_there(companion.namespace):
+        async with self._unless_gone(companion.namespace):
             uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
             if uid is None:
                 return
             await self._delete(kind, companion.name, companion.namespace, uid)
 
     async def _delete(self, kind: Kind, name: str, namespace: str, uid: str) -> None:
-        """Delete exactly this object; that its name is another object's by now is fine.
+        """Delete exactly this object; it is no error if its name is another object's by now.
 
         Raises:
-            Conflict: If it is there still. A webhook, or a server that was outrun, refuses with 409
-                too, and what is taken for gone is never deleted again.
+            Conflict: If it still exists. A webhook, or a server with a stale cache, responds 409,
+                too; an object that is taken for gone is never deleted again.
         """
         try:
             await self._kube.delete(kind, name, namespace, uid=uid)
@@ -403,16 +411,16 @@ class JobObjects:
             except NotServed:
                 raise
             except (NotFound, Forbidden):
-                return  # of some kinds we may delete what we may not read
+                return  # some kinds may be deleted but not read
             if found["metadata"].get("uid") == uid:
                 raise
 
     @asynccontextmanager
-    async def _while_there(self, namespace: str) -> AsyncIterator[None]:
-        """Take what is done within for done where its object is gone, alone or with *namespace*.
+    async def _unless_gone(self, namespace: str) -> AsyncIterator[None]:
+        """Take the block for done if its object is gone, alone or with *namespace*.
 
-        Our rights in an owner's namespace are given by what is in it and go with it: the cluster
-        then refuses to say what is there, and that there is no such namespace is the evidence.
+        Our rights in an owner's namespace are objects in it, and are deleted with it. The API
+        server then refuses to say what exists; that there is no such namespace is the evidence.
         """
         try:
             yield
@@ -427,17 +435,17 @@ class JobObjects:
                 return
             raise
 
-    async def _take(
+    async def _update_existing(
         self, kind: Kind, body: Object, namespace: str, job_id: str, owner: ObservedJob | None
     ) -> Object:
-        """Bring the companion that is there to what *body* says, if it is the job's."""
+        """Update the existing companion to *body*, if it is the job's."""
         if kind.kind not in COMPANION_KINDS:
             return await self._merge_ours(kind, body, namespace, job_id)
         patch = _bring_to(kind, body, owner)
         return await self._patch_ours(kind, body["metadata"]["name"], namespace, job_id, patch)
 
     async def _uid_of_ours(self, kind: Kind, companion: CompanionRecord, job_id: str) -> str | None:
-        # Intended, and perhaps made. A Secret cannot be read; a patch of nothing tells its uid.
+        # Intended, and perhaps created. Secrets cannot be read; an empty patch returns the uid.
         try:
             found = await self._patch_ours(kind, companion.name, companion.namespace, job_id, [])
         except (NotFound, NameTaken):
@@ -447,7 +455,7 @@ class JobObjects:
     async def _patch_ours(
         self, kind: Kind, name: str, namespace: str, job_id: str, patch: list[Object]
     ) -> Object:
-        """Patch an object if its labels say that it is this job's, in one step."""
+        """Patch an object if its labels say that it is this job's, checked atomically."""
         tests = [
             {"op": "test", "path": f"/metadata/labels/{_escaped(label)}", "value": value}
             for label, value in labels_of(self._instance, job_id).items()
@@ -456,22 +464,22 @@ class JobObjects:
             return await self._kube.json_patch(kind, name, [*tests, *patch], namespace)
         except Invalid as error:
             if verdict_on(error, "patch") == "final":
-                raise  # the patch itself, and not one of its tests
+                raise  # the patch itself is invalid; none of its tests failed
             raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
 
     async def _merge_ours(self, kind: Kind, body: Object, namespace: str, job_id: str) -> Object:
-        """Merge *body* into the object of its name if that is this job's, in one step.
+        """Merge *body* into the object of its name if that is this job's, checked atomically.
 
-        What a server fills in by itself stays as it is, and so does what cannot be changed any
-        more: of a kind that a plugin declares nothing is known about either.
+        Fields that the server sets stay as they are, and so do immutable fields: nothing is known
+        about either for a kind that a plugin declares.
         """
         name = body["metadata"]["name"]
         found = await self._kube.get(kind, name, namespace)
         if not self._is_ours(found, job_id):
             raise NameTaken(f"a {body['kind']} {name} of somebody else is there")
         if found["metadata"].get("deletionTimestamp"):
-            return found  # it admits no change any more that matters
-        # It is changed only as it was seen; else it is a Conflict, and looked at again.
+            return found  # an object that is being deleted needs no update
+        # Optimistic locking: a concurrent change is a Conflict, and the step is tried again.
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         seen = {"metadata": {**body["metadata"], **version}}
         try:
@@ -488,8 +496,8 @@ class JobObjects:
         return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (self._instance, job_id)
 
 
-def _told(refusal: KubeError, looked: NotFound | Forbidden) -> KubeError:
-    """Return why an object is not made: *refusal*, unless what is there may not be looked at."""
+def _reason_of(refusal: KubeError, looked: NotFound | Forbidden) -> KubeError:
+    """Return why an object is not created: *refusal*, unless the existing one is unreadable."""
     missing = isinstance(refusal, AlreadyExists) and isinstance(looked, Forbidden)
     return looked if missing else refusal
 
@@ -499,12 +507,12 @@ def _kind_of(key: str) -> Kind:
     if key in COMPANION_KINDS:
         return COMPANION_KINDS[key]
     api, _, plural = key.rpartition("/")
-    # Its name is needed to make one, and then stands in the manifest.
+    # The kind is needed only to create an object, and is then in the manifest.
     return Kind(api, plural, plural)
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Await all of *work*, and raise what the first of it raised once all has ended."""
+    """Await all of *work*; raise the first error once all have ended."""
     for result in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -518,7 +526,7 @@ def _bring_to(kind: Kind, manifest: dict[str, Any], owner: ObservedJob | None) -
     patch: list[Object] = []
     for name, value in manifest.items():
         if kind == SERVICES and name == "spec":
-            # Field by field: its address is a part of the spec, and is to stay.
+            # Field by field: clusterIP is part of the spec, and must stay.
             patch += [_set(f"/spec/{_escaped(part)}", given) for part, given in value.items()]
         elif name not in _NEVER_CHANGES:
             patch.append(_set(f"/{_escaped(name)}", value))

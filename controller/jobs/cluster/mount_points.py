@@ -1,10 +1,10 @@
-"""Removes mount points that jobs have left in their owners' output folders.
+"""Deletes mount points that jobs have left in their owners' output folders.
 
-Where an input is mounted within the output folder, the container's runtime makes a folder, or an
-empty file, on the volume. A pod's first container says which were not there before it. Once no job
-has the output folder any more, a short pod of ours removes those that are empty. Nothing within a
-job's own pods could: to remove a folder unmounts what is mounted on it in every other pod, also in
-those of another rank, or of another job, on another node.
+Where an input is mounted within the output folder, the container runtime creates a folder, or an
+empty file, on the volume. The first container of each pod reports which of them did not exist
+before. Once no job uses the output folder any more, a short pod deletes those that are empty. No
+container of a job's own pods can do that: deleting a folder unmounts what is mounted on it in every
+other pod, also in pods of another rank or another job on another node.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from controller.volcano.policies import Progress, progress_of
 EVERY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 1.0
 CLEANING_SECONDS: Final = 60.0
-"""How long a pod has to be placed and to remove them; a job that wants the folder waits for it."""
+"""How long the cleaning pod may take; a job that needs the folder waits for it."""
 LATER_SECONDS: Final = 30.0
-"""After which a folder is looked at again whose jobs are over, and that is still in use."""
+"""When a folder is checked again that is still in use, though its jobs are over."""
 AT_ONCE: Final = 8
 _RETENTION_SECONDS: Final = 60
 _TASK: Final = "clean"
@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 
 
 def mount_points_of(nested: NestedMounts, job: VolcanoJob) -> MountPoints:
-    """Return what the job's pods may leave in its output folder, and what removes it; no I/O.
+    """Return what the job's pods may leave in its output folder, and the cleaner of it; no I/O.
 
-    The pod that does is placed as the job's own are: only there its claim may be usable.
+    The cleaning pod is placed as the job's own pods are: only there its claim may be usable.
     """
     place = (job.labels.get(INSTANCE_LABEL, ""), job.namespace, nested.claim, nested.folder)
     digest = hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
@@ -69,9 +69,9 @@ def mount_points_of(nested: NestedMounts, job: VolcanoJob) -> MountPoints:
         volumes=[nested.volume],
     )
     template.more = {
-        # The script is ours, and needs no machine of its own.
+        # The script is trusted, and needs no sandbox.
         **{name: value for name, value in template.more.items() if name != "runtimeClassName"},
-        # It ignores a signal, as the first process of a container does, and has nothing to save.
+        # As process 1 of its container it ignores SIGTERM, and it has nothing to save.
         "activeDeadlineSeconds": int(CLEANING_SECONDS),
         "terminationGracePeriodSeconds": 1,
     }
@@ -87,11 +87,15 @@ def mount_points_of(nested: NestedMounts, job: VolcanoJob) -> MountPoints:
 
 
 class MountPointCleaner:
-    """Has mount points removed, as the leader of *term*.
+    """Deletes mount points, as the leader of *term*.
 
     Args:
+        store: The store.
+        term: The leader's fencing token.
+        kube: The client.
+        cluster: Finds pods of jobs.
         clock: Unix seconds.
-        failed: Counts what nobody expected.
+        failed: Counts an unexpected error.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class MountPointCleaner:
         self._contained = Containment("mount points cannot be removed", failed)
 
     async def run(self) -> None:
-        """Clean folders as jobs leave them; returns only by LeadershipLost."""
+        """Clean folders that jobs have left; returns only by LeadershipLost."""
         while True:
             try:
                 await self.clean_due()
@@ -122,11 +126,11 @@ class MountPointCleaner:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def clean_due(self) -> None:
-        """Clean some of the folders that no job has any more.
+        """Clean some of the folders that no job uses any more.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
+            LeadershipLost: If another process leads.
+            StoreUnavailable: If the store does not respond.
         """
         now = self._clock()
         self._later = {place: at for place, at in self._later.items() if at > now}
@@ -154,15 +158,16 @@ class MountPointCleaner:
             await self._remove(cleaning)
         except KubeError as error:
             if self._clock() <= _until(cleaning):
-                return  # a pod may yet do something: it is tried again until none can
+                return  # the pod may still run: it is tried again until its deadline
             log.info("mount points stay", extra={"why": str(error)})
         async with self._store.lead(self._term) as transaction:
             await end_cleaning(transaction, place)
 
     async def _is_in_use(self, place: str) -> bool:
-        """Say whether a pod of the jobs that had the folder has it mounted, as far as is known.
+        """Say whether a pod may have the folder mounted.
 
-        Or one of a job that holds no folder, and has the same output.
+        It may be a pod of the jobs that used the folder, or of a job with the same output that does
+        not hold it.
         """
         async with self._store.read() as transaction:
             job_ids = await last_jobs_of(transaction, place)
@@ -183,16 +188,16 @@ class MountPointCleaner:
         return False
 
     async def _remove(self, cleaning: Cleaning) -> None:
-        """Have a pod remove them, and return once it does nothing any more.
+        """Have a pod delete them; return once the pod has ended.
 
         Raises:
-            KubeError: If the cluster cannot be asked to, or refuses.
+            KubeError: If the API server does not respond, or refuses.
         """
         body = _cleaner(cleaning)
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         try:
             made = read_job(await self._kube.create(VCJOBS, body, namespace))
-        except AlreadyExists:  # by the leader before this one, or its answer was lost
+        except AlreadyExists:  # by the leader before this one, or the response was lost
             made = read_job(await self._kube.get(VCJOBS, name, namespace))
         while progress_of(made.phase) in _GOES_ON and self._clock() <= _until(cleaning):
             await asyncio.sleep(POLL_SECONDS)
@@ -209,7 +214,7 @@ class MountPointCleaner:
 
 
 def _output_of(record: JobRecord) -> object:
-    # One that a newer version has accepted may be kept as anything.
+    # A newer version may store a job in another form.
     return record.spec.get("output") if isinstance(record.spec, dict) else None
 
 
@@ -218,7 +223,7 @@ def _until(cleaning: Cleaning) -> float:
 
 
 def _cleaner(cleaning: Cleaning) -> Object:
-    """Return the VolcanoJob of exactly this cleaning: made again, it has the same name."""
+    """Return the VolcanoJob of exactly this cleaning; a repetition has the same name."""
     body: dict[str, Any] = cleaning.cleaner
     body["metadata"]["name"] += f"-{int(cleaning.began_at):x}"
     (task,) = body["spec"]["tasks"]

@@ -1,9 +1,10 @@
-"""Removes what was left behind: companions whose job is over or unknown, and whose owner is gone.
+"""Deletes orphans: companions whose VolcanoJob is gone and whose job is over or unknown.
 
-What a VolcanoJob owns goes with it, and what it does not own yet is in the store; so there is
-nothing to sweep, unless a store was lost or somebody made an object by hand. Removal needs
-evidence: an object is suspected first, and removed after a grace, if store and cluster, asked once
-more, still say so. Secrets are not listed, since they are not ours to read.
+The garbage collector deletes what a VolcanoJob owns, and what it does not own yet is in the store.
+So there are orphans only if a store was lost, or if somebody created an object by hand. A removal
+needs evidence. An object is suspected first. It is deleted after a grace period, if the store and
+the API server still say that it is an orphan. Secrets are not listed, since the controller may not
+read them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from controller.store.jobs.job_rows import find_jobs
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, volcano_job_name
 
 EVERY_SECONDS: Final = 600.0
-"""Between two looks: it lists what there is of four kinds, and seldom finds anything."""
+"""Interval of sweeps: each lists four kinds, and seldom finds anything."""
 GRACE_SECONDS: Final = 120.0
 SWEPT_KINDS: Final = (CONFIG_MAPS, SERVICES, NETWORK_POLICIES, COMMANDS)
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class _Suspect(NamedTuple):
-    """An object that seems to belong to nobody."""
+    """An object that seems to be an orphan."""
 
     kind: Kind
     namespace: str
@@ -44,14 +45,18 @@ class _Suspect(NamedTuple):
 
 
 class OrphanCollector:
-    """Looks for orphans, as the leader of *term*.
+    """Finds and deletes orphans, as the leader of *term*.
 
     Args:
-        store: Says which jobs there are.
-        instance: Whose objects; those of others are not looked at.
+        store: Knows the jobs.
+        term: The leader's fencing token.
+        kube: The client.
+        cluster: Finds VolcanoJobs.
+        informer: The cache of the cluster's objects.
+        instance: Whose objects; those of other instances are ignored.
         clock: Monotonic seconds.
-        failed: Counts what nobody expected.
-        kinds: What else is swept: kinds of which plugins make companions.
+        failed: Counts an unexpected error.
+        kinds: Further kinds: those of which plugins create companions.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class OrphanCollector:
         self._since: dict[_Suspect, float] = {}
 
     async def run(self) -> None:
-        """Look every ten minutes, and again when the grace of what was found is over.
+        """Sweep every ten minutes, and again when the grace period of a suspect is over.
 
         Returns only by LeadershipLost.
         """
@@ -87,32 +92,32 @@ class OrphanCollector:
             try:
                 await self.sweep()
             except StoreUnavailable as error:
-                log.warning("nothing is swept", extra={"why": str(error)})
+                log.warning("orphans cannot be swept", extra={"why": str(error)})
             await asyncio.sleep(GRACE_SECONDS if self._since else EVERY_SECONDS)
 
     async def sweep(self) -> int:
-        """Suspect what seems to be nobody's, remove what has been for long; return how many.
+        """Find suspects, and delete those whose grace period is over; return how many.
 
-        What cannot be listed or removed, for want of rights or of an answer, keeps nothing else
+        A kind that cannot be listed, or an object that cannot be deleted, does not keep the others
         from being swept.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If it cannot be said what is whose.
+            LeadershipLost: If another process leads.
+            StoreUnavailable: If the store does not respond.
         """
         now, suspects = self._clock(), set[_Suspect]()
         for kind in self._kinds:
-            # Where they cannot be looked for, those that are suspected stay so.
+            # If they cannot be listed, the suspects of before remain.
             found = {one for one in self._since if one.kind == kind}
             with self._contained.of(kind.kind):
                 try:
                     found = await self._suspects(kind)
                 except KubeError as error:
                     log.warning(
-                        "orphans are not looked for", extra={"kind": kind.kind, "why": str(error)}
+                        "orphans cannot be listed", extra={"kind": kind.kind, "why": str(error)}
                     )
             suspects |= found
-        # One that is no longer suspected begins anew, should it be once more.
+        # The grace period of one that is suspected again starts anew.
         self._since = {one: self._since.get(one, now) for one in suspects}
         overdue = [one for one, since in self._since.items() if now - since >= GRACE_SECONDS]
         removed = [one for one in overdue if await self._tried_to_remove(one)]
@@ -121,7 +126,7 @@ class OrphanCollector:
         return len(removed)
 
     async def _suspects(self, kind: Kind) -> set[_Suspect]:
-        """Return what seems to be nobody's; a page of what there is at a time is in memory."""
+        """Return the orphans of a kind; one page of its objects at a time is in memory."""
         orphans = set[_Suspect]()
         labels = f"{INSTANCE_LABEL}={self._instance},{JOB_LABEL}"
         async for page in self._kube.metadata(kind, labels=labels):
@@ -148,11 +153,13 @@ class OrphanCollector:
             try:
                 return await self._remove(one)
             except KubeError as error:
-                log.warning("an orphan stays", extra={"object": what, "why": str(error)})
+                log.warning(
+                    "an orphan cannot be deleted", extra={"object": what, "why": str(error)}
+                )
         return False
 
     async def _remove(self, one: _Suspect) -> bool:
-        """Remove the object if everything still says that it is nobody's."""
+        """Delete the object if store and API server still say that it is an orphan."""
         name = volcano_job_name(one.job_id)
         if await self._cluster.find_volcano_job(one.namespace, name, one.job_id) is not None:
             return False
@@ -170,7 +177,7 @@ class OrphanCollector:
         except Conflict:
             return True  # the name is another object's by now
         log.warning(
-            "removed what belonged to nobody",
+            "an orphan was deleted",
             extra={"job": one.job_id, "object": f"{one.kind.kind} {one.namespace}/{one.name}"},
         )
         return True

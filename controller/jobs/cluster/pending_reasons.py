@@ -1,7 +1,7 @@
-"""Finds out why jobs wait that nothing seen of them explains, by asking the cluster.
+"""Asks the cluster why jobs wait, where the observed objects do not explain it.
 
-Only what the watches do not bring is asked for, one job after another, so many in a minute at
-most. What is found is kept with the job: events are gone after an hour.
+Only what the watches do not show is read, one job after another, at a limited rate. The result is
+recorded with the job: events are deleted after an hour.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from controller.volcano.reasons.waiting import (
 
 ROUND_SECONDS: Final = 2.0
 MOST_A_ROUND: Final = 4
-"""Jobs that are asked about, each with six calls at most; and one for the nodes."""
+"""Jobs in a round, each with at most six calls; the nodes take one more."""
 PATIENCE_SECONDS: Final = 3.0
-"""How long a job waits before it is asked about: most begin sooner."""
+"""How long a job waits before the cluster is asked: most start sooner."""
 FIRST_AGAIN_SECONDS: Final = 15.0
 LONGEST_AGAIN_SECONDS: Final = 300.0
 FORBIDDEN_SECONDS: Final = 600.0
 NODES_SECONDS: Final = 60.0
-"""How long a list of the nodes is good for."""
+"""How long a list of the nodes is cached."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Waits:
-    """A VolcanoJob that waits: when it is asked about next, and how long it is left alone then."""
+    """A waiting VolcanoJob: when it is due, and the backoff after that."""
 
     uid: str
     at: float
@@ -64,12 +64,15 @@ class _Waits:
 
 
 class PendingReasons:
-    """Looks for why jobs wait, as the leader.
+    """Finds out why jobs wait, as the leader.
 
     Args:
-        changed: Called with the id of a job of which more is known.
+        records: The records of jobs.
+        kube: The client.
+        informer: The cache of the cluster's objects.
+        changed: Called with the id of a job whose explanation has changed.
         clock: Monotonic seconds.
-        failed: Counts what nobody expected.
+        failed: Counts an unexpected error.
     """
 
     def __init__(
@@ -103,11 +106,11 @@ class PendingReasons:
                 log.warning("why jobs wait is not kept", extra={"why": str(error)})
 
     async def look(self) -> None:
-        """Ask about those that have waited longest for it.
+        """Ask about the jobs that are due longest.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If what was found cannot be kept.
+            LeadershipLost: If another process leads.
+            StoreUnavailable: If the result cannot be recorded.
         """
         for job in self._due():
             with self._contained.of(f"job {job.job_id}"):
@@ -121,12 +124,12 @@ class PendingReasons:
                     )
 
     def _due(self) -> Sequence[ObservedJob]:
-        """Return whom to ask about now, and put off each of them."""
+        """Return the jobs to ask about now, and put off each of them."""
         now, waiting = self._clock(), dict[str, ObservedJob]()
         for job in self._informer.jobs:
             if progress_of(job.phase) is Progress.WAITING and not job.deleting:
                 waiting[job.job_id] = job
-        # Those that begin to wait anew are as one that is new.
+        # A job that waits again is treated as new.
         self._waits = {
             job_id: known
             if (known := self._waits.get(job_id)) is not None and known.uid == job.uid
@@ -150,7 +153,7 @@ class PendingReasons:
             return
         ranks = self._records.readable_job(record).ranks
         if is_explained(job, pods, ranks=ranks):
-            # What kept pods from being made no longer does.
+            # What kept the pods from being created has passed.
             if record.explained is not None:
                 await self._keep(job, None)
             return
@@ -158,14 +161,14 @@ class PendingReasons:
         try:
             found = await self._ask(job, record, mine, ranks=ranks)
         except Forbidden as error:
-            # The role of an older version, or one that the site has made smaller.
+            # The role of an older version, or one that the site has restricted.
             self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
             log.warning(
                 "why jobs wait may not be read",
                 extra={"namespace": job.namespace, "why": str(error)},
             )
             return
-        # Events are gone after an hour: that there are none any more says nothing.
+        # Events are deleted after an hour: their absence says nothing.
         explained = record.explained or {}
         told = explained.get("message"), explained.get("since", job.phase_since)
         if found is not None and told != (found.message, job.phase_since):
@@ -258,7 +261,7 @@ class PendingReasons:
 def _has_passed(
     explained: Mapping[str, Any], job: ObservedJob, pods: Sequence[ObservedPod], *, ranks: int
 ) -> bool:
-    """Say whether what is kept of a job holds it no more: its *pods* are made, or have a node."""
+    """Say whether the recorded reason no longer holds: the *pods* exist, or have a node."""
     if (explained.get("details") or {}).get("cause") == NOT_TAKEN_UP.details["cause"]:
         return bool(job.phase)
     if len(pods) < ranks:

@@ -1,10 +1,10 @@
-"""Sees to it that a job can run where it is to run, before it is submitted.
+"""Ensures that a job can run in its namespace, before it is submitted.
 
-Volcano tries fifteen times to make a job's pods and then gives up: a namespace whose
-ServiceAccount is not there yet, or a queue that is not open yet, would end the job.
+Volcano tries 15 times to create a job's pods, and then gives up. So a namespace without its
+ServiceAccount, or a queue that is not open yet, would end the job.
 
-An object that many jobs share and that is there already is used only if its labels say that it is
-this instance's, and its annotations whose it is; otherwise the job is refused, and it stays as is.
+An existing object that jobs share is used only if its labels say that it is this instance's, and
+its annotations name the owner. Otherwise the job is refused, and the object stays as it is.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ _NEVER_CHANGES: Final = frozenset({"type"})
 
 
 class BeingRemoved(NotFound):
-    """An object that is needed is there, and goes."""
+    """A needed object exists, and is being deleted."""
 
 
 class SharedObjects:
-    """Makes shared objects of *instance*."""
+    """Creates the objects that jobs of *instance* share."""
 
     def __init__(self, kube: Kube, *, instance: str) -> None:
         self._kube = kube
         self._instance = instance
 
     async def ensure(self, wanted: SharedObject) -> None:
-        """Make the object, or bring the one that is there to what it should be.
+        """Create the object, or update the existing one.
 
         Raises:
-            NameTaken: If there is one of its name that is somebody else's.
-            BeingRemoved: If it has to go before it can be made.
-            KubeError: If it cannot be made.
+            NameTaken: If an object of its name is somebody else's.
+            BeingRemoved: If it is being deleted, and cannot be created before it is gone.
+            KubeError: If it cannot be created.
         """
         kind = SHARED_KINDS[wanted.kind]
         if not kind.namespaced and await self._is_there(kind, wanted):
@@ -89,13 +89,14 @@ class SharedObjects:
                 raise
 
     async def _is_taken(self, kind: Kind, wanted: SharedObject, refusal: KubeError) -> bool:
-        """See to it that the object is what is wanted; say whether it is there at all."""
+        """Update the existing object where that is due; say whether there is one."""
         if not kind.namespaced:
-            return await self._is_there(kind, wanted)  # made by another worker meanwhile
+            return await self._is_there(kind, wanted)  # created by another worker meanwhile
         if wanted.kept and kind != PERSISTENT_VOLUME_CLAIMS:
             return isinstance(refusal, AlreadyExists)
         try:
-            # What is only made, in a namespace that is known to be ours, operators may have made.
+            # An object that is only created and never updated may be an operator's: the namespace
+            # is known to be ours.
             found = (
                 await self._kube.get(kind, wanted.name, wanted.namespace)
                 if wanted.kept
@@ -104,10 +105,10 @@ class SharedObjects:
         except NotFound:
             return False
         except Forbidden:
-            # Rights of an older version; what may not be read may still be there.
+            # The rights of an older version: an object that may not be read may still exist.
             return wanted.kept and isinstance(refusal, AlreadyExists)
         if found["metadata"].get("deletionTimestamp"):
-            # A claim stays for as long as a pod has it; no pod is given it any more.
+            # A claim exists as long as a pod uses it, but no new pod gets it.
             raise BeingRemoved(f"the {kind.kind} {wanted.name} is being removed", status=404)
         return True
 
@@ -137,7 +138,7 @@ class SharedObjects:
             return await self._kube.json_patch(kind, wanted.name, operations, wanted.namespace)
         except Invalid as error:
             if verdict_on(error, "patch") == "final":
-                raise  # the patch itself, and not its test
+                raise  # the patch itself is invalid; its test did not fail
             raise NameTaken(f"a {kind.kind} {wanted.name} of somebody else is there") from error
 
     def _labels(self, wanted: SharedObject) -> dict[str, str]:
@@ -147,7 +148,7 @@ class SharedObjects:
 GOOD_FOR_SECONDS: Final = 10.0
 MADE_FOR_SECONDS: Final = 600.0
 DOUBTED_SECONDS: Final = 60.0
-"""How long what is shared is good for at least, also where the cluster refuses jobs."""
+"""How long shared objects are taken for valid at least, also if the API server refuses jobs."""
 _DOUBTED_LEFT_SECONDS: Final = MADE_FOR_SECONDS - DOUBTED_SECONDS
 PAUSE_SECONDS: Final = 0.4
 LONGEST_PAUSE_SECONDS: Final = 15.0
@@ -155,7 +156,7 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """What was missing somewhere, and until when nobody looks again."""
+    """What is missing for a namespace and queue, and until when it is not checked again."""
 
     problem: str
     until: float
@@ -163,26 +164,26 @@ class _Missing:
 
     @classmethod
     def after(cls, before: _Missing | None, problem: str, *, now: float) -> _Missing:
-        """Return what is missing *now*; the pause doubles where it has been missing *before*."""
+        """Return what is missing *now*; the pause doubles if it was missing *before*."""
         known = before is not None and before.is_known(now)
         pause = min(2 * before.pause, LONGEST_PAUSE_SECONDS) if before and known else PAUSE_SECONDS
         return cls(problem, now + pause, pause)
 
     def is_known(self, now: float) -> bool:
-        """Say whether somebody has looked lately."""
+        """Say whether it was checked recently."""
         return now < self.until + LONGEST_PAUSE_SECONDS
 
 
 class Prerequisites:
-    """Namespaces, queues and what is shared: asked about every ten seconds while they are good.
+    """Ensures namespaces, queues and shared objects; results are cached for ten seconds.
 
-    Where something is missing, one look is for all jobs that wait for it, and less and less often.
-
-    What is shared is made, and made again where somebody removed it, every ten minutes and
-    whenever it should be something else.
+    If something is missing, one check serves all jobs that wait for it, with increasing pauses.
+    Shared objects are created, and created again if somebody deleted them, every ten minutes and
+    whenever their plan changes.
 
     Args:
-        instance: What everything that is made here is labelled with.
+        kube: The client.
+        instance: The label of everything that is created here.
         clock: Monotonic seconds.
     """
 
@@ -198,13 +199,13 @@ class Prerequisites:
     async def why_not_ready(
         self, namespace: str, queue: str, shared: Sequence[SharedObject] = ()
     ) -> str | None:
-        """Return what is still missing there, None when a job can be submitted.
+        """Return what is missing; None if a job can be submitted.
 
-        Makes what is *shared*, and the namespace where there is none.
+        Creates the *shared* objects, and the namespace if there is none.
 
         Raises:
-            NameTaken: If an object that is needed is there and is somebody else's.
-            KubeError: If the cluster cannot be asked.
+            NameTaken: If a needed object is somebody else's.
+            KubeError: If the API server does not respond, or refuses.
         """
         now, place = self._clock(), (namespace, queue)
         before = self._missing.get(place)
@@ -216,8 +217,8 @@ class Prerequisites:
             self._missing[place] = _Missing.after(before, problem, now=now)
         return problem
 
-    def look_again_in(self, namespace: str, queue: str) -> float:
-        """Return in how many seconds what is missing there is looked for again."""
+    def retry_in(self, namespace: str, queue: str) -> float:
+        """Return in how many seconds the missing object is checked again."""
         missing = self._missing.get((namespace, queue))
         return max(0.0, missing.until - self._clock()) if missing is not None else 0.0
 
@@ -238,7 +239,7 @@ class Prerequisites:
         try:
             problem = await self._namespace(namespace)
         except NotFound:
-            # Whoever removed it removed all that was in it: that is made again, not only this.
+            # With the namespace everything in it was deleted: all of it is created again.
             self._made_until.pop(made, None)
             if not shared:
                 await ensure_namespace(self._kube, namespace, instance=self._instance)
@@ -255,15 +256,15 @@ class Prerequisites:
         return problem
 
     def forget(self) -> None:
-        """Ask again: something turned out not to be as it was."""
+        """Drop the cache: something is not as it was found."""
         self._good_until.clear()
         self._made_until.clear()
         self._missing.clear()
 
     def expire(self, shared: Sequence[SharedObject]) -> None:
-        """Have what is *shared* made again at the next look, unless that was done lately.
+        """Create the *shared* objects again at the next check, unless that was done recently.
 
-        A right that somebody has taken away is refused as one that was never given.
+        A right that was revoked is refused as one that was never granted.
         """
         made = _digest(shared)
         made_until = self._made_until.get(made)
@@ -271,7 +272,7 @@ class Prerequisites:
             del self._made_until[made]
 
     def _forget_old(self, now: float) -> None:
-        # There are as many owners as there are users: those who went are not kept.
+        # There may be as many owners as users: stale entries are dropped.
         self._made_until = {key: at for key, at in self._made_until.items() if at > now}
         self._good_until = {place: at for place, at in self._good_until.items() if at > now}
         self._missing = {place: one for place, one in self._missing.items() if one.is_known(now)}
@@ -293,10 +294,10 @@ class Prerequisites:
 
 
 async def ensure_namespace(kube: Kube, name: str, *, instance: str) -> None:
-    """Make the namespace where there is none; it is never removed.
+    """Create the namespace if there is none; it is never deleted.
 
     Raises:
-        KubeError: If it cannot be made.
+        KubeError: If it cannot be created.
     """
     try:
         await kube.get(NAMESPACES, name)
@@ -307,6 +308,6 @@ async def ensure_namespace(kube: Kube, name: str, *, instance: str) -> None:
 
 
 def _digest(shared: Sequence[SharedObject]) -> str:
-    # Of a digest nothing of a pull secret can be read back.
+    # A pull secret cannot be read back from a digest.
     text = json.dumps([asdict(one) for one in shared], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,11 +1,11 @@
-"""What an API server's refusal means, in one table: for dry runs, submissions and patches alike.
+"""What a refusal of the API server means: one table for dry runs, submissions and patches.
 
-- ``final``: asking again changes nothing. A dry run refuses the job; a submission ends it.
-- ``waits``: it passes by what somebody does, or catches up. The job waits, and says why.
-- ``retried``: it passes by itself. It is asked again, after pauses that double up to a minute or as
-  the server asks for, until it is done or somebody ends the job.
+- ``final``: a repetition would be refused as well. A dry run rejects the job; a submission ends it.
+- ``waits``: it passes once somebody acts, or something catches up. The job waits, with a reason.
+- ``retried``: it passes by itself. The call is repeated with backoff up to a minute, or as the
+  server's ``Retry-After`` says, until it succeeds or somebody ends the job.
 
-The first row that fits decides. No I/O.
+The first row that applies decides. No I/O.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _QUOTA: Final = re.compile(r"(?:exceeded|failed) quota: ")
 _ENDING: Final = re.compile(r"because it is being terminated")
 _NO_DRY_RUN: Final = "does not support dry run"
 QUEUE_NOT_OPEN: Final = re.compile(r"to queue with state|failed to get list queues")
-"""Volcano's webhook, of a queue. One that is closed may open again."""
+"""Volcano's webhook, about a queue. A closed queue may open again."""
 QUEUE_UNSEEN: Final = "unable to find job queue"
-"""Volcano's webhook: nobody has made it; or its cache is behind, and it was made just now."""
+"""Volcano's webhook: there is no such queue, or its cache lags and the queue is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of refusal: how it is known, what it means to each call, and the job's reason."""
+    """A kind of refusal: how it is recognised, what it means to each call, and the reason."""
 
     name: str
     fits: Callable[[KubeError], bool]
@@ -70,7 +70,7 @@ def _says(pattern: re.Pattern[str]) -> Callable[[KubeError], bool]:
 
 
 def _refuses(error: KubeError) -> bool:
-    # Admission gives any code; 429 and those of a server's fault say *later*.
+    # Admission may use any code; 429 and 5xx mean *later*.
     return 400 <= error.status < 500 and error.status != 429
 
 
@@ -87,14 +87,14 @@ TABLE: Final[tuple[Row, ...]] = (
     # A webhook with side effects: it says nothing about the job.
     Row("no dry run", lambda e: e.status == 400 and _NO_DRY_RUN in e.message,
         _always("retried"), "preparing"),
-    # 413 by the server; 500 by etcd, which takes 1.5 MiB.
+    # 413 by the server; 500 by etcd, which accepts 1.5 MiB.
     Row("too large", lambda e: e.status == 413 or _says(_TOO_LARGE)(e), _always("final"), ""),
-    # Its reason may be one of the job's, so it comes before what denies.
+    # Its message may contain one of a denial, so it comes before the denials.
     Row("webhook fails", lambda e: e.status >= 500 and _says(_WEBHOOK_FAILS)(e),
         _always("retried"), "preparing"),
     Row("queue not open", lambda e: _refuses(e) and _says(QUEUE_NOT_OPEN)(e),
         _always("waits"), "preparing"),
-    # Whether the job named it, or it is ours to make, is for the dry run's caller to see.
+    # Whether the job named the queue, or we create it, is up to the caller of the dry run.
     Row("queue unseen", lambda e: _refuses(e) and QUEUE_UNSEEN in e.message,
         _but_dry_run("final", "waits"), "preparing"),
     Row("quota", lambda e: _refuses(e) and _says(_QUOTA)(e),
@@ -103,11 +103,11 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("denied for now", _denies_for_now, _always("retried"), "preparing"),
     Row("namespace ends", lambda e: _refuses(e) and _says(_ENDING)(e),
         _always("waits"), "preparing"),
-    # Its namespace, or the rights there, are still to come.
+    # Its namespace, or the rights in it, are still to be created.
     Row("not found", _is(NotFound), _always("waits"), "preparing"),
     Row("not allowed", _is(Forbidden), _always("waits"), "forbidden"),
     Row("changed meanwhile", _is(AlreadyExists, Conflict, Expired), _always("retried"), ""),
-    # A patch's test that fails is no mistake of the job's: it is read again, and decided anew.
+    # A failed test of a patch is not the job's fault: the object is read again.
     Row("patch does not apply", lambda e: e.status == 422 and not e.details.get("causes")
         and "error in our request" in e.message, _always("retried"), ""),
     Row("invalid", _is(Invalid), _always("final"), ""),
@@ -118,7 +118,7 @@ TABLE: Final[tuple[Row, ...]] = (
 
 
 def row_of(refusal: KubeError) -> Row:
-    """Return the row that decides."""
+    """Return the row that applies."""
     return next(row for row in TABLE if row.fits(refusal))
 
 
@@ -128,10 +128,10 @@ def verdict_on(refusal: KubeError, call: Call) -> Verdict:
 
 
 def may_be_there(refusal: KubeError) -> bool:
-    """Say whether an object whose creation got this *refusal* may be there already.
+    """Say whether an object whose creation got this *refusal* may exist already.
 
-    Admission comes before the name is looked up: a quota that is full by this very object, or a
-    webhook that admits no more of its kind, refuses what an earlier try has made.
+    Admission precedes the lookup of the name: a quota that this very object exhausts, or a webhook
+    that admits no more of its kind, refuses an object that an earlier call created.
     """
     answered = refusal.status in (400, 403, 422) or refusal.status >= 500
     return isinstance(refusal, AlreadyExists) or answered

@@ -1,7 +1,7 @@
-"""Why a job waits: a word for programs, a text for people, and what is known. No I/O.
+"""Why a job waits: a machine-readable reason, a message, and details. No I/O.
 
-Several things may hold a job at once. What is told is the first of :data:`_HOLDS` that does: those
-that somebody has to mend come before those that pass.
+Several things may hold a job at once. The first of :data:`_HOLDS` that does is reported: those that
+somebody has to fix come before those that pass by themselves.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from controller.volcano.reasons.waiting import (
 )
 
 LONGEST: Final = 2000
-"""Of a message, in characters."""
+"""Characters of a message."""
 
 NODE_UNREADY: Final = "node_not_ready"
-"""The reason of a job that runs, and perhaps does so no more on one of its nodes."""
+"""The reason of a running job one of whose nodes is not ready."""
 
 _STUCK_WORDS: Final = MappingProxyType(
     {
@@ -62,7 +62,7 @@ _CAUSES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What is known of a job that waits; ``kept`` and ``told`` as of :func:`explain_waiting`."""
+    """What is known of a waiting job; ``kept`` and ``told`` as in :func:`explain_waiting`."""
 
     job: ObservedJob
     pods: tuple[ObservedPod, ...]
@@ -80,10 +80,10 @@ def explain_waiting(
 
     Args:
         job: The VolcanoJob.
-        pods: What is seen of its pods.
-        kept: What the cluster last said about it when it was asked (see ``waiting``).
-        told: What was told last of why the job waits: a kubelet that only pauses between two
-            pulls of an image says no more what was wrong.
+        pods: The observed pods.
+        kept: The last result of asking the cluster (see ``cluster.pending_reasons``).
+        told: The reason that was reported last. A kubelet that pauses between two pulls of an image
+            no longer says what was wrong.
     """
     mine = tuple(pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting)
     evidence = _Evidence(job, mine, _of_this(job, kept), told)
@@ -91,10 +91,10 @@ def explain_waiting(
 
 
 def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanation | None:
-    """Return what keeps a pod of a job that runs from running on; None where nothing is known to.
+    """Return what may keep a running job from running on; None if nothing is known to.
 
-    A node that does not report any more may come back. Its pods stay for five minutes, as a rule
-    (``tolerationSeconds``), and until then nobody else says what happened.
+    A node that is not ready may recover. Its pods stay for five minutes, as a rule
+    (``tolerationSeconds``), and until then nothing else says what happened.
     """
     lost = [
         (pod.node_unready_since, pod.task, pod.index, pod)
@@ -112,13 +112,13 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
 
 
 def is_explained(job: ObservedJob, pods: Iterable[ObservedPod], *, ranks: int) -> bool:
-    """Say whether what is seen of the job's pods explains why it waits; else it is asked for."""
+    """Say whether the observed pods explain why the job waits; else the cluster is asked."""
     mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
     return len(mine) >= ranks and _first_stuck(mine) is not None
 
 
 def same_but_for_numbers(one: str | None, other: str | None) -> bool:
-    """Say whether two messages differ in their numbers alone, as counts of nodes do often."""
+    """Say whether two messages differ only in numbers, as counts of nodes often do."""
     return _without_numbers(one) == _without_numbers(other)
 
 
@@ -126,7 +126,7 @@ def same_but_for_numbers(one: str | None, other: str | None) -> bool:
 
 
 def _stuck(evidence: _Evidence) -> Explanation | None:
-    """A container that a kubelet cannot make: image, configuration, start."""
+    """A container that the kubelet cannot create: image, configuration, start."""
     found = _first_stuck(evidence.pods)
     if found is None:
         return None
@@ -135,7 +135,7 @@ def _stuck(evidence: _Evidence) -> Explanation | None:
     of_image = reason == "image"
     said = image_error(stuck.message) if of_image else stuck.message
     if stuck.reason == CRASH_LOOP:
-        said = stuck.container  # the kubelet's words are about its pauses, which change
+        said = stuck.container  # the kubelet's message is about its backoff, which changes
     details: dict[str, Any] = {
         "cause": _CAUSES.get(stuck.reason) or cause_of_missing(said, reason),
         "task": pod.task,
@@ -155,14 +155,14 @@ def _stuck(evidence: _Evidence) -> Explanation | None:
 
 
 def _refused(evidence: _Evidence) -> Explanation | None:
-    """Pods that the API server does not make: those that are there wait for the others."""
+    """Pods that the API server refuses: the existing ones wait for the others."""
     kept = evidence.kept
     return kept if kept is not None and kept.reason == "forbidden" else None
 
 
 def _unscheduled(evidence: _Evidence) -> Explanation | None:
-    """A pod that no node takes."""
-    # Of all of a gang, always the same one's: what is told should not change with every look.
+    """A pod that fits on no node."""
+    # Always the same pod of a gang, so that the message does not change with every observation.
     waiting = [pod for pod in evidence.pods if pod.unscheduled and not pod.node]
     first = min(waiting, key=lambda pod: (pod.undetermined, pod.task, pod.index), default=None)
     if first is None:
@@ -171,14 +171,14 @@ def _unscheduled(evidence: _Evidence) -> Explanation | None:
     details |= {"task": first.task, "index": first.index, "pod": first.name}
     kept = evidence.kept
     if kept is not None and kept.details.get("cause") == NO_NODE_FITS:
-        # Whatever waits before it: no node would take it if it were alone.
+        # Independent of what is queued before it: no node would fit it if it were alone.
         text = plain_text(f"{kept.message}; the scheduler says: {text}", LONGEST)
         details |= kept.details
     return Explanation("unschedulable", text, details)
 
 
 def _preparing(evidence: _Evidence) -> Explanation | None:
-    """A pod with a node, on which nothing is known to be wrong: or its volumes are."""
+    """A pod with a node, and no known problem, or one with its volumes."""
     first = min(
         (pod for pod in evidence.pods if pod.node and not pod.running),
         key=lambda pod: (pod.task, pod.index),
@@ -202,7 +202,7 @@ def _restarting(evidence: _Evidence) -> Explanation | None:
 
 
 def _kept(evidence: _Evidence) -> Explanation | None:
-    """What its queue, its PodGroup or the nodes say, which were asked."""
+    """What was found by asking for its queue, its PodGroup and the nodes."""
     kept = evidence.kept
     if kept == NOT_TAKEN_UP and evidence.job.phase:
         return None
@@ -214,7 +214,7 @@ def _queued(evidence: _Evidence) -> Explanation:
 
 
 _HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (
-    _stuck,  # a node has it, and cannot start it
+    _stuck,  # it has a node, which cannot start it
     _refused,
     _unscheduled,
     _preparing,
@@ -225,7 +225,7 @@ _HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (
 
 
 def _of_this(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation | None:
-    """Return what is *kept*, if it is of this VolcanoJob, and of the phase that it is in."""
+    """Return *kept* as an explanation, if it is of this VolcanoJob in its current phase."""
     if kept is None or kept.get("uid") != job.uid:
         return None
     # Older versions kept no time.
@@ -254,4 +254,4 @@ def _without_numbers(text: str | None) -> str:
 
 
 _NUMBER: Final = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:m|[kMGTPE]i?)?(?![\w-])")
-"""A count or a quantity by itself, and no part of a name or an address."""
+"""A number or quantity that is not part of a name or an address."""

@@ -1,7 +1,7 @@
-"""Why a job has failed, from what is seen and written down of its pods. No I/O.
+"""Why a job has failed, by what is observed and recorded of its pods. No I/O.
 
-A pod fails in one of few ways (:data:`_WAYS`), and where one fails the others may be killed for it.
-So what decides is the pod that was taken away, else the one that failed first by itself.
+A pod fails in one of few ways (:data:`_WAYS`). Where one pod fails, others may be killed for it. So
+an evicted pod decides, else the pod that failed first by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobs.history.pod_records import DEADLINE, INIT, last_runs
+from controller.jobs.history.pod_records import DEADLINE, INIT, last_of_ranks
 from controller.plain import plain_tail, plain_text
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
@@ -21,21 +21,21 @@ from controller.volcano.reasons.causes import start_error
 from controller.volcano.reasons.waiting import Explanation
 
 LONGEST: Final = 2000
-"""Of a message, in characters."""
+"""Characters of a message."""
 MOST_LINES: Final = 20
 LONGEST_TAIL: Final = 2000
-"""Of the last lines of a log, in characters."""
+"""Characters of the last lines of a log."""
 
 KILLED: Final = frozenset({137, 143})
-"""Exit codes of programs that were ended by a signal: where one fails the others may be killed."""
+"""Exit codes of programs that were ended by a signal, perhaps because another pod failed."""
 
 _UNPREPARED: Final = MappingProxyType({FILES_CONTAINER: "files", DATA_CONTAINER: "data"})
-"""Reasons, by the containers that say what is wrong with a job's files."""
+"""Reasons, by the init containers that report problems with a job's files."""
 
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
-"""A kubelet's words for a program that could not be started (containerd, Docker)."""
+"""The kubelet's reasons for a program that could not be started (containerd, Docker)."""
 NODE_REFUSED: Final = "node_refused"
-"""The cause where a kubelet did not take a pod, or gave it up."""
+"""The cause if a kubelet rejected a pod, or gave it up."""
 _NOT_LOCATED: Final = "ContainerStatusUnknown"
 
 _EVICTED: Final = MappingProxyType(
@@ -54,12 +54,12 @@ _EVICTED: Final = MappingProxyType(
         "EvictionByEvictionAPI": ("drained", "it was asked to leave its node"),
     }
 )
-"""Causes, and what people are told, by the reasons of pods that the cluster took away."""
+"""Causes and messages, by the reasons of evicted pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """How one pod failed, from what is seen of it or written down."""
+    """How one pod failed, as observed or recorded."""
 
     rank: int | None
     task: str
@@ -79,12 +79,15 @@ class _Failure:
 
     @property
     def name(self) -> str:
-        """What people are told it is."""
+        """The name in messages."""
         return f"{self.task} {self.index}"
 
     @property
     def order(self) -> tuple[bool, float, bool, str, int]:
-        """Which decides. Times are whole seconds, and one may be killed for another."""
+        """Sort key: the first failure decides.
+
+        Times are whole seconds, and one pod may be killed for another.
+        """
         killed = self.exit_code in KILLED
         return not self.evicted, self.at, killed, self.task, self.index
 
@@ -92,15 +95,15 @@ class _Failure:
 def explain_failure(
     job: ObservedJob, pods: Iterable[ObservedPod], runs: Iterable[PodRecord]
 ) -> Explanation | None:
-    """Return why the job failed; None where neither its pods nor Volcano say anything.
+    """Return why the job failed; None if neither its pods nor Volcano say anything.
 
-    Where a pod was taken away, the others may have failed for want of it. Volcano has deleted
-    the pods that it would have started again, so what is written down of them counts as well.
+    If a pod was evicted, the others may have failed for want of it. Volcano has deleted the pods
+    that it would have restarted, so the records of these count as well.
 
     Args:
         job: The VolcanoJob.
-        pods: What is seen of its pods.
-        runs: What is written down of this attempt's pods.
+        pods: The observed pods.
+        runs: The records of this attempt's pods.
     """
     known = {run.pod_uid: run for run in runs}
     seen = [
@@ -108,7 +111,7 @@ def explain_failure(
         for pod in pods
         if pod.owner_uid == job.uid and _has_failed(pod)
     ]
-    written = [_of_run(run) for run in last_runs(known.values()) if _was_failed(run)]
+    written = [_of_run(run) for run in last_of_ranks(known.values()) if _was_failed(run)]
     for found in (seen, written):
         for failure in sorted(found, key=lambda one: one.order):
             if (told := _told(failure)) is not None:
@@ -124,15 +127,15 @@ def explain_run(run: PodRecord) -> Explanation:
 
 
 def explain_unprepared(container: str, message: str) -> tuple[str, str]:
-    """Return why a program never ran: what a container that was to prepare its pod said."""
+    """Return why a program never started: the message of a failed init container."""
     if (reason := _UNPREPARED.get(container)) is not None:
         return reason, "; ".join(line for line in message.splitlines() if line)
     return "preparation", f"{container}: {message}"
 
 
 def log_tail(said: str) -> list[str]:
-    """Return the last lines of what a program wrote, as its pod's status has them."""
-    # Kubelets put them there (``FallbackToLogsOnError``), so no log must be read for it.
+    """Return the last lines of a program's output, as its pod's status has them."""
+    # The kubelet writes them (``FallbackToLogsOnError``), so no log has to be read.
     return plain_tail(said, LONGEST_TAIL).split("\n")[-MOST_LINES:] if said.strip() else []
 
 
@@ -197,7 +200,7 @@ def _ended(one: _Failure) -> Explanation | None:
 
 
 def _was_not_taken(one: _Failure) -> Explanation | None:
-    """A kubelet did not admit it, or gave it up: it says so of the pod."""
+    """A kubelet rejected the pod, or gave it up: the pod's status says so."""
     said = ": ".join(text for text in (one.reason, one.message) if text)
     if one.exit_code is not None or not said:
         return None
@@ -205,7 +208,7 @@ def _was_not_taken(one: _Failure) -> Explanation | None:
 
 
 def _failed_beside(one: _Failure) -> Explanation | None:
-    """Its program ended well, and a container that others put beside it did not."""
+    """Its program succeeded, and an injected sidecar failed."""
     if one.other_failed is None:
         return None
     name, code = one.other_failed
@@ -254,7 +257,7 @@ def _details(one: _Failure, cause: str) -> dict[str, Any]:
 
 
 def _signal_name(one: _Failure) -> str | None:
-    """Return the signal that ended it: a kubelet gives its number, or 128 more as the code."""
+    """Return the signal that ended it: the kubelet gives its number, or 128 + it as exit code."""
     number = one.signal or (one.exit_code or 0) - 128
     try:
         return signal.Signals(number).name
@@ -266,7 +269,7 @@ def _signal_name(one: _Failure) -> str | None:
 
 
 def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
-    # One that is being deleted may have been killed after all: what it ended with says nothing.
+    # A pod that is being deleted may have been killed after all: its exit says nothing.
     ended = None if pod.deleting and not pod.was_evicted else pod.ended
     at = ended.finished_at if ended is not None else None
     known = pod.reason or pod.disrupted

@@ -1,15 +1,16 @@
-"""A job's states as a table; how jobs' records are read, whatever wrote them, and recovered.
+"""A job's states as a table; reading, changing and recovering the record of a job.
 
-Nothing is changed where somebody has asked for something else meanwhile. A newer version may have
-accepted a job, and then been rolled back. Such a job is *parked*: it is followed by what is known
-of it, ended when somebody asks or its time is over, and never made anew, since what is not
-understood would be left out. The next version that can read it goes on with it.
+A change is dropped if somebody has requested something else since the record was read. A newer
+version may have accepted a job, and then been rolled back. Such a job is *parked*: this version
+observes it as far as it can read the record, and ends it on request or when its time is over. It
+never submits the job again, since unknown fields would be left out. The next version that can read
+the job processes it further.
 
-Of a record, the cluster keeps what a store that knows nothing of the job would lack. Nothing is
-written to a VolcanoJob once it is made: an update has Volcano look at it at once, and what it sees
-then it may take for the job's end, before it asks the job's policies. So what is known at its
-making is in its annotations; its first start is read from its pods; and only what neither of them
-say is in a ConfigMap beside it.
+The cluster keeps what a lost store would need of a record. A VolcanoJob is never updated after its
+creation: an update makes Volcano process the job at once, and Volcano may then take a failure for
+the end of the job before it applies the policies. So what is known at the creation is in the
+VolcanoJob's annotations. The first start is read from its pods. Only what neither of them says is
+in a ConfigMap beside it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from shared.numbers import decimal_number, whole_number
 
 
 class State(StrEnum):
-    """What the orchestrator is told."""
+    """The state that is reported to the orchestrator."""
 
     IN_QUEUE = "IN_QUEUE"
     RUNNING = "RUNNING"
@@ -65,7 +66,7 @@ class State(StrEnum):
 
 
 class Happening(StrEnum):
-    """What may happen to a job."""
+    """The events of the state machine."""
 
     WAITS = "waits"
     STARTED = "started"
@@ -82,12 +83,12 @@ TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
         (State.IN_QUEUE, Happening.STARTED): State.RUNNING,
         (State.IN_QUEUE, Happening.SUSPENDED): State.SUSPENDED,
         (State.IN_QUEUE, Happening.ASKED_TO_END): State.CANCELING,
-        # A job can end between two looks at it.
+        # A job can end between two observations.
         (State.IN_QUEUE, Happening.ENDED_WELL): State.SUCCESS,
         (State.IN_QUEUE, Happening.ENDED_BADLY): State.FAILURE,
-        # Its time goes on from its first start, also while another attempt waits.
+        # Its time runs from its first start, also while another attempt waits.
         (State.IN_QUEUE, Happening.RAN_OUT): State.EXPIRED,
-        # Volcano starts a job over, or has lost too many of its pods to call it running.
+        # Volcano restarts the job, or too few of its pods are left to call it running.
         (State.RUNNING, Happening.WAITS): State.IN_QUEUE,
         (State.RUNNING, Happening.STARTED): State.RUNNING,
         (State.RUNNING, Happening.SUSPENDED): State.SUSPENDED,
@@ -95,7 +96,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
         (State.RUNNING, Happening.ENDED_WELL): State.SUCCESS,
         (State.RUNNING, Happening.ENDED_BADLY): State.FAILURE,
         (State.RUNNING, Happening.RAN_OUT): State.EXPIRED,
-        # It was resumed, and waits for its turn like any other.
+        # It was resumed, and waits as any other job.
         (State.SUSPENDED, Happening.WAITS): State.IN_QUEUE,
         (State.SUSPENDED, Happening.STARTED): State.RUNNING,
         (State.SUSPENDED, Happening.SUSPENDED): State.SUSPENDED,
@@ -103,7 +104,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
         (State.SUSPENDED, Happening.ENDED_WELL): State.SUCCESS,
         (State.SUSPENDED, Happening.ENDED_BADLY): State.FAILURE,
         (State.SUSPENDED, Happening.RAN_OUT): State.EXPIRED,
-        # What it does until it is gone no longer matters.
+        # What it does until it is removed no longer matters.
         (State.CANCELING, Happening.WAITS): State.CANCELING,
         (State.CANCELING, Happening.STARTED): State.CANCELING,
         (State.CANCELING, Happening.SUSPENDED): State.CANCELING,
@@ -113,7 +114,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
         (State.CANCELING, Happening.RAN_OUT): State.EXPIRED,
     }
 )
-"""Everything else is no transition: a final state has none."""
+"""A pair that is not here is no transition; a final state has none."""
 
 Outcome = Literal[State.SUCCESS, State.FAILURE, State.EXPIRED]
 HOW_IT_ENDED: Final[Mapping[str, Happening]] = MappingProxyType(
@@ -126,7 +127,7 @@ HOW_IT_ENDED: Final[Mapping[str, Happening]] = MappingProxyType(
 
 
 def next_state(state: str, happening: Happening) -> str:
-    """Return the state after *happening*; one that is final, or not known here, stays."""
+    """Return the state after *happening*; a final or unknown state does not change."""
     try:
         return TRANSITIONS[State(state), happening]
     except (KeyError, ValueError):
@@ -141,7 +142,7 @@ _NEEDED: Final = frozenset({"id", "owner"})
 
 
 class CommandRefused(FumaroleError):
-    """The job is not one for which what is asked can be; ``code`` is a word for programs."""
+    """The job is not in a state in which the command applies; ``code`` is machine-readable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -149,10 +150,10 @@ class CommandRefused(FumaroleError):
 
 
 def refuse_ending(record: JobRecord) -> None:
-    """Do nothing with a job that goes on.
+    """Check that the job is neither over nor about to end.
 
     Raises:
-        CommandRefused: If it is over, or about to be.
+        CommandRefused: If it is.
     """
     if record.is_final:
         raise CommandRefused("over", f"the job is over: {record.state}")
@@ -161,7 +162,7 @@ def refuse_ending(record: JobRecord) -> None:
 
 
 def why_parked(record: JobRecord) -> str | None:
-    """Return why this version cannot go on with the job; None where it can."""
+    """Return why this version cannot process the job; None if it can."""
     if record.state not in _STATES:
         return f"its state {record.state!r} is not known to this version"[:_LONGEST_REASON]
     if record.desired not in _DESIRED:
@@ -176,9 +177,9 @@ def why_parked(record: JobRecord) -> str | None:
 
 
 def read_known(record: JobRecord, secrets: Mapping[str, str] | None = None) -> Job:
-    """Return what this version can read of the job: at least whose it is.
+    """Return what this version can read of the job: at least its owner.
 
-    For a job that is not parked, that is all of it.
+    For a job that is not parked, that is everything.
     """
     return known_of(record.spec, record.id, record.owner_user, record.owner_project, secrets)
 
@@ -211,7 +212,7 @@ def known_of(
 
 
 def _without(spec: dict[str, Any], found: list[tuple[str, tuple[int | str, ...]]]) -> bool:
-    """Take what is unknown out of *spec*, else the whole field; say whether there was any."""
+    """Remove unknown fields from *spec*, else the whole field; say whether there were any."""
     changed = False
     for kind, where in found:
         path = [part for part in where if not (isinstance(part, str) and part.startswith(TAG))]
@@ -237,10 +238,12 @@ def _removed(spec: Any, path: list[int | str]) -> bool:
 
 
 class JobRecords:
-    """The leader's way to a job's record.
+    """Changes jobs' records, as the leader.
 
     Args:
-        vault: Opens the secrets of jobs that are still to run.
+        store: The store.
+        term: The leader's fencing token.
+        vault: Opens the secrets of jobs that are not over.
         clock: Unix seconds.
     """
 
@@ -260,45 +263,48 @@ class JobRecords:
         """Give a reading transaction."""
         return self._store.read()
 
-    async def move(
+    async def update(
         self, transaction: Transaction, record: JobRecord, **values: Any
     ) -> JobRecord | None:
-        """Set *values*, and return the record as it is then, once the transaction ends.
+        """Set *values*; return the record as it is once the transaction ends.
 
-        Nothing is set, and None returned, where somebody has asked for something else since
-        *record* was read: it was decided for a job that is no longer so, and the next look decides
-        anew.
+        Nothing is set, and None is returned, if somebody has requested something else since
+        *record* was read: the values were decided for a job that has changed. The next observation
+        decides anew.
         """
-        now = await self.held(transaction, record)
+        now = await self.lock_if_unchanged(transaction, record)
         if now is None:
             return None
         return await update_job(transaction, now, now=self.clock(), **values)
 
-    async def held(self, transaction: Transaction, record: JobRecord) -> JobRecord | None:
-        """Return the job as it is now, held, if what *record* was decided for is still so."""
+    async def lock_if_unchanged(
+        self, transaction: Transaction, record: JobRecord
+    ) -> JobRecord | None:
+        """Lock the job; return it if what *record* was decided for still holds, else None."""
         now = await lock_job(transaction, record.id)
         if now is None or _what_was_decided_for(now) != _what_was_decided_for(record):
             return None
         return now
 
-    async def remember_removed(
+    async def record_deletion(
         self, transaction: Transaction, job_id: str, uid: str, *, own: bool = False
     ) -> None:
-        """Remember that the deletion of the VolcanoJob *uid* was accepted, whatever is wished.
+        """Record that the deletion of the VolcanoJob *uid* was accepted, whatever was requested.
 
-        Its pods count from then on if it is the job's *own*, of its current attempt.
+        If it is the job's *own*, of its current attempt, its uid is recorded, so that its pods
+        count.
         """
         now = await lock_job(transaction, job_id)
         if now is not None and now.removed_uid != uid:
             values = {"uid": uid} if own and now.uid is None else {}
             await update_job(transaction, now, now=self.clock(), removed_uid=uid, **values)
 
-    async def tell(self, record: JobRecord, **values: Any) -> JobRecord | None:
-        """Set *values*, where they are not what *record* says; return it as it is then."""
+    async def update_if_changed(self, record: JobRecord, **values: Any) -> JobRecord | None:
+        """Set *values* where they differ from *record*; return the record as it is then."""
         if all(getattr(record, name) == value for name, value in values.items()):
             return record
         async with self.lead() as transaction:
-            return await self.move(transaction, record, **values)
+            return await self.update(transaction, record, **values)
 
     def job_of(self, record: JobRecord) -> Job:
         """Return the job with its secrets, so that it can be submitted.
@@ -312,7 +318,7 @@ class JobRecords:
         return read_spec(record.spec, secrets)
 
     def readable_job(self, record: JobRecord) -> Job:
-        """Return the job, or what can be read of it; an unknown secret is a word of ours."""
+        """Return the job, or what can be read of it; unknown secrets have a placeholder."""
         try:
             secrets = self._secrets(record)
         except VaultClosed:
@@ -320,10 +326,10 @@ class JobRecords:
         return read_known(record, secrets)
 
     def hide_secrets(self, record: JobRecord, pod: ObservedPod) -> ObservedPod:
-        """Return *pod* without the job's secrets in what it says.
+        """Return *pod* without the job's secrets in its messages.
 
-        A program that cannot be started is named by its container's runtime, and a name may be made
-        of a secret parameter.
+        The container runtime names a program that it cannot start, and its name may contain a
+        secret parameter.
         """
         if record.sealed is None or not pod.says_something:
             return pod
@@ -340,7 +346,7 @@ class JobRecords:
 def decided_as(
     outcome: Outcome, reason: str, message: str | None, details: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the values of a record whose end is decided, and will be told when it is over."""
+    """Return the values that record a decided outcome; it is reported once the job is over."""
     return {
         "outcome": outcome.value,
         "end_state": outcome.value,
@@ -354,7 +360,7 @@ def _what_was_decided_for(record: JobRecord) -> tuple[object, ...]:
     return record.desired, record.outcome, record.attempt, record.renewal
 
 
-# What the cluster keeps of a record
+# Recovery data
 
 
 _FIRST_START: Final = "first-start"
@@ -365,14 +371,14 @@ _A_MOMENT_SECONDS: Final = 1.0
 
 
 def recovery_name(job_id: str) -> str:
-    """Return the name of the ConfigMap that keeps what nothing else in the cluster says."""
+    """Return the name of the ConfigMap with the recovery data."""
     return companion_name(job_id, "recovery")
 
 
 def annotations_of(record: JobRecord) -> dict[str, str]:
-    """Return what the VolcanoJob of a further attempt says of those before it.
+    """Return the annotations of the VolcanoJob that say what happened in earlier attempts.
 
-    That of a tool's run says whose it is.
+    The VolcanoJob of a tool's run also names its tool.
     """
     found: dict[str, str] = {}
     if record.started_at is not None:
@@ -389,9 +395,9 @@ def annotations_of(record: JobRecord) -> dict[str, str]:
 
 
 def to_keep(record: JobRecord, job: ObservedJob, pods: Iterable[ObservedPod]) -> str | None:
-    """Return what is to be kept beside the VolcanoJob, as JSON; None where nothing is.
+    """Return the recovery data to save beside the VolcanoJob, as JSON; None if there is none.
 
-    What was once kept stays: pods come and go.
+    Data that was saved once stays: pods come and go.
     """
     if record.started_at is None:
         return None
@@ -425,10 +431,10 @@ def recovered(
     """Return what the cluster says of a job's past.
 
     Args:
-        job: Its VolcanoJob; those that an older version has written to say more than is needed.
+        job: Its VolcanoJob; one that an older version created says more than is needed.
         pods: Pods of the job.
         kept: The data of the ConfigMap beside it, if there is one.
-        allocated: The time that it was given when it was accepted.
+        allocated: The time allocation with which it was accepted.
     """
     created = decimal_of(job.annotations.get(CREATED_ANNOTATION)) or job.created_at
     starts = [pod.started_at for pod in pods if pod.owner_uid == job.uid and pod.started_at]
@@ -448,7 +454,7 @@ def recovered(
 
 
 def decimal_of(text: object) -> float | None:
-    """Return the number that *text* is; None where it is none."""
+    """Return the number in *text*; None if it has none."""
     return decimal_number(text) if isinstance(text, str) else None
 
 

@@ -1,4 +1,4 @@
-"""What is written down of a job's pods, and when that is to be done. No I/O."""
+"""The records of a job's pods, and when they are due. No I/O."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from controller.volcano.observed import EVICTIONS, ObservedPod
 
 MOST_EXITS: Final = 100
 INIT: Final = "Init:"
-"""Before the name of the container that was to prepare a pod and failed, as the pod's reason."""
+"""Prefix of a pod's reason; after it the name of the init container that failed."""
 DEADLINE: Final = "DeadlineExceeded"
-"""The reason of a pod that ran for longer than it may."""
+"""The reason of a pod that exceeded its deadline."""
 _A_MOMENT_SECONDS: Final = 1e-6
 _OVER: Final = ("Succeeded", "Failed")
 
 
 def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
-    """Say whether *pod* is one of the VolcanoJob *uid*, with these pods written down.
+    """Say whether *pod* belongs to the VolcanoJob *uid*; *runs* are the uids of recorded pods.
 
-    One that nobody owns any more still is: ``kubectl delete --cascade=orphan`` takes its owner
-    away and lets it run on.
+    A recorded pod without an owner still does: ``kubectl delete --cascade=orphan`` removes the
+    owner reference and lets the pod run.
     """
     return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
 
@@ -32,14 +32,14 @@ def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
 def own_pods(
     pods: Iterable[ObservedPod], uid: str | None, runs: Collection[str]
 ) -> list[ObservedPod]:
-    """Return those of *pods* that :func:`is_of` says are the VolcanoJob's."""
+    """Return those of *pods* that belong to the VolcanoJob, by :func:`is_of`."""
     return [pod for pod in pods if is_of(pod, uid, runs)]
 
 
 def pod_at(
     rank: int, *, job: Job, record: JobRecord, pods: Iterable[ObservedPod]
 ) -> ObservedPod | None:
-    """Return the pod that is at *rank* of the job's current attempt and stays there."""
+    """Return the pod at *rank* of the job's current attempt that is not being deleted."""
     for pod in pods:
         mine = pod.owner_uid == record.uid and not pod.deleting
         if mine and job.rank_of(pod.task, pod.index) == rank:
@@ -50,19 +50,19 @@ def pod_at(
 def are_recorded(
     runs: Mapping[str, PodRecord], present: Iterable[ObservedPod], departed: Iterable[ObservedPod]
 ) -> bool:
-    """Say whether *runs* hold everything that can be seen of these pods.
+    """Say whether *runs* contain everything that is observed of these pods.
 
-    A pod that is neither there nor among those that were seen to leave has gone while nobody
-    looked: its run must have an end too.
+    A recorded pod that is neither present nor departed was deleted while nobody observed it: its
+    record must have an end, too.
     """
     seen = set()
     for pod in present:
         seen.add(pod.uid)
-        if not _is_written_down(runs.get(pod.uid), pod, gone=False):
+        if not _is_recorded(runs.get(pod.uid), pod, gone=False):
             return False
     for pod in departed:
         seen.add(pod.uid)
-        if not _is_written_down(runs.get(pod.uid), pod, gone=True):
+        if not _is_recorded(runs.get(pod.uid), pod, gone=True):
             return False
     return all(run.ended_at is not None for uid, run in runs.items() if uid not in seen)
 
@@ -73,11 +73,11 @@ def own_are_recorded(
     departed: Iterable[ObservedPod],
     uid: str | None,
 ) -> bool:
-    """Say whether :func:`are_recorded` of those pods that are the VolcanoJob's."""
+    """Say whether :func:`are_recorded` holds for the VolcanoJob's own pods."""
     return are_recorded(runs, own_pods(present, uid, runs), own_pods(departed, uid, runs))
 
 
-def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> bool:
+def _is_recorded(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> bool:
     if run is None:
         return False
     if _is_older(pod, run):
@@ -90,10 +90,10 @@ def _is_written_down(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> 
 
 
 def _is_older(pod: ObservedPod, run: PodRecord) -> bool:
-    """Say whether the pod is seen as it was before it was as *run* says.
+    """Say whether the pod is observed in an earlier state than *run* records.
 
-    The watch of whoever leads now may be behind that of the leader before it. No program of a pod
-    of ours is started again in it.
+    The watch of this leader may lag behind that of the leader before it. No program of a job's pod
+    is ever restarted within the pod.
     """
     if pod.phase in _OVER or run.phase in _OVER:
         return pod.phase not in _OVER
@@ -113,26 +113,26 @@ def make_pod_records(
     now: float,
     looked_until: float,
 ) -> list[PodRecord]:
-    """Return what is to be written down so that :func:`are_recorded`.
+    """Return the records to write so that :func:`are_recorded` holds.
 
     Args:
         job: The job; a pod whose rank it does not know has rank -1.
-        attempt: Whose pods these are.
-        runs: What is written down, by the pods' uids.
-        present: The pods that are there.
-        departed: Those that were seen to leave, as they were last.
-        now: When one ended that did not say so itself.
-        looked_until: When somebody looked last, before now: as long is paid for a pod that has
-            gone while nobody did.
+        attempt: The attempt of the pods.
+        runs: The existing records, by uid.
+        present: The pods that exist.
+        departed: Pods that were observed to be deleted, as they were last.
+        now: The end of a pod that does not say when it ended.
+        looked_until: When the cluster was last observed before now. A pod that was deleted while
+            nobody observed it is charged until then.
     """
     made, seen = [], set[str]()
     looks = [(pod, True) for pod in departed] + [(pod, False) for pod in present]
     for number, (pod, gone) in enumerate(looks):
         seen.add(pod.uid)
         before, rank = runs.get(pod.uid), job.rank_of(pod.task, pod.index)
-        if not _is_written_down(before, pod, gone=gone):
+        if not _is_recorded(before, pod, gone=gone):
             place = (job.id, attempt, -1 if rank is None else rank)
-            # Those that have left came first: the last pod of a rank says how that ended.
+            # Departed pods come first: the last pod of a rank decides how the rank ended.
             seen_at = now + number * _A_MOMENT_SECONDS if before is None else before.seen_at
             run = _run(place, pod, gone=gone, now=now, seen_at=seen_at, before=before)
             made.append(run)
@@ -253,17 +253,17 @@ def have_told_all(runs: Collection[PodRecord]) -> bool:
     return began or (bool(runs) and all(run.phase in _OVER for run in runs))
 
 
-def last_runs(runs: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return of each rank the run that was seen last."""
+def last_of_ranks(runs: Iterable[PodRecord]) -> list[PodRecord]:
+    """Return the record of each rank that was observed last."""
     last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}
     return list(last.values())
 
 
 def was_refused(run: PodRecord) -> bool:
-    """Say whether a kubelet did not take the pod: it failed, and none of its containers was made.
+    """Say whether a kubelet rejected the pod: it failed before any of its containers was created.
 
-    Two schedulers gave away the same room (``OutOfcpu``), a device failed meanwhile
-    (``UnexpectedAdmissionError``), the node's labels changed (``NodeAffinity``).
+    Examples: two schedulers assigned the same resources (``OutOfcpu``), a device failed meanwhile
+    (``UnexpectedAdmissionError``), or the node's labels changed (``NodeAffinity``).
     """
     began = run.exit_code is not None or run.started_at is not None
     by_itself = run.reason == DEADLINE or run.reason.startswith(INIT)
@@ -271,13 +271,13 @@ def was_refused(run: PodRecord) -> bool:
 
 
 def was_taken(run: PodRecord) -> bool:
-    """Say whether the cluster ended the pod, or did not begin it: not for the job to pay."""
+    """Say whether the cluster ended the pod, or did not start it; the job does not pay for it."""
     return run.reason in EVICTIONS or was_refused(run)
 
 
 def exits_of(runs: Sequence[PodRecord]) -> list[dict[str, Any]]:
-    """Return how each rank ended, those that failed first, at most a hundred."""
-    ranked = sorted(last_runs(runs), key=lambda run: (run.exit_code == 0, run.rank))
+    """Return how each rank ended, failed ranks first, at most a hundred."""
+    ranked = sorted(last_of_ranks(runs), key=lambda run: (run.exit_code == 0, run.rank))
     return [
         {
             "rank": run.rank,

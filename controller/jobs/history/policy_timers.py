@@ -1,8 +1,9 @@
-"""Policies with a timeout: what has triggered them, and what is still so. No I/O.
+"""Timers of policies with a timeout: what triggers them, and what cancels them. No I/O.
 
-Volcano is not given them (see ``controller.volcano.policies.not_volcanos``). What triggers one is
-seen in the job's pods; when it is due is in the store, so that it outlives a leader. A trigger
-that is no longer so is forgotten: the replica's pod runs again, or Volcano started the job over.
+Volcano is not given these policies (see ``controller.volcano.policies.not_volcanos``). The trigger
+is observed in the job's pods. The due time is in the store, so that it outlives a leader. A timer
+is cancelled if its trigger no longer holds: the replica's pod runs again, or Volcano restarted the
+job.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import Rule
 
 _RETURNS: Final = ("PodFailed/", "PodEvicted/")
-"""Triggers that wait for the replica's next pod."""
+"""Triggers that hold until the replica's next pod runs."""
 
 _RESTARTING: Final = "Restarting"
 _FAILED: Final = "Failed"
@@ -33,15 +34,15 @@ def wanted_timers(
     stored: Mapping[str, Timer],
     now: float,
 ) -> dict[str, Timer]:
-    """Return the timers that should run, by their triggers; what is stored keeps its due time.
+    """Return the timers that should exist, by trigger; an existing timer keeps its due time.
 
     Args:
         record: The job.
         job: Its VolcanoJob.
-        pods: The pods of this VolcanoJob that are there.
-        runs: What is written down of all that there were.
-        policies: The job's.
-        stored: The timers that run.
+        pods: The existing pods of this VolcanoJob.
+        runs: The records of all its pods.
+        policies: The job's policies.
+        stored: The existing timers.
         now: Unix seconds.
     """
     current = {
@@ -51,7 +52,7 @@ def wanted_timers(
     }
     found: dict[str, Timer] = {}
     if job.timed and job.phase != _FAILED:
-        return found  # made by an older version: Volcano itself carries them out
+        return found  # created by an older version: Volcano itself times its policies
     for one in _triggered(record, job, pods, runs=runs, policies=policies, now=now):
         delay = one.rule.timeout_seconds or 0
         found[one.trigger] = current.get(one.trigger) or Timer(
@@ -67,7 +68,7 @@ def wanted_timers(
 
 
 def _waiting(stored: Mapping[str, Timer], runs: Mapping[str, PodRecord]) -> dict[str, Timer]:
-    """Return those of *stored* that wait for a replica's next pod, none of which has run yet."""
+    """Return the timers in *stored* that wait for a replica's next pod, none of which has run."""
     waiting = {}
     for trigger, timer in stored.items():
         run = runs.get(trigger.partition("/")[2])
@@ -96,7 +97,7 @@ def _triggered(
     for run in (*last, *_before(last, runs.values())):
         event, at = _of_pod(run, present.get(run.pod_uid), job)
         if event:
-            # Nodes have clocks of their own: nothing happened before the pod was first seen.
+            # Clocks of nodes differ: nothing happened before the pod was first observed.
             at = min(now, max(run.seen_at, at)) if event != "PodPending" else min(now, at)
             yield from _fitting(policies, event, run, run.task, at)
     for task in policies.tasks:
@@ -109,7 +110,7 @@ def _triggered(
 
 
 def _before(last: Iterable[PodRecord], runs: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return the pods whose successors have not run yet: what befell them waits for these."""
+    """Return the pods whose successors have not run yet: their triggers still hold."""
     new = [run for run in last if run.started_at is None and run.ended_at is None]
     uids, replicas = {run.pod_uid for run in new}, {(run.task, run.index) for run in new}
     older = (run for run in runs if (run.task, run.index) in replicas)
@@ -117,9 +118,9 @@ def _before(last: Iterable[PodRecord], runs: Iterable[PodRecord]) -> list[PodRec
 
 
 def _of_pod(run: PodRecord, pod: ObservedPod | None, job: ObservedJob) -> tuple[str, float]:
-    """Return what has befallen a replica's last pod, and when; nothing where all is well."""
+    """Return what happened to a replica's last pod, and when; an empty event if nothing did."""
     if pod is None or pod.deleting:
-        # At a higher count of restarts it was Volcano that deleted it.
+        # At a higher restart count, Volcano deleted it.
         evicted = job.phase != _RESTARTING and (run.retry or 0) == job.retries
         return ("PodEvicted" if evicted else "", run.ended_at or run.seen_at)
     if pod.phase == "Failed":
@@ -130,7 +131,7 @@ def _of_pod(run: PodRecord, pod: ObservedPod | None, job: ObservedJob) -> tuple[
 
 
 def _is_torn(policies: Policies, pods: Sequence[ObservedPod]) -> bool:
-    """Say whether some pods run and too few are placed: Volcano's PodGroup is then Unknown."""
+    """Say whether some pods run and too few are placed: the PodGroup is then Unknown."""
     needed = sum(task.min_available for task in policies.tasks if not task.depends_on)
     there = [pod for pod in pods if not pod.deleting]
     placed = sum(1 for pod in there if pod.node and pod.phase != "Failed")

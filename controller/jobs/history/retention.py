@@ -1,4 +1,4 @@
-"""Forgets what nobody needs any more: records of jobs that have long been over."""
+"""Deletes the records of jobs that ended long ago."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from controller.store.sessions.session_rows import fill_in_owners
 
 EVERY_SECONDS: Final = 300.0
 AT_ONCE: Final = 200
-"""So that nobody waits long for the store."""
+"""Jobs in one transaction, so that no other writer waits long."""
 
 _BATCHES_AT_ONCE: Final = 10
-"""Each of which may have a thousand items."""
+"""Each may have a thousand items."""
 
 PAUSE_SECONDS: Final = 0.1
 MOST_ENTRIES: Final = 1000
 LONE_SECONDS: Final = 86400.0
-"""How long is remembered that a hook failed with a job that was never accepted."""
+"""How long the hook failure of a job that was never accepted is kept."""
 
 log = logging.getLogger(__name__)
 
 
 class KeptFor(NamedTuple):
-    """How long things are kept, in seconds.
+    """Retention periods, in seconds.
 
     Attributes:
         history: The record of a job, from its end.
-        tombstone: What is left of a record that is gone, from then on.
-        updates: What orchestrators were told of a job that is over; None: as long as its record.
+        tombstone: The tombstone of a deleted record, from then on.
+        updates: The updates sent to orchestrators about an ended job; None: as long as its record.
     """
 
     history: float
@@ -55,13 +55,15 @@ class KeptFor(NamedTuple):
 
 
 class Retention:
-    """Drops records, as the leader of *term*; a tombstone is left for each VolcanoJob.
+    """Deletes records, as the leader of *term*; each VolcanoJob leaves a tombstone.
 
     Args:
-        keep: How long things are kept.
-        may_be_there: Says of a job whether the cluster may have a VolcanoJob of it.
+        store: The store.
+        term: The leader's fencing token.
+        keep: Retention periods.
+        may_be_there: Says whether the cluster may have a VolcanoJob of a job.
         clock: Unix seconds.
-        failed: Counts what nobody expected.
+        failed: Counts an unexpected error.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Retention:
         self._contained = Containment("cannot be forgotten", failed)
 
     async def run(self) -> None:
-        """Tidy up every five minutes; returns only by LeadershipLost."""
+        """Tidy every five minutes; returns only by LeadershipLost."""
         while True:
             try:
                 gone = await self.tidy()
@@ -90,17 +92,17 @@ class Retention:
                 log.warning("the store cannot be tidied up", extra={"why": str(error)})
             else:
                 if gone:
-                    log.info("forgot jobs that have long been over", extra={"jobs": gone})
+                    log.info("deleted records of jobs that ended long ago", extra={"jobs": gone})
             await asyncio.sleep(EVERY_SECONDS)
 
     async def tidy(self) -> int:
-        """Forget what is due; return how many jobs that were.
+        """Delete what is due; return how many jobs that were.
 
-        A job that cannot be forgotten does not keep others from it.
+        A job that cannot be deleted does not keep others from being deleted.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
+            LeadershipLost: If another process leads.
+            StoreUnavailable: If the store does not respond.
         """
         before, total = self._clock() - self._keep.history, 0
         with self._contained.of("jobs"):
@@ -143,13 +145,13 @@ class Retention:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget(self, job_ids: Sequence[str], before: float) -> int:
-        """Forget all of them together; where that fails, each that can be."""
+        """Delete all of them together; if that fails, one by one."""
         try:
             async with self._store.lead(self._term) as transaction:
                 await delete_job_records(transaction, job_ids, at=before)
         except (LeadershipLost, StoreUnavailable):
             raise
-        except Exception:  # noqa: BLE001 - it is one job's: below it is found out whose, and said
+        except Exception:  # one job causes it: the loop below finds out which
             gone = 0
             for job_id in job_ids:
                 with self._contained.of(f"job {job_id}"):
@@ -160,7 +162,7 @@ class Retention:
         return len(job_ids)
 
     async def _in_pages(self, work: Callable[[Transaction], Awaitable[int]], page: int) -> None:
-        """Do *work* in one transaction after another, until it has done less than a *page*."""
+        """Do *work* in one transaction after another, until it did less than a *page*."""
         done = page
         while done == page:
             async with self._store.lead(self._term) as transaction:
@@ -179,7 +181,7 @@ class Retention:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget_tombstones(self, before: float) -> None:
-        """Forget those of VolcanoJobs that are gone: of one that is there, it says to remove it."""
+        """Delete tombstones of VolcanoJobs that are gone; the others are evidence for a removal."""
         after: Tombstone | None = None
         while True:
             async with self._store.lead(self._term) as transaction:

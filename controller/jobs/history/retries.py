@@ -1,8 +1,8 @@
-"""Which of a job's policies its pods have triggered, and how many of its retries are used. No I/O.
+"""The policies that a job's pods have triggered, and the retries that it has used. No I/O.
 
-Volcano decides by its policies itself, as a rule. But it may see a failed pod in a look that was
-queued before the event of the failure: then the job ends Failed, and its policies are not asked
-(seen with 1.15.1). What they would have done follows from what is written down of the pods.
+As a rule Volcano applies the policies itself. But it may see a failed pod in a sync that was queued
+before the event of the failure. Then the job ends as Failed without its policies (seen with
+1.15.1). What they would have done follows from the records of the pods.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from controller.volcano.policies import REASONS, RESTARTS, Rule, deciding, not_v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """A job's policies as they take effect; ``most`` is how often it may be started again."""
+    """The effective policies of a job; ``most`` is how often it may be restarted."""
 
     tasks: tuple[EffectiveTask, ...]
     of_task: Mapping[str, Sequence[Rule]]
     of_job: Sequence[Rule]
     most: int
     ours: Sequence[Rule]
-    """Those that Volcano is not given: we carry them out."""
+    """The policies that this controller carries out instead of Volcano."""
 
     def __bool__(self) -> bool:
         return bool(self.of_job) or any(self.of_task.values())
 
     @property
     def restarts(self) -> bool:
-        """Whether any of them starts something again."""
+        """Whether any policy restarts something."""
         rules = (*self.of_job, *(rule for rules in self.of_task.values() for rule in rules))
         return any(rule.action in RESTARTS for rule in rules)
 
     def is_ours(self, rule: Rule) -> bool:
-        """Say whether it is we who carry it out."""
+        """Say whether this controller carries it out."""
         return any(rule is one for one in self.ours)
 
     def deciding(self, event: str, exit_code: int | None, task: str) -> Rule | None:
-        """Return the first policy that fits: the task's before the job's."""
+        """Return the first policy that applies: the task's before the job's."""
         of_task = self.of_task.get(task, ())
         return deciding(event, exit_code, of_task=of_task, of_job=self.of_job)
 
@@ -56,7 +56,7 @@ NO_POLICIES: Final = Policies(tasks=(), of_task={}, of_job=(), most=0, ours=())
 
 
 def policies_of(record: JobRecord) -> Policies:
-    """Return the job's policies; none where a later version can no longer read what it says."""
+    """Return the job's policies; none if this version cannot read the job."""
     try:
         job = read_spec(record.spec, {})
     except JobRejected:
@@ -77,7 +77,7 @@ def policies_of(record: JobRecord) -> Policies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Triggered:
-    """A policy, and the event that triggered it; ``pod_uid`` is empty where no one pod did."""
+    """A policy, and the event that triggered it; ``pod_uid`` is empty if no single pod did."""
 
     rule: Rule
     event: str
@@ -88,24 +88,24 @@ class Triggered:
 
     @property
     def trigger(self) -> str:
-        """What it is remembered by."""
+        """The key of its timer."""
         return f"{self.event}/{self.pod_uid or self.task}"
 
 
 UNKNOWN_TRIGGER: Final = Triggered(rule=Rule(action="RestartJob"), event="", at=0.0, why="")
-"""Of an attempt that was followed, where nothing says any more what it was."""
+"""The trigger of a retried attempt of which no record says what it was."""
 
 
 def triggered(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None:
-    """Return the policy that decides what becomes of an attempt that failed; None without one.
+    """Return the policy that decides what follows a failed attempt; None without one.
 
-    As Volcano would: an event that no policy fits does nothing, and the next one decides; one
-    that is to be carried out later gives way to what comes before.
+    As in Volcano, an event without a policy does nothing, and the next event decides. A policy with
+    a timeout gives way to one that is due before.
 
     Args:
-        policies: The job's.
-        runs: What is written down of an attempt's pods; of each replica the last one counts,
-            since those before it were made good for.
+        policies: The job's policies.
+        runs: The records of the attempt's pods. The last pod of each replica counts: the failures
+            of those before it were handled already.
     """
     found = []
     for at, event, run, task in _events(policies, last_of_replicas(runs)):
@@ -121,23 +121,23 @@ def triggered(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None
 
 
 def last_of_replicas(runs: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return of each replica the run that was seen last."""
+    """Return the record of each replica that was observed last."""
     last = {(run.task, run.index): run for run in sorted(runs, key=lambda run: run.seen_at)}
     return list(last.values())
 
 
 def has_failed(run: PodRecord) -> bool:
-    """Say whether the pod has failed, and was not only taken away."""
+    """Say whether the pod has failed, and was not only evicted."""
     return run.phase == "Failed" or bool(run.ended_at is not None and run.exit_code)
 
 
 def _events(
     policies: Policies, runs: Sequence[PodRecord]
 ) -> Iterator[tuple[float, str, PodRecord | None, str]]:
-    """Yield what happened, in the order in which it did: when, what, to which pod, in which task.
+    """Yield the events in order: when, which, of which pod, in which task.
 
-    Kubernetes' times are whole seconds: of those that failed within one, whoever was killed by a
-    signal comes last, since that may be the consequence.
+    Kubernetes' times are whole seconds. Of pods that failed in the same second, one killed by a
+    signal comes last, since that may be a consequence.
     """
     found: list[tuple[float, bool, int, str, PodRecord | None, str]] = []
     for run in runs:
@@ -154,7 +154,7 @@ def _events(
 
 
 def described(run: PodRecord | None, task: str) -> str:
-    """Return what happened, for people: how a pod failed, or that a task is done."""
+    """Return a text for the event: how a pod failed, or that a task is done."""
     if run is None:
         return f"the task {task} is done"
     return explain_run(run).message
@@ -164,11 +164,10 @@ def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | 
     """Return how many of the job's retries an attempt has used.
 
     Args:
-        counted: How often Volcano started it over (``status.retryCount``).
-        runs: What is written down of its pods. What the cluster took away is not for the job's
-            policies to pay.
-        followed: The policy that another attempt carries out, if that is so: one retry more,
-            whatever it was that triggered it.
+        counted: How often Volcano restarted the job (``status.retryCount``).
+        runs: The records of its pods. Evictions do not use up retries.
+        followed: The policy that another attempt carries out, if one does. It uses one retry more,
+            whatever triggered it.
     """
     about = followed.pod_uid if followed is not None else None
     evicted = sum(1 for run in runs if was_taken(run) and run.pod_uid != about)
@@ -187,7 +186,7 @@ _DONE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedPolicy:
-    """A policy as it takes effect; ``task`` is None where it holds for all tasks."""
+    """An effective policy; ``task`` is None if it applies to all tasks."""
 
     task: str | None
     event: str | None
@@ -199,7 +198,7 @@ class ExplainedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedRetry:
-    """How often a job is started again, and what decides it; the first policy that fits does."""
+    """How often a job is restarted, and by which policies; the first that applies decides."""
 
     max_retry: int
     policies: tuple[ExplainedPolicy, ...]
@@ -207,7 +206,7 @@ class ExplainedRetry:
 
 
 def explain_retry(job: Job) -> ExplainedRetry:
-    """Return the policies that hold for the job: those of its tasks before its own."""
+    """Return the effective policies of the job: those of its tasks before its own."""
     explained = (
         *(_explain(policy, task.name) for task in job.effective_tasks for policy in task.policies),
         *(_explain(policy, None) for policy in job.policies),

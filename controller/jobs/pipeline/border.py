@@ -1,11 +1,11 @@
-"""The border to plugins: every call of their code has a deadline, and its answer is checked.
+"""The border to plugins: every call has a deadline, and every result is checked.
 
-A plugin can be written by anybody. So whatever a hook raises, returns or fails to return within its
-time becomes one :class:`PluginFailed`, which names the plugin. A hook of somebody else's runs as a
-task of its own; ours end when they are cancelled, and are awaited in place. A hook that ignores its
-cancellation is left behind, and counted: until it ends, no hook of
-that plugin is called for that job. A hook that blocks the event loop cannot be ended from within:
-see ``controller.leader.watchdog``, which finds out here whose it is.
+Anybody can write a plugin. So an exception, a wrong result or a timeout of a hook becomes one
+:class:`PluginFailed`, which names the plugin. A third-party hook runs as a task of its own.
+Built-in hooks end when they are cancelled, and are awaited in place. A hook that ignores its
+cancellation is abandoned and counted: until it ends, no hook of that plugin is called for that job.
+A hook that blocks the event loop cannot be ended from within the process;
+``controller.leader.watchdog`` finds out here which hook it is.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from controller.volcano.preflight import findings
 from shared.errors import FumaroleError
 
 GRACE_SECONDS: Final = 1.0
-"""How long a hook may take to end once it was cancelled."""
+"""How long a cancelled hook may take to end."""
 MOST_STUCK: Final = 200
-"""Calls of one plugin that do not end; with more, it is called no more until some have ended."""
+"""Calls of one plugin that do not end; beyond that, the plugin is not called."""
 LONGEST_TEXT: Final = 500
 SWITCHED_OFF: Final = "it is switched off for this job: it blocked the controller"
 
@@ -53,10 +53,10 @@ log = logging.getLogger(__name__)
 
 
 class PluginFailed(FumaroleError):
-    """A hook failed: what it was to do is not known to be done.
+    """A hook failed: its effect is unknown.
 
-    ``why`` says how, in words that hold nothing of the job's own; ``slow``, that it has had all of
-    its time; ``for_good``, that it is not called for this job any more.
+    ``why`` is the cause, without data of the job; ``slow`` says that it timed out; ``for_good``,
+    that it is not called for this job any more.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PluginFailed(FumaroleError):
 
 
 class BadResult(Exception):
-    """What a hook returned, or made of a builder, is not what it must be."""
+    """A hook returned, or left in the builder, something invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ class PluginBorder:
     """Calls hooks.
 
     Args:
-        seconds: How long each plugin's hooks may take.
+        seconds: The deadlines of plugins.
+        metrics: Counts calls.
     """
 
     def __init__(
@@ -117,11 +118,11 @@ class PluginBorder:
         self._switched_off: frozenset[tuple[str, str]] = frozenset()
 
     def switch_off(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Call the plugin of each (plugin, job id) no more for that job."""
+        """Never call the plugin of each (plugin, job id) for that job again."""
         self._switched_off |= frozenset(pairs)
 
     def is_switched_off(self, plugin: str, job_id: str) -> bool:
-        """Say whether the plugin is not called for the job any more."""
+        """Say whether the plugin is never called for the job again."""
         return (plugin, job_id) in self._switched_off
 
     def call_in(self, task: asyncio.Task[object] | None) -> Call | None:
@@ -130,7 +131,7 @@ class PluginBorder:
 
     @property
     def stuck(self) -> Counter[str]:
-        """How many calls of each plugin were given up and have not ended."""
+        """How many abandoned calls of each plugin have not ended."""
         return Counter(call.plugin for call in self._stuck.values())
 
     async def call(
@@ -147,12 +148,12 @@ class PluginBorder:
         Args:
             call: Which hook this is.
             work: Calls it.
-            read: Checks what it returned; raises :class:`BadResult` if that is wrong.
-            secrets: What must be in no log.
-            in_place: Whether the hook is ours, so that it needs no task of its own.
+            read: Checks the result; raises :class:`BadResult` if it is invalid.
+            secrets: Values that must not be logged.
+            in_place: Whether the hook is built in, and needs no task of its own.
 
         Raises:
-            PluginFailed: If it raises anything, is too slow, or returns what it must not.
+            PluginFailed: If it raises anything, times out, or returns an invalid result.
         """
         began = time.monotonic()
         result: Result = "done"
@@ -204,7 +205,7 @@ class PluginBorder:
             raise _Escaped from asyncio.CancelledError()
         error = task.exception()
         if isinstance(error, TimeoutError):
-            # Its own, of something that it waited for: it was not too slow itself.
+            # A timeout of something that the hook awaited: the hook itself was in time.
             raise _Escaped from error
         if isinstance(error, PluginFailed | BadResult):
             raise _Escaped from error
@@ -228,7 +229,7 @@ class PluginBorder:
         except asyncio.CancelledError as error:
             if task.cancelling():
                 raise
-            raise _Escaped from error  # nobody has cancelled us: it is the hook's own
+            raise _Escaped from error  # this task was not cancelled: the hook raised it
         finally:
             del self._running[task]
 
@@ -249,7 +250,7 @@ class PluginBorder:
         self._running.pop(task, None)
         self._stuck.pop(task, None)
         if not task.cancelled():
-            task.exception()  # nobody may be left to look at it
+            task.exception()  # retrieve it: nobody else may
 
     def _failed(
         self, call: Call, why: str, error: BaseException | None, secrets: Collection[str]
@@ -278,16 +279,16 @@ async def _contained(work: Callable[[], Awaitable[object]]) -> object:
     except (Exception, asyncio.CancelledError):
         raise
     except BaseException as error:
-        # SystemExit would go through the event loop and end the process; what a library derives
-        # from BaseException itself, as a panic of Rust code, would end whoever waits for the hook.
+        # SystemExit would pass through the event loop and end the process. Other subclasses of
+        # BaseException, such as a panic of Rust code, would end the task that awaits the hook.
         raise _Escaped from error
 
 
 def _trace(error: BaseException, secrets: Collection[str]) -> str:
-    """Return where it was raised and what it says, bounded and without secrets."""
+    """Return the traceback and message, bounded and without secrets."""
     try:
         said = str(error)[:LONGEST_TEXT]
-    except Exception:  # noqa: BLE001 - somebody else's code once more
+    except Exception:  # third-party code once more
         said = "(cannot be said)"
     said = without_secrets(said, secrets)
     frames = "".join(traceback.format_tb(error.__traceback__, limit=-5))
@@ -298,19 +299,19 @@ LATEST: Final = 1e11
 """No time is later: some thousand years from now."""
 MOST_OBJECTS: Final = 1000
 MOST_BYTES: Final = 1_400_000
-"""Of one object; etcd takes 1.5 MiB."""
+"""Of one object; etcd accepts 1.5 MiB."""
 LONGEST_PROBLEM: Final = 2000
 SHAREABLE: Final = (
     *("Namespace", "NetworkPolicy", "PersistentVolumeClaim", "Queue"),
     *("ResourceQuota", "RoleBinding", "Secret"),
 )
-"""Kinds of shared objects, which the controller has rights to."""
+"""Kinds of shared objects that the controller may create."""
 _LONGEST_KIND: Final = 64
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[!-$&-.0-~]{1,253}", re.ASCII)
 
 
 def nothing(_result: object) -> None:
-    """Take whatever a hook returns that is asked for nothing."""
+    """Accept any result of a hook that has none."""
 
 
 def due_time(result: object) -> float | None:
@@ -325,7 +326,7 @@ def due_time(result: object) -> float | None:
 
 
 def due_times(known: Collection[str]) -> Callable[[object], dict[str, float | None]]:
-    """Return what reads the times of the jobs *known*, and nothing else there may be."""
+    """Return a function that reads the due times of the jobs *known*, and ignores others."""
 
     def read(result: object) -> dict[str, float | None]:
         if not isinstance(result, Mapping):
@@ -336,10 +337,10 @@ def due_times(known: Collection[str]) -> Callable[[object], dict[str, float | No
 
 
 def check_builder(builder: JobBuilder) -> None:
-    """Check what a plugin has left of *builder*: that the next one can go on with it.
+    """Check that the next plugin can continue with *builder*.
 
     Raises:
-        BadResult: If it cannot, or it is too much.
+        BadResult: If it cannot, or if there is too much in it.
     """
     if not isinstance(builder.volcano_job, VolcanoJob):
         raise BadResult("made something else of the VolcanoJob")
@@ -352,7 +353,8 @@ def check_builder(builder: JobBuilder) -> None:
     _check_list(builder.waiting, str)
     checked_problems(builder.problems)
     _check_size("the VolcanoJob", builder.volcano_job.manifest())
-    # What it finds is told once all plugins have had their turn; what it cannot read, this one did.
+    # Findings are reported after all plugins have run. If the VolcanoJob cannot be read, this
+    # plugin caused it.
     findings(builder.volcano_job)
     for companion in builder.companions:
         what = _check_object(companion)
@@ -366,9 +368,9 @@ def check_builder(builder: JobBuilder) -> None:
 
 
 def _check_object(made: Companion | SharedObject) -> str:
-    """Check what everything that is made must have; return what it is called in errors.
+    """Check what every created object must have; return its name for messages.
 
-    Of a name that is what the API server demands of any kind's (Kubernetes, "Object Names and IDs",
+    The API server demands this form of the name of every kind (Kubernetes, "Object Names and IDs",
     "Path Segment Names").
     """
     if not isinstance(made.kind, str) or not made.kind:
@@ -398,7 +400,7 @@ def _check_texts(what: str, given: Mapping[str, object]) -> None:
 
 
 def tasks_of_job(builder: JobBuilder) -> set[str]:
-    """Return the tasks that have a container in which the job's program runs."""
+    """Return the tasks that have a container for the job's program."""
     return {
         task.name
         for task in builder.volcano_job.tasks
@@ -407,7 +409,7 @@ def tasks_of_job(builder: JobBuilder) -> set[str]:
 
 
 def check_kinds(made: Sequence[Companion], kinds: Sequence[CompanionKind]) -> dict[int, Companion]:
-    """Return the companions of declared *kinds* as they are kept, by their identity.
+    """Return the companions of declared *kinds* in their stored form, by identity.
 
     Raises:
         BadResult: If one is of another kind.
@@ -419,10 +421,10 @@ def check_kinds(made: Sequence[Companion], kinds: Sequence[CompanionKind]) -> di
 
 
 def checked_problems(problems: object) -> list[Problem]:
-    """Return *problems*, cut to what can be answered.
+    """Return *problems*, bounded in number and length.
 
     Raises:
-        BadResult: If these are no problems.
+        BadResult: If they are not problems.
     """
     kept = _check_list(problems, Problem)[:MOST_PROBLEMS]
     if not all(isinstance(one.path, str) and isinstance(one.message, str) for one in kept):

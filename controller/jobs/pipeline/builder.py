@@ -1,8 +1,8 @@
-"""Builds what plugins make of a job: VolcanoJob, companions beside it, helpers in pods. No I/O.
+"""Builds what plugins plan for a job: VolcanoJob, companions, helper containers. No I/O.
 
-Four kinds of companions every plugin may make; others it declares. A declared kind is kept in the
-store by its API and plural (``policy/v1/poddisruptionbudgets``), by which its objects can be
-removed also when the plugin is no longer there.
+Every plugin may create four kinds of companions; others it declares. The store identifies a
+declared kind by its API and plural (``policy/v1/poddisruptionbudgets``), so that its objects can be
+deleted after the plugin is gone.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ When = Literal["before", "after"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """An object of the cluster that goes with a job.
+    """An object of the cluster that belongs to a job.
 
-    What restricts, or what its pods cannot start without, is applied ``before`` the VolcanoJob;
-    what exposes, ``after`` it. Either way the VolcanoJob owns it, so that the cluster removes it.
-    The pipeline adds namespace, labels and owner to ``manifest``.
+    An object that restricts, or that the pods cannot start without, is applied ``before`` the
+    VolcanoJob; an object that exposes, ``after`` it. Either way the VolcanoJob owns it, so that the
+    garbage collector deletes it. The pipeline adds namespace, labels and owner to ``manifest``.
 
-    One that is ``lasting`` is owned by no VolcanoJob, of which a job may have several, and removed
-    when the job is over. ``basis`` says of which connections to other jobs it was made: when
-    those are others (see ``controller.store.jobs.between_jobs``), it is made anew.
+    A ``lasting`` companion is owned by no VolcanoJob, of which a job may have several. It is
+    deleted when the job is over. ``basis`` identifies the connections to other jobs that it was
+    made for; when these change (see ``controller.store.jobs.between_jobs``), it is updated.
     """
 
     kind: str
@@ -45,18 +45,18 @@ class Companion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedObject:
-    """An object that many jobs share: made where it is missing, never removed with a job.
+    """An object that many jobs share: created if it is missing, and never deleted with a job.
 
-    It is labelled with the instance. One that is there and is not the instance's is never touched.
+    It has the instance's label. An existing object of anybody else is never touched.
 
     Args:
-        kind: What it is.
-        name: Its name.
-        namespace: Where it is; None for kinds that have no namespace.
-        manifest: All of it but name, labels and annotations.
-        labels: Beside the instance's.
-        annotations: By which it is known: where it is there with others, it is somebody else's.
-        kept: It is only made; what operators change about it stays as they want it.
+        kind: The kind.
+        name: The name.
+        namespace: The namespace; None for cluster-scoped kinds.
+        manifest: Everything but name, labels and annotations.
+        labels: Labels beside the instance's.
+        annotations: Its identity: an existing object with others is somebody else's.
+        kept: It is only created, and never updated: operators may change it.
     """
 
     kind: str
@@ -70,10 +70,10 @@ class SharedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NestedMounts:
-    """Mounts within a job's output folder, the folder ``folder`` of a claim.
+    """Mounts within a job's output folder, which is the folder ``folder`` of a claim.
 
-    ``names`` are in the order in which the job's pods number them from 1 on. ``cleaner`` removes
-    what its further arguments name: until when it may (unix seconds), and the names.
+    ``names`` are in the order in which the job's pods number them, from 1. ``cleaner`` deletes what
+    its further arguments name: its deadline (unix seconds), and the names.
     """
 
     claim: str
@@ -84,16 +84,16 @@ class NestedMounts:
 
 
 class JobBuilder:
-    """Collects what the plugins make of one job, and what they find wrong with it.
+    """Collects what the plugins plan for one job, and the problems that they find.
 
     Args:
         job: The job.
-        volcano_job: What is made of it.
-        accepted_in: The namespace in which it was accepted, which nothing changes any more; None
-            while it is asked whether it can be accepted.
-        submitted: Whether its VolcanoJob is there, and only companions are made anew: what is
-            wrong with the job now no longer matters.
-        sids: The sessions that were made with the job, by their endpoints; none before that.
+        volcano_job: The planned VolcanoJob.
+        accepted_in: The namespace in which it was accepted, which is final; None during the check
+            before its acceptance.
+        submitted: Whether its VolcanoJob exists, and only companions are applied again: problems of
+            the job no longer matter.
+        sids: The sessions that were created with the job, by endpoint.
     """
 
     def __init__(
@@ -120,29 +120,29 @@ class JobBuilder:
         """What is mounted within the output folder, where that is to be cleaned."""
 
     def refuse(self, path: str, message: str) -> None:
-        """Note that the job cannot run because of what is at *path*; no more than are told."""
+        """Add a problem at *path*: the job cannot run. The number of problems is bounded."""
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(path, message))
 
     def wait_for(self, what: str) -> None:
-        """Have the VolcanoJob made later: *what* it needs is not there yet."""
+        """Delay the VolcanoJob: it needs *what*, which does not exist yet."""
         self.waiting.append(what)
 
     def add_companion(self, companion: Companion) -> None:
-        """Have *companion* applied with the job.
+        """Apply *companion* with the job.
 
         Raises:
-            ValueError: If there is one of that kind and name already: the plugins disagree.
+            ValueError: If there is one of that kind and name already: two plugins disagree.
         """
         if any((c.kind, c.name) == (companion.kind, companion.name) for c in self.companions):
             raise ValueError(f"two plugins make the {companion.kind} {companion.name}")
         self.companions.append(companion)
 
     def task(self, name: str) -> Task:
-        """Return the task *name*, which the task plugin has made.
+        """Return the task *name*, which the task plugin has added.
 
         Raises:
-            LookupError: If it has not: the plugin that asks runs too early.
+            LookupError: If it has not: the caller runs too early.
         """
         for task in self.volcano_job.tasks:
             if task.name == name:
@@ -150,7 +150,7 @@ class JobBuilder:
         raise LookupError(f"there is no task {name} yet: the task plugin must run first")
 
     def container(self, task: str) -> Container:
-        """Return the container of the task *task* in which the job's program runs.
+        """Return the container of the task *task* that runs the job's program.
 
         Raises:
             LookupError: If there is none yet.
@@ -161,7 +161,7 @@ class JobBuilder:
         raise LookupError(f"the task {task} has no container {JOB_CONTAINER}")
 
     def containers(self) -> list[Container]:
-        """Return the container of each task in which the job's program runs.
+        """Return the container of each task that runs the job's program.
 
         Raises:
             LookupError: If there is none yet.
@@ -186,13 +186,13 @@ def make_helper(
     mounts: Sequence[Mount],
     environment: Sequence[Variable] = (),
 ) -> Container:
-    """Return a container that runs *script* with *arguments*, limited, and without rights.
+    """Return a container that runs *script* with *arguments*, with limits and without privileges.
 
-    The script is ours and the same for all jobs; whatever a job says is an argument, which no
-    shell reads as anything else. What it has to tell it writes to ``/dev/termination-log``.
+    The script is the same for all jobs. Values of a job are arguments only, so that no shell
+    interprets them. The helper reports through ``/dev/termination-log``.
     """
     pods = defaults.pods
-    # Files that only their owner may see are seen by a helper that runs as their owner.
+    # A helper that runs as the owner of the files sees those that only the owner may read.
     user = pods.helper_user if defaults.run_as_user is None else defaults.run_as_user
     return Container(
         name=name,
@@ -212,10 +212,10 @@ def make_helper(
 
 
 OWN_KINDS: Final = frozenset({"Secret", "ConfigMap", "Service", "NetworkPolicy"})
-"""What the controller has rights to in every deployment."""
+"""Kinds that the controller may create in every deployment."""
 
 NAMESPACED_VERBS: Final = ("create", "get", "patch", "delete")
-"""What the controller must be allowed where jobs run; and ``list``, in the whole cluster."""
+"""Verbs that the controller needs where jobs run; and ``list`` in the whole cluster."""
 
 _LONGEST_KEY: Final = 63
 _API: Final = re.compile(
@@ -228,7 +228,7 @@ _CONTROLLERS_OWN: Final = frozenset({"pods", "namespaces", "nodes", "events"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionKind:
-    """A namespaced kind whose objects a plugin makes as companions.
+    """A namespaced kind of companions that a plugin declares.
 
     The deployment has to grant the controller :data:`NAMESPACED_VERBS` where jobs run, and ``list``
     in the whole cluster (docs/kubernetes.md).
@@ -236,7 +236,7 @@ class CompanionKind:
     Args:
         api_version: Group and version, such as ``policy/v1``.
         kind: The kind, by which companions name it.
-        plural: As it stands in paths and roles, such as ``poddisruptionbudgets``.
+        plural: The plural in paths and roles, such as ``poddisruptionbudgets``.
     """
 
     api_version: str
@@ -245,7 +245,7 @@ class CompanionKind:
 
     @property
     def key(self) -> str:
-        """What the store knows it by."""
+        """The key in the store."""
         return f"{self.api_version}/{self.plural}"
 
     @property
@@ -254,13 +254,13 @@ class CompanionKind:
         return self.api_version.rpartition("/")[0]
 
     def complete(self, companion: Companion) -> Companion:
-        """Return *companion*, of this kind, as it is made and kept."""
+        """Return *companion*, of this kind, in its stored form."""
         typed: dict[str, Any] = {"apiVersion": self.api_version, "kind": self.kind}
         return replace(companion, kind=self.key, manifest={**companion.manifest, **typed})
 
 
 def kind_problems(kinds: object) -> Iterator[str]:
-    """Yield what is wrong with the kinds that a plugin declares, as ends of sentences about it."""
+    """Yield the problems of declared kinds, as ends of sentences about the plugin."""
     if not isinstance(kinds, tuple | list) or not all(
         isinstance(one, CompanionKind) for one in kinds
     ):
@@ -295,10 +295,10 @@ def _problem(one: CompanionKind) -> str | None:
 def complete_companions(
     made: Sequence[Companion], kinds: Sequence[CompanionKind]
 ) -> dict[int, Companion]:
-    """Return those of *made* that are of declared *kinds* as they are kept, by their identity.
+    """Return those of *made* that are of declared *kinds* in their stored form, by identity.
 
     Raises:
-        LookupError: If one is neither of these nor of the kinds that every plugin may make.
+        LookupError: If one is neither of these nor of the kinds that every plugin may create.
     """
     declared = {one.kind: one for one in kinds}
     completed = {}

@@ -1,4 +1,4 @@
-"""Runs the plugins' hooks, in their order, and remembers what ran."""
+"""Runs the plugins' hooks in order, and records which ran."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from controller.volcano.preflight import (
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 RECORD_SECONDS: Final = 0.1
-"""For how long hooks run that are recorded together."""
+"""For how long the hooks run that are recorded together."""
 
 _OURS: Final = "controller.plugins."
 _HOOK_NAMES: Final[Mapping[Hook, HookName]] = MappingProxyType(
@@ -83,11 +83,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the plugins make of a job.
+    """What the plugins plan for a job.
 
-    ``shared`` is what has to be there before it; ``waiting``, what its VolcanoJob waits for;
-    ``places``, where the files of its owner are that it names, by their paths in the job;
-    ``nested_mounts``, what is mounted within its output folder, where that is to be cleaned.
+    - ``shared``: objects that must exist before it.
+    - ``waiting``: what its VolcanoJob waits for.
+    - ``places``: where the owner's files are that it names, by their paths in the job.
+    - ``nested_mounts``: what is mounted within its output folder, if that is to be cleaned.
     """
 
     job: Job
@@ -102,13 +103,13 @@ class Plan:
 class Pipeline:
     """The plugins, in order.
 
+    The capabilities of the cluster's Volcano are not checked until they are known.
+
     Args:
         plugins: The plugins, in the order in which their hooks run.
-        instance: What everything is labelled with.
+        instance: The label of everything that is created.
         namespace: Where jobs run that no plugin places elsewhere.
         border: Calls the hooks.
-
-    What the cluster's Volcano can do is not asked until it was learned.
     """
 
     def __init__(
@@ -136,11 +137,11 @@ class Pipeline:
         )
 
     def learn(self, capabilities: Capabilities) -> None:
-        """Refuse from now on what the cluster's Volcano cannot do."""
+        """Reject from now on what the cluster's Volcano cannot do."""
         self.capabilities = capabilities
 
     async def learn_from(self, transaction: Transaction) -> None:
-        """Refuse from now on what it cannot do as the store has it, so that all refuse alike."""
+        """Take the capabilities from the store, so that all replicas reject alike."""
         other = await find_capabilities(transaction, unless=self.capabilities.digest)
         if other is not None:
             self.capabilities = other
@@ -149,19 +150,19 @@ class Pipeline:
     def offered_fields(self) -> frozenset[str]:
         """What of a job is carried out: fields, ``parameters.<type>`` and ``plugins.<name>``.
 
-        The words are those of ``Job.asks_for``.
+        ``Job.asks_for`` uses the same words.
         """
         own = (f"plugins.{name}" for name in self.job_fields)
         return BASE_FIELDS.union(own, *(plugin.fields for plugin in self._plugins))
 
     @property
     def companion_kinds(self) -> dict[CompanionKind, str]:
-        """The kinds that plugins declare for companions, with the name of a plugin that does."""
+        """The declared kinds of companions, with the name of a plugin that declares each."""
         return {kind: one.name for one in self._plugins for kind in one.companion_kinds}
 
     @property
     def job_fields(self) -> dict[str, type[JobFields]]:
-        """What jobs may say under ``plugins``, by the plugin's name."""
+        """The models of job fields under ``plugins``, by plugin name."""
         return {
             plugin.name: plugin.job_fields_model
             for plugin in self._plugins
@@ -172,7 +173,7 @@ class Pipeline:
         """Check that a plugin carries out every field that the job sets.
 
         Raises:
-            JobRejected: If there is none for some field.
+            JobRejected: If a field has no plugin.
         """
         offered = self.offered_fields
         unclaimed = [path for what, path in job.asks_for().items() if what not in offered]
@@ -189,23 +190,24 @@ class Pipeline:
         submitted: bool = False,
         sids: Mapping[str, str] | None = None,
     ) -> Plan:
-        """Return what is to be made for *job*; nothing is made yet.
+        """Return what is to be created for *job*; nothing is created yet.
 
         Args:
             job: The job.
-            attempt: Which attempt at it this is.
+            attempt: The number of the attempt.
             created_at: When it was accepted.
-            accepted_in: The namespace in which it was accepted, and stays, whatever settings say.
-            submitted: Whether its VolcanoJob is there.
-            sids: The sessions that were made with it, by their endpoints.
+            accepted_in: The namespace in which it was accepted; it stays there, whatever the
+                settings say.
+            submitted: Whether its VolcanoJob exists.
+            sids: The sessions that were created with it, by endpoint.
 
         Raises:
-            JobRejected: With the problems that all plugins and the preflight checks found; one that
-                is too large to be written down is shown to no plugin.
+            JobRejected: With the problems that all plugins and the preflight checks found. No
+                plugin sees a job that is too large to be stored.
             PluginFailed: If a plugin failed otherwise.
         """
         empty = self._empty(job, attempt, created_at)
-        # Before plugins look at each of a hundred thousand files, say, for nothing.
+        # Before the plugins process, for instance, a hundred thousand files in vain.
         if too_large := list(annotation_findings("metadata.annotations", empty.annotations)):
             raise JobRejected(problems_with(job, too_large))
         builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted, sids=sids)
@@ -216,11 +218,11 @@ class Pipeline:
         secrets = job.secrets().values()
         for plugin in self._creating:
             problems += await self._create(plugin, job, builder, completed, secrets)
-        await self._turn.rest()  # no hook of ours may have waited
+        await self._turn.rest()  # built-in hooks may not have yielded
         problems += checked_problems(builder.problems)
         if not problems:
             made = builder.volcano_job
-            _identify(made, labels, annotations)
+            _restore_labels(made, labels, annotations)
             fit_init_containers(made)
             found = findings(made) or self.capabilities.lacks(made.manifest())
             problems += problems_with(job, found)
@@ -241,7 +243,7 @@ class Pipeline:
             name=volcano_job_name(job.id),
             namespace=self._namespace,
             labels=labels_of(self._instance, job.id),
-            # By these the job can be adopted when the store is lost.
+            # From these the job can be adopted if the store is lost.
             annotations={
                 SPEC_ANNOTATION: json.dumps(public_spec(job), separators=(",", ":")),
                 ATTEMPT_ANNOTATION: str(attempt),
@@ -250,7 +252,7 @@ class Pipeline:
         )
 
     def done_hooks(self, hooks: Mapping[str, HookState]) -> frozenset[Hook]:
-        """Return which hooks all of these plugins that have them have done, or given up."""
+        """Return the hooks that every plugin that has them has completed, or given up."""
         return frozenset(
             hook
             for hook, plugins in self._with.items()
@@ -258,7 +260,7 @@ class Pipeline:
         )
 
     def next_calls(self, hooks: Mapping[str, HookState]) -> dict[Hook, float]:
-        """Return of the hooks that have failed when each is to be called next, in unix seconds."""
+        """Return when each failed hook is to be called next, in unix seconds."""
         return {
             hook: at
             for hook, plugins in self._with.items()
@@ -276,12 +278,12 @@ class Pipeline:
         recorder: HookRecorder,
         failed: Mapping[str, HookFailure] = _NONE_FAILED,
     ) -> None:
-        """Run the hook of every plugin that is not among *done*, and record how that went.
+        """Run the hook of every plugin that is not in *done*, and record the results.
 
-        Nothing is recorded of plugins that do nothing in that hook. One that fails keeps none
-        after it from running. Those that have *failed* before are tried
-        again once their pause is over, and never again once they were given up. What runs at once
-        is recorded together: should that be lost, it runs again.
+        Plugins without that hook are not recorded. A failing plugin does not keep those after it
+        from running. A plugin in *failed* is tried again once its pause is over, and never after it
+        was given up. Hooks that run within a moment are recorded together; if the record is lost,
+        they run again.
 
         Raises:
             LeadershipLost, StoreUnavailable: If it cannot be recorded.
@@ -306,7 +308,8 @@ class Pipeline:
             except PluginFailed as failure:
                 await record()
                 if _is_ours(plugin) and isinstance(failure.__cause__, StoreUnavailable):
-                    # What it enters must not be given up: it waits for the store, as we do.
+                    # Its ledger entries must not be given up: it waits for the store, as the leader
+                    # does.
                     raise failure.__cause__ from None
                 await recorder.fail(seen, failure, hook=hook, before=before)
             else:
@@ -316,7 +319,7 @@ class Pipeline:
         await record()
 
     async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
-        """Have the plugin *name* look at jobs that are due; return when it wants each again.
+        """Have the plugin *name* monitor the jobs that are due; return when each is due again.
 
         Raises:
             PluginFailed: If it fails.
@@ -329,7 +332,7 @@ class Pipeline:
         call = Call(name, "on_job_monitoring", job_id)
         secrets = [value for one in batch for value in one.job.secrets().values()]
         read = due_times([one.job.id for one in batch])
-        given = [_picture(plugin, one) for one in batch]
+        given = [_view_for(plugin, one) for one in batch]
         return await self.border.call(
             call,
             lambda: plugin.on_job_monitoring(given),
@@ -346,7 +349,7 @@ class Pipeline:
         completed: dict[int, Companion],
         secrets: Collection[str],
     ) -> list[Problem]:
-        # Our own plugins are tested for what those of others are checked for.
+        # Built-in plugins are tested for what third-party plugins are checked for.
         checked = not _is_ours(plugin)
         before = {id(one) for one in builder.companions}
         tasks = tasks_of_job(builder) if checked else set()
@@ -356,7 +359,8 @@ class Pipeline:
             builder.job = given
             try:
                 if builder.accepted_in is None and plugin.job_fields_model is not None:
-                    # What was accepted once stays so, whatever the plugin would take today.
+                    # A job that was accepted stays accepted, whatever the plugin would accept
+                    # today.
                     plugin.own_fields(given, plugin.job_fields_model)
                 await plugin.on_create(given, builder)
             except JobRejected as rejected:
@@ -383,7 +387,7 @@ class Pipeline:
     async def _run(
         self, plugin: JobPlugin, hook: Hook, seen: JobFromServer, secrets: Collection[str]
     ) -> float | None:
-        job, given = seen.job, _picture(plugin, seen)
+        job, given = seen.job, _view_for(plugin, seen)
         work: Mapping[Hook, Callable[[], Awaitable[object]]] = {
             "start": lambda: plugin.on_job_start(job.id, given),
             "complete": lambda: plugin.on_job_complete(job.id, given),
@@ -402,9 +406,9 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class RanHook:
-    """A plugin's hook that has run to its end.
+    """A hook that a plugin has completed.
 
-    ``due`` is when it wants to see the job, ``before`` how it failed the last time.
+    ``due`` is when the plugin wants to see the job; ``before`` is its last failure.
     """
 
     plugin: str
@@ -412,8 +416,10 @@ class RanHook:
     before: HookFailure | None
 
 
-def _identify(made: VolcanoJob, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-    """Have VolcanoJob and pods found again, whatever a plugin has left of their labels."""
+def _restore_labels(
+    made: VolcanoJob, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> None:
+    """Restore the labels and annotations by which VolcanoJob and pods are found."""
     made.labels = {**made.labels, **labels}
     made.annotations = {**made.annotations, **annotations}
     for task in made.tasks:
@@ -424,23 +430,24 @@ def _is_ours(plugin: JobPlugin) -> bool:
     return type(plugin).__module__.startswith(_OURS)
 
 
-def _picture(plugin: JobPlugin, seen: JobFromServer) -> JobFromServer:
-    """Return what *plugin* may be shown: whatever it changes there, nobody else sees."""
+def _view_for(plugin: JobPlugin, seen: JobFromServer) -> JobFromServer:
+    """Return what *plugin* may see: a copy, so that nobody else sees its changes."""
     return seen if _is_ours(plugin) else replace(seen, job=_copied(seen.job))
 
 
 def _copied(job: Job) -> Job:
-    # The model is frozen, and its lists and mappings are not.
+    # The model is frozen, but its lists and mappings are not.
     return job.model_copy(deep=True)
 
 
 class HookRecorder:
-    """Remembers in the store which hooks have run and which have failed, as a term's leader.
+    """Records in the store which hooks have run and which have failed, as the leader.
 
     Args:
-        store: Where that is.
+        store: The store.
+        term: The leader's fencing token.
         clock: Unix seconds.
-        tries: How often a hook is tried until it is given up.
+        tries: How often a failing hook is tried.
     """
 
     def __init__(
@@ -461,7 +468,7 @@ class HookRecorder:
         return failure.next_at is not None and self._clock() >= failure.next_at
 
     async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
-        """Remember that these plugins' hooks are done, and when they want to see the job."""
+        """Record that these plugins' hooks are done, and when they want to see the job."""
         async with self._store.lead(self._term) as transaction:
             plugins = [one.plugin for one in ran]
             await record_hooks(
@@ -486,7 +493,7 @@ class HookRecorder:
         hook: Hook,
         before: HookFailure | None,
     ) -> None:
-        """Remember that the hook has failed once more; after the last try it counts as ended."""
+        """Record another failure of the hook; after the last try it counts as ended."""
         now, tries = self._clock(), 1 + (before.tries if before is not None else 0)
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
         ends = failure.for_good or tries >= self._tries
@@ -510,5 +517,5 @@ class HookRecorder:
 
 
 def _has(plugin: JobPlugin, name: HookName) -> bool:
-    """Say whether *plugin* has that hook of its own."""
+    """Say whether *plugin* overrides that hook."""
     return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)

@@ -1,10 +1,9 @@
-"""What a plugin is: five hooks, each of which may stay as it is.
+"""The plugin interface: five hooks, each of which does nothing by default.
 
-A plugin of another package subclasses :class:`JobPlugin` and names itself in the entry-point group
-``fumarole.plugins``; it imports all of this from :mod:`controller.plugin_api`. Hooks run in the
-order of the pipeline, clean-up included. They may run more than once for the same job and attempt
-(what ran is recorded, but a process can die in between), so doing the same again must change
-nothing.
+A third-party plugin subclasses :class:`JobPlugin` and registers in the entry-point group
+``fumarole.plugins``; it imports everything from :mod:`controller.plugin_api`. Hooks run in the
+order of the pipeline, also at clean-up. A hook may run more than once for the same job and attempt:
+what ran is recorded, but the process can stop in between. So hooks must be idempotent.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class SessionControl(Protocol):
     """What plugins may do with a job's sessions."""
 
     async def routes_may_have_changed(self, job_id: str) -> None:
-        """Have the routes of the job's sessions compared with what is published, soon."""
+        """Compare the routes of the job's sessions with the published ones, soon."""
 
     async def end_sessions(self, job_id: str, *, reason: str) -> None:
         """End all sessions of the job, for good."""
@@ -41,42 +40,42 @@ class JobControl(Protocol):
     """What plugins may do with a job itself."""
 
     async def end_if_over(self, job_ids: Collection[str]) -> Mapping[str, float | None]:
-        """End the jobs whose time is over; return of each when it will be, None where never."""
+        """End the jobs whose time is over; return when each will be over, None for never."""
 
 
 class UsageLedger(Protocol):
-    """Where what jobs use is entered."""
+    """The usage ledger."""
 
     async def write_up(self, job_id: str) -> float | None:
-        """Enter what is due for the job; return when there will be more, None where never."""
+        """Enter what is due for the job; return when more will be due, None for never."""
 
 
 class LinkControl(Protocol):
     """What plugins may do with a job's public links."""
 
     async def expose(self, job: Job) -> None:
-        """See to it that the job's links lead to it, where it has them; again changes nothing."""
+        """Make the job's public links lead to it; idempotent."""
 
     async def release(self, job_id: str) -> None:
-        """Take the job's links from it; whose they are is remembered."""
+        """Detach the job's links from it; their owners keep them."""
 
 
 class PeerBook(Protocol):
     """What plugins may know of jobs that name each other."""
 
     async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
-        """Return those of the jobs that there are, by id."""
+        """Return those of the jobs that exist, by id."""
 
     async def callers_of(self, job_id: str) -> Sequence[Caller]:
         """Return the jobs that name this one and have not ended, in order."""
 
     async def has_ended(self, job_id: str) -> None:
-        """Have the jobs that this one names looked at: what they admit of it is to go."""
+        """Enqueue the jobs that this one names: they must revoke its access."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginContext:
-    """What a plugin is made with."""
+    """What a plugin is created with."""
 
     instance: str
     jobs: JobDefaults
@@ -86,16 +85,16 @@ class PluginContext:
     links: LinkControl
     peers: PeerBook
     settings: PluginSettings | None = None
-    """The plugin's own; see :meth:`JobPlugin.own_settings`."""
+    """The plugin's own settings; see :meth:`JobPlugin.own_settings`."""
     metrics: PluginMetrics = field(
         default_factory=lambda: PluginMetrics("unknown", CollectorRegistry())
     )
-    """Makes the plugin's own metrics."""
+    """Creates the plugin's own metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFromServer:
-    """A job as the cluster runs it: a snapshot that does not change."""
+    """A job as the cluster runs it: an immutable snapshot."""
 
     job: Job
     namespace: str
@@ -108,16 +107,15 @@ class JobFromServer:
 
 
 class JobPlugin:
-    """Does nothing at any point of a job's life; subclasses override what they need.
+    """The base class of plugins: every hook does nothing.
 
-    ``name`` is the plugin's word everywhere: module, setting, metric label, log field. ``fields``
-    are the fields of a job that this plugin carries out; a field that no plugin of the pipeline
-    claims is refused. ``api_version`` is the version of ``controller.plugin_api`` that a plugin of
-    another package was made for. It runs ``after`` and ``before`` the plugins that it names;
-    ``"*"`` stands for all others that do not say otherwise. ``settings_model`` and
-    ``job_fields_model`` declare what a plugin of another package is configured with, and what jobs
-    may say for it; ``companion_kinds``, of which kinds its companions are, beside those that every
-    plugin may make.
+    - ``name``: the plugin's name everywhere: module, setting, metric label, log field.
+    - ``fields``: the fields of a job that it carries out. A field that no plugin claims is refused.
+    - ``api_version``: the version of ``controller.plugin_api`` that a third-party plugin is for.
+    - ``after``, ``before``: the plugins that it runs after and before; ``"*"`` stands for all
+      others that do not say otherwise.
+    - ``settings_model``, ``job_fields_model``: its own settings, and its own fields of a job.
+    - ``companion_kinds``: further kinds of companions that it creates.
     """
 
     name: ClassVar[str]
@@ -133,7 +131,7 @@ class JobPlugin:
         self.context = context
 
     def own_settings(self, model: type[S]) -> S:
-        """Return the plugin's own settings, which are those that it declares.
+        """Return the plugin's own settings.
 
         Raises:
             TypeError: If *model* is not its ``settings_model``.
@@ -143,11 +141,11 @@ class JobPlugin:
         return self.context.settings
 
     def own_fields(self, job: Job, model: type[F]) -> F:
-        """Return what *job* says for this plugin, or what it would say by saying nothing.
+        """Return the job's fields for this plugin, with defaults for those not set.
 
         Raises:
-            JobRejected: If it says what the plugin does not take: only a job that was accepted
-                when the plugin took something else, or was not there.
+            JobRejected: If they are invalid. Only a job can be that was accepted when the plugin
+                had another model, or was not there.
             TypeError: If *model* is not its ``job_fields_model``.
         """
         if model is not self.job_fields_model:
@@ -157,16 +155,16 @@ class JobPlugin:
         return read_job_fields(model, self.name, job.plugins.get(self.name, {}))
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Change what *builder* makes of *job*.
+        """Change what *builder* plans for *job*.
 
-        Called once to find out whether the job can be accepted, and again when it is submitted:
-        it must not change anything but the builder. What is wrong with the job is told by
-        :meth:`JobBuilder.refuse` or by raising ``JobRejected``; problems of all plugins are
-        answered together.
+        The hook is called to check whether the job can be accepted, and again when it is submitted:
+        it must change nothing but the builder. It reports problems of the job by
+        :meth:`JobBuilder.refuse`, or raises ``JobRejected``. The problems of all plugins are
+        returned together.
         """
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
-        """Act once the job runs; return when :meth:`on_job_monitoring` should see it, if ever."""
+        """Act once the job runs; return when :meth:`on_job_monitoring` is due, if ever."""
         return None
 
     async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
@@ -175,12 +173,12 @@ class JobPlugin:
     async def on_job_monitoring(
         self, job_batch: Sequence[JobFromServer]
     ) -> Mapping[str, float | None]:
-        """Act on jobs whose time has come; return each one's next time (unix seconds) by id.
+        """Act on jobs that are due; return when each is due next (unix seconds), by id.
 
-        A job that is not in what is returned is seen again after a minute: forgetting one
-        must not be how it is lost.
+        A job that is missing in the result is due again after a minute, so that a plugin that
+        forgets a job does not lose it.
         """
         return {one.job.id: None for one in job_batch}
 
     async def on_cleanup(self, job_id: str) -> None:
-        """Take back what was done for the job outside of what its VolcanoJob owns."""
+        """Undo what was done for the job outside of what its VolcanoJob owns."""

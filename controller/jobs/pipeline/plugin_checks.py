@@ -1,4 +1,4 @@
-"""What a plugin's class must be, found when the process starts and not by a job. No I/O."""
+"""Checks plugin classes when the process starts, before any job uses them. No I/O."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings, se
 from controller.jobs.spec.model import CARRIED_TYPES, Job
 
 API_VERSION: Final = "1.0"
-"""Of ``controller.plugin_api``: the minor part grows with what is added, the major part where
-something goes or changes."""
+"""The version of ``controller.plugin_api``. The minor part grows with additions, the major part
+with incompatible changes.
+"""
 
 UNVERSIONED: Final = "names no api_version"
 
@@ -32,20 +33,20 @@ HOOKS: Final[Mapping[str, int]] = MappingProxyType(
         "on_cleanup": 1,
     }
 )
-"""The hooks, and how many arguments each is called with."""
+"""The hooks, and how many arguments each has."""
 
 _FIELDS: Final = frozenset(Job.model_fields) | {f"parameters.{one}" for one in CARRIED_TYPES}
 
 
 def problems_of_plugin(plugin: type[JobPlugin]) -> list[str]:
-    """Return what keeps *plugin* from running, each as the end of a sentence about it."""
+    """Return why *plugin* cannot run, each as the end of a sentence about it."""
     found = [*_version_problems(plugin.api_version)]
     found += _order_problems(plugin)
     found += _hook_problems(plugin)
     found += _model_problems(plugin)
     found += kind_problems(plugin.companion_kinds)
     if plugin.api_version is not None:
-        # Those that were written before there was a version ran with all of this.
+        # Plugins from before there was a version were accepted with all of this.
         found += _name_problems(plugin.name)
         found += _misspelt_hooks(plugin)
         found += _field_problems(plugin)

@@ -1,10 +1,10 @@
-"""Finds the plugins that run, checks them, and puts them into their order.
+"""Finds the plugins to run, checks them, and orders them.
 
-Everything that is wrong with them is found here, when the process starts or its settings are
-checked: only what is chosen is loaded, so a package that is installed and not named runs no code.
+All problems are found here, when the process starts or its settings are checked. Only chosen
+plugins are imported: an installed package that no setting names runs no code.
 
-Plugins name those that they run ``after`` and ``before``. Where nothing is said, the order is that
-in which the plugins are given, so that one more plugin moves none of the others needlessly.
+Plugins name those that they run ``after`` and ``before``. Otherwise the order is the given one, so
+that an additional plugin moves none of the others needlessly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EVERY_OTHER: Final = "*"
 
 
 class PluginsRefused(FumaroleError, ValueError):
-    """Plugins that cannot run together or at all; each problem is a sentence that names them."""
+    """Plugins cannot run together or at all; each problem is a sentence that names them."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -55,16 +55,16 @@ _Rules = dict[str, dict[str, str]]
 def order_plugins(
     plugins: Sequence[P], *, known: Collection[str] = (), as_listed: bool = False
 ) -> list[P]:
-    """Return *plugins* in an order that fits everything that they say of each other.
+    """Return *plugins* in an order that fits all their constraints.
 
     Args:
         plugins: The plugins that run.
-        known: The names of others that there are and that do not run: they may be named too.
-        as_listed: Whether ``*`` counts for nothing: an operator has listed all places.
+        known: Names of other plugins that exist and do not run: constraints may name them, too.
+        as_listed: Whether ``*`` is ignored: an operator has listed the whole order.
 
     Raises:
-        PluginsRefused: If two have one name, one names another that does not exist, or what they
-            say cannot all be so.
+        PluginsRefused: If two have the same name, one names an unknown plugin, or the constraints
+            contradict each other.
     """
     by_name = {plugin.name: plugin for plugin in plugins}
     problems = _misnamed(plugins, {*by_name, *known})
@@ -112,7 +112,7 @@ def _rules_of(plugins: Sequence[_Placed]) -> _Rules:
 
 
 def _add_weak(plugins: Mapping[str, _Placed], rules: _Rules) -> bool:
-    """Add what ``*`` says, of each pair of plugins only if nothing else is said of it."""
+    """Add what ``*`` says, for each pair of plugins about which nothing else is said."""
     weak = False
     for name, plugin in plugins.items():
         others = [other for other in plugins if other != name]
@@ -139,7 +139,7 @@ def _all_before(name: str, rules: _Rules) -> set[str]:
 
 
 def _sorted(names: Sequence[str], rules: _Rules) -> list[str]:
-    """Return *names*, each directly after those that must precede it and do not stand before."""
+    """Return *names*, each directly after those that must precede it."""
     placed: dict[str, None] = {}
     path: list[str] = []
 
@@ -161,7 +161,7 @@ def _sorted(names: Sequence[str], rules: _Rules) -> list[str]:
 
 
 def _circle(path: Sequence[str], rules: _Rules) -> str:
-    # The path leads from each plugin to one that must precede it.
+    # Each plugin in the path must follow the next one.
     steps = [
         f"{first} runs before {second} (says {rules[second][first]})"
         for second, first in pairwise(path)
@@ -172,7 +172,7 @@ def _circle(path: Sequence[str], rules: _Rules) -> str:
 ENTRY_POINTS: Final = "fumarole.plugins"
 
 INDISPENSABLE: Final = "task"
-"""Makes the pods: without it every job would be refused."""
+"""It creates the pods: without it every job would be refused."""
 
 LISTED_ONCE: Final = frozenset(
     {
@@ -193,13 +193,14 @@ LISTED_ONCE: Final = frozenset(
         "proxy",
     }
 )
-"""The built-in plugins of 0.1, when a list named all that run. A later one cannot be left out by a
-list that was written before there was such a plugin."""
+"""The built-in plugins of 0.1, when a list named all plugins that run. A list from before a plugin
+existed cannot leave it out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugins:
-    """The plugins that run, in their order, and what their operator should know of them."""
+    """The plugins that run, in order, and warnings for the operator."""
 
     classes: tuple[type[JobPlugin], ...]
     warnings: tuple[str, ...] = ()
@@ -207,10 +208,10 @@ class LoadedPlugins:
 
 
 def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> LoadedPlugins:
-    """Return the plugins that run: all *known* ones but the disabled, and the extra ones.
+    """Return the plugins that run: all *known* ones except the disabled, and the extra ones.
 
     Raises:
-        PluginsRefused: With everything that is wrong, each sentence with the plugins' names.
+        PluginsRefused: With all problems, each with the names of the plugins.
     """
     ours = {plugin.name: plugin for plugin in known}
     names, notes = _listed(choice, ours) if choice.listed is not None else _chosen(choice, ours)
@@ -238,7 +239,7 @@ def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> Load
 
 
 def _installed() -> dict[str, list[EntryPoint]]:
-    """Return what other packages declare: that of every package that is installed is read."""
+    """Return what all installed packages declare."""
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=ENTRY_POINTS):
         found.setdefault(point.name, []).append(point)
@@ -248,15 +249,15 @@ def _installed() -> dict[str, list[EntryPoint]]:
 def make_loaded(
     loaded: LoadedPlugins, context: PluginContext, registry: CollectorRegistry | None = None
 ) -> list[JobPlugin]:
-    """Return the plugins, each made with what it may use.
+    """Return the plugins, created with what they may use.
 
     Args:
         loaded: The plugins.
         context: What all of them may use.
-        registry: Where their metrics are collected; None where nobody looks at them.
+        registry: Where their metrics are collected; None: nowhere.
 
     Raises:
-        PluginsRefused: If one of them cannot be made.
+        PluginsRefused: If one cannot be created.
     """
     collected = registry if registry is not None else CollectorRegistry()
     return [
@@ -294,7 +295,7 @@ def _chosen(
 def _listed(
     choice: PluginChoice, ours: Mapping[str, type[JobPlugin]]
 ) -> tuple[list[str], list[str]]:
-    """Return what a list of all plugins names, and the built-in ones that it could not know."""
+    """Return the plugins of a list, and the built-in ones that are newer than the list."""
     names = list(choice.listed or ())
     problems = [f"the plugin {name} is named twice" for name in _twice(names)]
     if problems:
@@ -367,5 +368,5 @@ def _made(plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
 
 
 def described(error: BaseException) -> str:
-    """Return what *error* says, and of which type it is."""
+    """Return the type and the message of *error*."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

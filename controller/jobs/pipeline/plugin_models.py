@@ -21,25 +21,25 @@ _HIDDEN: Final = "writeOnly"  # how pydantic describes SecretStr and SecretBytes
 class PluginSettings(BaseModel):
     """A plugin's own settings: each field is read from ``FUMAROLE_PLUGIN_<NAME>_<FIELD>``.
 
-    Texts are read as their field's type; lists are separated by commas or JSON, objects are JSON.
-    A field of the type ``SecretStr`` is in no log and no error.
+    A value is converted to the type of its field. A list is separated by commas, or JSON; an object
+    is JSON. A field of the type ``SecretStr`` is in no log and no error.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     def __repr__(self) -> str:
-        # A URL may hold a password though its field is a plain text.
+        # A URL in a plain field may contain a password.
         return f"{type(self).__name__}({', '.join(sorted(self.model_fields_set))})"
 
     __str__ = __repr__
 
 
 class JobFields(BaseModel):
-    """A plugin's own fields of a job: what stands there under ``plugins.<name>``.
+    """A plugin's own fields of a job, under ``plugins.<name>``.
 
-    They are JSON of exactly the fields' types. They are kept with the job, shown with it, and
-    written into an annotation of its VolcanoJob: nothing in them is secret. A field that comes
-    with a later release of a plugin needs a default, since jobs that were accepted before lack it.
+    They are JSON of exactly the fields' types. They are stored and shown with the job, and written
+    into an annotation of its VolcanoJob, so they must not be secret. A field that a later release
+    adds needs a default: jobs that were accepted before lack it.
     """
 
     model_config = ConfigDict(
@@ -52,13 +52,13 @@ F = TypeVar("F", bound=JobFields)
 
 
 def read_job_fields(model: type[F], plugin: str, given: Mapping[str, Any]) -> F:
-    """Return what a job says for *plugin*.
+    """Return the job's fields for *plugin*.
 
     Raises:
         JobRejected: With every problem, at its path in the job.
     """
     try:
-        # As JSON: a date or an enumeration is a text there.
+        # As JSON, in which a date or an enumeration is a string.
         return model.model_validate_json(json.dumps(given))
     except ValidationError as error:
         raise JobRejected(one.under(f"plugins.{plugin}") for one in problems_of(error)) from None
@@ -72,11 +72,11 @@ def setting_names(plugin: str, model: type[PluginSettings]) -> dict[str, str]:
 def read_plugin_settings(
     model: type[PluginSettings], given: Mapping[str, str]
 ) -> PluginSettings | list[Problem]:
-    """Return the settings, or what is wrong, with the fields as paths and no secret in any text.
+    """Return the settings, or the problems, with fields as paths and without secrets.
 
     Args:
-        model: What the plugin declares.
-        given: The texts that are set, by their fields.
+        model: The model that the plugin declares.
+        given: The values that are set, by field.
     """
     schema = model.model_json_schema(mode="validation")
     values = {name: _read(text, schema["properties"][name], schema) for name, text in given.items()}
@@ -88,7 +88,7 @@ def read_plugin_settings(
 
 
 def secret_fields(model: type[BaseModel]) -> list[str]:
-    """Return the fields that hold something secret at whatever depth."""
+    """Return the fields that contain a secret at any depth."""
     schema = model.model_json_schema(mode="validation")
     return [
         name
@@ -104,7 +104,7 @@ def _masked(text: str, secrets: list[str]) -> str:
 
 
 def _read(text: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
-    """Return *text* as what the field's type can be made of."""
+    """Return *text* in the form that the field's type accepts."""
     kinds = {part.get("type") for part in _parts(field, schema, into=False)}
     if kinds & {"array", "object"} and text.startswith(("[", "{")):
         try:
@@ -119,7 +119,7 @@ def _read(text: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> Any
 def _parts(
     field: Mapping[str, Any], schema: Mapping[str, Any], *, into: bool = True
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield *field* and its alternatives; with *into*, what is within them as well."""
+    """Yield *field* and its alternatives; with *into*, also what is within them."""
     waiting, seen = [field], set[str]()
     while waiting:
         part = waiting.pop()

@@ -185,10 +185,10 @@ class Actions:
             told = {"details": record.details}  # they say who requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
             told["reason"] = SUSPENDING["reason"]
-        return await self._records.tell(record, message=text, **told)
+        return await self._records.update_if_changed(record, message=text, **told)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
-        await self._records.tell(seen.record, parked=why)
+        await self._records.update_if_changed(seen.record, parked=why)
         tell = log.warning if why else log.info
         text = "a job is parked" if why else "a job is taken up again"
         tell(text, extra={"job": seen.record.id, "why": why or ""})
@@ -218,7 +218,7 @@ class Actions:
     async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
         """Make these the timers of the job; one that runs already keeps its due time."""
         async with self._records.lead() as transaction:
-            if await self._records.held(transaction, record) is not None:
+            if await self._records.lock_if_unchanged(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
 
     async def _issue_command(self, step: steps.IssueCommand, seen: ObservedState) -> None:
@@ -228,7 +228,7 @@ class Actions:
             return
         # Recorded before the command: a leader that finds the VolcanoJob ended must know why.
         told = {"ordered": step.action, "ordered_why": step.why}
-        if await self._records.tell(record, **told) is None:
+        if await self._records.update_if_changed(record, **told) is None:
             return  # the job was changed meanwhile
         await self._cluster.command(record.id, job, step.action)
         # Volcano loses a command that arrives while it restarts the job.
@@ -251,7 +251,7 @@ class Actions:
         """Start the tool, if it and its job are still as observed."""
         run = _record_of_run(record, due, now=self._records.clock())
         async with self._records.lead() as transaction:
-            if await self._records.held(transaction, record) is None:
+            if await self._records.lock_if_unchanged(transaction, record) is None:
                 return
             tool = await find_tool(transaction, due.tool.place)
             if tool != due.tool:
@@ -276,7 +276,7 @@ class Actions:
             started = self._start_of(seen)
             values["started_at"] = record.started_at or started
         async with self._records.lead() as transaction:
-            after = await self._records.move(transaction, record, **values)
+            after = await self._records.update(transaction, record, **values)
             if after is not None and started is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=started)
         return after

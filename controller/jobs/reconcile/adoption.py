@@ -183,7 +183,7 @@ class Adoption:
 
     async def _keep(self, seen: ObservedJob, job: Job, spec: Mapping[str, Any]) -> None:
         pods = self._informer.pods.of_job(job.id)
-        kept = await self._cluster.find_kept(seen)
+        kept = await self._cluster.find_recovery_data(seen)
         past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
         record = replace(_adopted(seen, job, past, self._defaults), spec=spec)
         tool, tools = _read_tool(seen), adopted_tools(job, self._defaults, now=self._clock())

@@ -86,11 +86,11 @@ class EndActions:
         # abort was ours. The message that the command was refused stays until it is accepted.
         was_refused = record.stopping and record.reason == SUSPENDING["reason"]
         told = {} if was_refused else SUSPENDING
-        if await self._records.tell(record, stopping=True, **told) is None:
+        if await self._records.update_if_changed(record, stopping=True, **told) is None:
             return  # resumed, or ended, meanwhile
         await self._cluster.command(record.id, job, "AbortJob")
         if was_refused:
-            await self._records.tell(record, **SUSPENDING)
+            await self._records.update_if_changed(record, **SUSPENDING)
         # Volcano loses a command that arrives while it restarts the job.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
@@ -106,7 +106,7 @@ class EndActions:
             "details": step.details,
         }
         async with self._records.lead() as transaction:
-            if await self._records.move(transaction, record, **values):
+            if await self._records.update(transaction, record, **values):
                 outcome = _OUTCOMES[step.why]
                 await self._close_attempt(
                     transaction, seen, outcome, step.why, step.message, step.details
@@ -129,7 +129,7 @@ class EndActions:
         async with self._records.lead() as transaction:
             used = await self._used(transaction, record)
             values["retries_used"] = record.retries_used + (used or 0)
-            if await self._records.move(transaction, record, **values):
+            if await self._records.update(transaction, record, **values):
                 await replace_timers(transaction, record.id, timers=())
                 if used is not None:
                     await update_attempt(transaction, record.id, record.attempt, used=used)
@@ -170,7 +170,7 @@ class EndActions:
             "evictions": max(record.evictions, past.evictions),
         }
         async with self._records.lead() as transaction:
-            if await self._records.move(transaction, record, **values):
+            if await self._records.update(transaction, record, **values):
                 await self._close_attempt(transaction, seen, "LOST", "lost", message)
                 await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
             await make_due_now(transaction, record.id, now=now)
@@ -197,7 +197,7 @@ class EndActions:
             await self._record_late(record, job)
         await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=job is not None)
         async with self._records.lead() as transaction:
-            await self._records.remember_removed(transaction, record.id, uid, own=unrecorded)
+            await self._records.record_deletion(transaction, record.id, uid, own=unrecorded)
 
     async def _record_late(self, record: JobRecord, job: ObservedJob) -> None:
         """Record a VolcanoJob that is about to be deleted: the leader that created it died before.
@@ -245,7 +245,7 @@ class EndActions:
         if seen.record.started_at is None and first is not None:
             decided["started_at"] = first  # it ran between two observations
         async with self._records.lead() as transaction:
-            after = await self._records.move(transaction, seen.record, **decided)
+            after = await self._records.update(transaction, seen.record, **decided)
             if after is not None:
                 outcome = step.outcome.value
                 await self._close_attempt(
@@ -314,7 +314,7 @@ class EndActions:
             exits = exits_of(last)
             # Lock order: the job before its due times, as the task does that hands them to plugins.
             followers: Sequence[str] = ()
-            if await self._records.move(transaction, record, **over, sealed=None, exits=exits):
+            if await self._records.update(transaction, record, **over, sealed=None, exits=exits):
                 followers = await settle_followers(
                     transaction, record.id, state=over["state"], reason=over["reason"]
                 )

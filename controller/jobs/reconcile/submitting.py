@@ -88,7 +88,7 @@ class SubmitActions:
             if error.for_good:
                 await self._fail(record, "plugin", f"{error}: {error.why}")
                 return
-            await self._records.tell(record, reason="plugin", message=str(error))
+            await self._records.update_if_changed(record, reason="plugin", message=str(error))
             raise
         try:
             await self._wait_for_prerequisites(record, plan)
@@ -122,7 +122,7 @@ class SubmitActions:
         waits_long = self._waited(record) > LONGEST_WAIT_SECONDS
         if reason := row.reason or ("preparing" if waits_long else ""):
             text = plain_text(error, LONGEST_MESSAGE)
-            await self._records.tell(record, reason=reason, message=text)
+            await self._records.update_if_changed(record, reason=reason, message=text)
         if row.name == "not allowed":
             self._prerequisites.expire(plan.shared)  # the right to create it is a prerequisite
         if row.reason == "preparing" and row.means["submission"] == "waits":
@@ -163,7 +163,7 @@ class SubmitActions:
         except (JobRejected, VaultClosed, NameTaken) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
             text = plain_text(f"{NOT_EXPOSED}: {error}", LONGEST_MESSAGE)
-            await self._records.tell(record, reason="refused", message=text)
+            await self._records.update_if_changed(record, reason="refused", message=text)
             raise RequeueAfter(60.0) from error
         wanted = {(one.kind, one.name) for one in applied}
         async with self._records.lead() as transaction:
@@ -199,7 +199,7 @@ class SubmitActions:
             raise RequeueAfter(NOT_KEPT_SECONDS) from error
         async with self._records.lead() as transaction:
             await record_companions(transaction, record.id, [made])
-            return await self._records.move(transaction, record, kept=what)
+            return await self._records.update(transaction, record, kept=what)
 
     async def _plan_once(self, record: JobRecord) -> Plan:
         """Return the plan of the attempt, from the cache where the plan cannot have changed."""
@@ -239,8 +239,8 @@ class SubmitActions:
         place = record.namespace, plan.volcano_job.queue
         problem = await self._prerequisites.why_not_ready(*place, plan.shared)
         if problem is not None:
-            await self._records.tell(record, reason="preparing", message=problem)
-            raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self._prerequisites.look_again_in(*place)))
+            await self._records.update_if_changed(record, reason="preparing", message=problem)
+            raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self._prerequisites.retry_in(*place)))
 
     async def _apply_before(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
         """Apply the companions that the pods cannot start without, after recording the intent.
@@ -266,7 +266,7 @@ class SubmitActions:
         )
         if awaited:
             text = plain_text(f"waiting for {awaited}", LONGEST_MESSAGE)
-            await self._records.tell(record, reason="preparing", message=text)
+            await self._records.update_if_changed(record, reason="preparing", message=text)
             raise RequeueAfter(self._pause(record))
 
     async def _job_with_same_pod_names(self, record: JobRecord, plan: Plan) -> str | None:
@@ -301,7 +301,7 @@ class SubmitActions:
             held = await hold_mount_points(transaction, record.id, wanted)
         if not held:
             text = "waiting until the mount points of jobs before it are removed from its output"
-            await self._records.tell(record, reason="preparing", message=text)
+            await self._records.update_if_changed(record, reason="preparing", message=text)
             raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
     async def _apply(
@@ -347,7 +347,7 @@ class SubmitActions:
         async with self._records.lead() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)
-            if not await self._records.move(transaction, record, **values):
+            if not await self._records.update(transaction, record, **values):
                 # The job changed meanwhile. Its VolcanoJob is recorded all the same, so that it is
                 # deleted.
                 await self._set_uid(transaction, record, made.uid)
@@ -364,4 +364,4 @@ class SubmitActions:
         # the job waiting for ever.
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
         async with self._records.lead() as transaction:
-            await self._records.move(transaction, record, **decided)
+            await self._records.update(transaction, record, **decided)

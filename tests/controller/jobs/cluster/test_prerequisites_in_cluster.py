@@ -62,7 +62,7 @@ async def stand(prerequisites: Prerequisites, plan: Plan, clock: Clock) -> None:
     place = plan.volcano_job.namespace, plan.volcano_job.queue
 
     async def ready() -> bool:
-        clock.now += prerequisites.look_again_in(*place)
+        clock.now += prerequisites.retry_in(*place)
         return await prerequisites.why_not_ready(*place, plan.shared) is None
 
     await eventually(ready)
@@ -291,7 +291,7 @@ async def test_a_claim_that_is_being_removed_is_waited_for_and_made_again(
     said = "the PersistentVolumeClaim home is being removed"
     assert await prerequisites.why_not_ready(name, name, plan.shared) == said
     # A pod may have it for days: one look is for all jobs that wait for it.
-    assert prerequisites.look_again_in(name, name) > 0
+    assert prerequisites.retry_in(name, name) > 0
     await admin.merge(PERSISTENT_VOLUME_CLAIMS, "home", {"metadata": {"finalizers": None}}, name)
     await stand(prerequisites, plan, clock)
     after = await admin.get(PERSISTENT_VOLUME_CLAIMS, "home", name)

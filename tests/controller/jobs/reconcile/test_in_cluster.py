@@ -346,14 +346,14 @@ async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
     both: Both, cluster: JobObjects, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "start", instance)
-    assert await cluster.find_kept(job) == {}
+    assert await cluster.find_recovery_data(job) == {}
     kept = Companion(
         kind="ConfigMap", name="j-start.recovery", manifest={"data": {"a": "1"}}, when="after"
     )
     await cluster.ensure_companion("start", "jobs", kept, owner=job)
-    assert await cluster.find_kept(job) == {"a": "1"}
+    assert await cluster.find_recovery_data(job) == {"a": "1"}
     later = replace(job, uid="of a later attempt")
-    assert await cluster.find_kept(later) == {}
+    assert await cluster.find_recovery_data(later) == {}
 
 
 # The ground

@@ -96,7 +96,7 @@ async def test_a_pod_that_left_before_its_volcano_job_was_recorded_is_seen_once_
     assert one.departed == ()
     records = JobRecords(store, term=term, vault=Vault([b"k" * 32]), clock=lambda: 2.0)
     async with records.lead() as transaction:
-        assert await records.move(transaction, one.record, uid=UID)
+        assert await records.update(transaction, one.record, uid=UID)
     after = await observer.observe("j1")
     assert after is not None
     assert [pod.uid for pod in after.departed] == ["pod-0"]

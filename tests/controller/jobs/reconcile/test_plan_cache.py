@@ -82,7 +82,7 @@ class NeverReady:
     async def why_not_ready(self, *_: Any) -> str:
         return "the namespace is being prepared"
 
-    def look_again_in(self, *_: Any) -> float:
+    def retry_in(self, *_: Any) -> float:
         return 0.5
 
 

@@ -83,7 +83,7 @@ class Cluster:
             raise Invalid("the test failed")
         self.identity = replace["value"]
 
-    async def find_kept(self, job: ObservedJob) -> Mapping[str, Any]:
+    async def find_recovery_data(self, job: ObservedJob) -> Mapping[str, Any]:
         return self.kept
 
     async def remove_volcano_job(self, namespace: str, name: str, uid: str) -> None:
