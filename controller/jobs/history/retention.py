@@ -151,7 +151,7 @@ class Retention:
                 await delete_job_records(transaction, job_ids, at=before)
         except (LeadershipLost, StoreUnavailable):
             raise
-        except Exception:  # one job causes it: the loop below finds out which
+        except Exception:  # noqa: BLE001 - one job causes it: the loop below finds out which
             gone = 0
             for job_id in job_ids:
                 with self._contained.of(f"job {job_id}"):

@@ -288,7 +288,7 @@ def _trace(error: BaseException, secrets: Collection[str]) -> str:
     """Return the traceback and message, bounded and without secrets."""
     try:
         said = str(error)[:LONGEST_TEXT]
-    except Exception:  # third-party code once more
+    except Exception:  # noqa: BLE001 - third-party code once more
         said = "(cannot be said)"
     said = without_secrets(said, secrets)
     frames = "".join(traceback.format_tb(error.__traceback__, limit=-5))
