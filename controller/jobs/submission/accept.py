@@ -1,10 +1,10 @@
-"""Takes jobs: all checks at once, then all or each into the store, then the reconciler's turn.
+"""Accepts jobs: checks all of a call, stores all or each, and enqueues them.
 
-What is in the store was accepted; what was accepted is submitted, whatever dies meanwhile. The
-orchestrator names each job, so asking again after a lost answer does nothing.
+A stored job is accepted, and an accepted job is submitted, whichever process stops meanwhile. The
+orchestrator names each job, so a call that is repeated after a lost response changes nothing.
 
-A batch is there with all of its jobs, or not at all. So whatever dies meanwhile, asking again with
-the same id either finds the batch or makes it.
+A batch is stored with all of its jobs, or not at all. So a repetition with the same id either finds
+the batch or creates it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from controller.store.jobs.tools import attach_tools
 from shared.errors import FumaroleError
 
 _BOUND_TO: Final = "batch/"
-"""No job's id begins so: a fingerprint of a batch is none of a job."""
+"""No job's id begins so: a batch's fingerprint is never a job's."""
 
 
 class BatchExists(FumaroleError):
-    """There is a batch of this id."""
+    """There is a batch with this id."""
 
     def __init__(self, record: BatchRecord) -> None:
         super().__init__(f"there is a batch {record.id}")
@@ -54,10 +54,10 @@ class BatchExists(FumaroleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBatch:
-    """A batch that is asked for.
+    """A requested batch.
 
-    ``body`` is all that was said, as one text; of each item there are its ``parameters``, and what
-    its job is called, None where nothing readable says so.
+    ``body`` is the whole request as one text. For each item there are its ``parameters`` and its
+    job id, which is None if it cannot be read.
     """
 
     id: str
@@ -67,17 +67,17 @@ class NewBatch:
     job_ids: Sequence[str | None]
 
     def refuses(self, record: JobRecord) -> bool:
-        """Say whether a job that is there cannot be one of the batch: it is another batch's."""
+        """Say whether an existing job belongs to another batch."""
         return record.batch not in (None, self.id)
 
 
 def is_same_body(vault: Vault, record: BatchRecord, body: str) -> bool:
-    """Say whether the batch was made of this *body*."""
+    """Say whether the batch was created from this *body*."""
     return vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
 
 
 async def refuse_known(transaction: Transaction, batch_id: str) -> None:
-    """Do nothing where there is no such batch.
+    """Check that there is no such batch.
 
     Raises:
         BatchExists: If there is.
@@ -96,10 +96,10 @@ async def keep_batch(
     vault: Vault,
     now: float,
 ) -> None:
-    """Keep the batch, and what became of each of its items.
+    """Store the batch, and the result of each of its items.
 
-    Jobs that are there already and in no batch, which this transaction holds, become its own: their
-    batch was lost with the store, or is made of jobs that were sent one by one.
+    Existing jobs without a batch, which this transaction has locked, join it: their batch was lost
+    with the store, or consists of jobs that were submitted singly.
 
     Raises:
         AlreadyThere: If another call was faster.
@@ -134,19 +134,21 @@ async def keep_batch(
 
 
 class Draining(Exception):
-    """New jobs are not taken for the time being; the message is the operator's, or empty."""
+    """New jobs are not accepted now; the message is the operator's, or empty."""
 
 
 class Submissions:
     """Accepts jobs.
 
     Args:
-        pipeline: Says what is wrong with a job.
+        store: The store.
+        pipeline: Checks jobs.
         vault: Seals their secrets.
-        defaults: What they get that they do not say, and what it costs.
+        defaults: Resources and prices of jobs that name none.
         clock: Unix seconds.
-        enqueue: Is told the id of a job that the reconciler should look at.
-        dry_run: Asks the API server about new jobs; None where it is not to be asked.
+        random: Random bytes.
+        enqueue: Called with the id of a job that the reconciler must look at.
+        dry_run: Asks the API server about new jobs; None if it is not to be asked.
     """
 
     def __init__(
@@ -173,21 +175,21 @@ class Submissions:
     async def submit(
         self, jobs: Sequence[Job | JobRejected], mode: Mode, *, batch: NewBatch | None = None
     ) -> list[Submitted]:
-        """Return what became of each of *jobs*, in order; ``atomic`` takes all of them or none.
+        """Return the result of each of *jobs*, in order; ``atomic`` accepts all of them or none.
+
+        In best effort, a plugin that fails with one job does not keep the others out.
 
         Args:
             jobs: The jobs; or, for one that could not be read, why.
-            mode: Whether one that is not accepted keeps the others out.
-            batch: Is made of those that are accepted; where none is, there is none.
-
-        A plugin that fails with one of them keeps none of the others out in best effort.
+            mode: Whether a job that is not accepted keeps the others out.
+            batch: The batch of the accepted jobs; without any, there is none.
 
         Raises:
-            BatchExists: If there is a batch of this id.
-            StoreUnavailable: If nothing could be kept; asking again is safe.
+            BatchExists: If there is a batch with this id.
+            StoreUnavailable: If nothing could be stored; a repetition is safe.
             PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
-            Draining: If one of them would be new while none are taken. Those that were accepted
-                before are told so: a call whose answer was lost can still be made again.
+            Draining: If one of them is new, and no new jobs are accepted. Jobs that were accepted
+                before are still reported, so that a call whose response was lost can be repeated.
         """
         ids = [job.id for job in jobs if isinstance(job, Job)]
         async with self._store.read() as transaction:
@@ -196,12 +198,12 @@ class Submissions:
             named = await find_jobs(transaction, artefacts_named(jobs))
         checked = await self._checks.check_all(jobs, known, named, mode)
         while True:
-            # Again where another call was faster: now this one finds what that one added.
+            # Repeated if another call was faster: this one then finds the jobs of that one.
             with suppress(AlreadyThere):
                 return await self._accept(jobs, checked, mode, batch)
 
     def is_same(self, record: BatchRecord, body: str) -> bool:
-        """Say whether the batch was made of this *body*."""
+        """Say whether the batch was created from this *body*."""
         return is_same_body(self._vault, record, body)
 
     async def _accept(
@@ -211,13 +213,13 @@ class Submissions:
         mode: Mode,
         batch: NewBatch | None,
     ) -> list[Submitted]:
-        """Keep what can be accepted, as *mode* says, in one transaction."""
+        """Store what can be accepted, as *mode* says, in one transaction."""
         turn = LoopTurn()
         async with self._store.write() as transaction:
             ids = [job.id for job in jobs if isinstance(job, Job)]
             if batch is not None:
                 await refuse_known(transaction, batch.id)
-            # Jobs that are there already become the batch's.
+            # Existing jobs join the batch.
             known = await (find_jobs if batch is None else lock_jobs)(transaction, ids)
             results = list[Submitted]()
             for job, one in zip(jobs, checked, strict=True):
@@ -267,7 +269,7 @@ class Submissions:
         results: Sequence[Submitted],
         batch: NewBatch | None,
     ) -> list[tuple[Job, JobRecord]]:
-        """Return the jobs that are to be created, with what is kept of each."""
+        """Return the jobs to create, each with its record."""
         new, turn = list[tuple[Job, JobRecord]](), LoopTurn()
         for index, (job, one) in enumerate(zip(jobs, checked, strict=True)):
             if not isinstance(job, Job) or results[index].result != "created":
@@ -287,7 +289,7 @@ class Submissions:
         results: Sequence[Submitted],
         places: Mapping[str, Mapping[str, HeldPlace]],
     ) -> list[Submitted]:
-        """Return *results*, with those refused that want what others have or what is not there."""
+        """Return *results*, in which jobs are refused whose claims conflict or name nothing."""
         new = {
             job.id: job
             for job, result in zip(jobs, results, strict=True)
@@ -308,7 +310,7 @@ class Submissions:
     ) -> Submitted:
         if isinstance(job, JobRejected):
             return Submitted(None, "rejected", problems)
-        # What was accepted once stays accepted, also by a version that would refuse it today.
+        # A job that was accepted stays accepted, also in a version that would reject it today.
         existing = known.get(job.id)
         if existing is not None:
             is_others = batch is not None and batch.refuses(existing)
@@ -321,7 +323,7 @@ class Submissions:
             return False
         secrets = job.secrets()
         if record.fingerprint is None:
-            # Adopted from the cluster, where secrets cannot be read: the rest must do.
+            # Adopted from the cluster, which does not show secrets: the rest is compared.
             return True
         return self._vault.matches(job.id, secrets, record.fingerprint)
 
@@ -342,7 +344,7 @@ class Submissions:
 
 
 async def _refuse_when_draining(transaction: Transaction) -> None:
-    # In the transaction that inserts: once a drain has been answered, nothing is taken any more.
+    # In the inserting transaction: once a drain is confirmed, nothing more is accepted.
     now = await read_maintenance(transaction)
     if now.mode == "draining":
         raise Draining(now.message or "")

@@ -1,8 +1,8 @@
-"""Makes the jobs of a batch: one template, and the variables of each item. No I/O.
+"""Makes the jobs of a batch from one template and the variables of each item. No I/O.
 
-``{{name}}`` within a string of the template stands for a variable, and ``{{{{`` for ``{{`` itself.
-Nothing is evaluated, what was put in is not looked at again, and names of fields stay as they are.
-A string that is one variable and nothing else becomes its value, with its type, so that
+``{{name}}`` within a string of the template is replaced by a variable; ``{{{{`` stands for ``{{``.
+Nothing is evaluated, inserted text is not expanded again, and field names are not expanded. A
+string that is exactly one variable becomes the variable's value with its type, so that
 ``"replicas": "{{n}}"`` is a number; in fields that only hold text it is text.
 """
 
@@ -27,22 +27,23 @@ from controller.jobs.submission.checking import Mode
 MOST_ITEMS: Final = 1000
 MOST_DIMENSIONS: Final = 16
 MOST_EXPANDED: Final = 8 << 20
-"""Characters of all jobs of a batch, and their variables, as JSON."""
+"""Characters of all jobs of a batch and their variables, as JSON."""
 
 MOST_VALUES: Final = 20_000
-"""Of a template, with the variables in its texts: with more it would be no job, and take long to
-find out."""
+"""Values of a template, and variables in its texts. More than that is no job, and would take long
+to check.
+"""
 DEEPEST: Final = 32
 LONGEST_VALUE: Final = 4096
 OWN: Final = ("batch", "index")
-"""Variables that every item has: the batch's id, and which of its items it is, from 0 on."""
+"""Variables of every item: the batch's id, and the item's index, from 0."""
 
 _INT64: Final = 2**63
 BATCH_ID: Final = r"^[a-z0-9]([-a-z0-9]{0,34}[a-z0-9])?$"
 DATA_SETS: Final = ("file", "directory")
 """Types of parameters that have a policy."""
 _DEFAULT_ID: Final = "{{batch}}-{{index}}"
-# A brace that stands before a variable is itself.
+# A brace before a variable stands for itself.
 _MARK: Final = re.compile(r"{{{{|{{ *([A-Za-z_][A-Za-z0-9_]*) *}}|{{(?!{)")
 _TEXT_FIELDS: Final = frozenset(
     {
@@ -133,12 +134,12 @@ class BatchRequest(Strict):
         return self
 
     def body(self) -> str:
-        """Return all that was said, in one form however it was written."""
+        """Return the whole request in a canonical form."""
         said = {name: getattr(self, name) for name in self.model_fields_set | {"mode"}}
         return json.dumps(said, sort_keys=True, default=_as_json)
 
     def data_problems(self) -> Iterator[Problem]:
-        """Find policies of what is no data set of the template."""
+        """Find policies for what is no data set of the template."""
         parameters = self.template.get("parameters")
         for name in self.data:
             own = parameters.get(name) if isinstance(parameters, dict) else None
@@ -147,7 +148,7 @@ class BatchRequest(Strict):
                 yield Problem(make_path(["data", name]), "the template has no such data set")
 
     def inherit(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return *job*, whose data sets have the batch's policies where they say none."""
+        """Return *job*, with the batch's policies for data sets that name none."""
         parameters = job.get("parameters")
         if not self.data or not isinstance(parameters, dict):
             return job
@@ -163,7 +164,7 @@ class BatchRequest(Strict):
         return list(self.array[0] if self.array is not None else self.matrix or ())
 
     def variables(self) -> list[dict[str, Value]]:
-        """Return the variables of each item, without those that all items have."""
+        """Return the variables of each item, without :data:`OWN`."""
         if self.array is not None:
             return list(self.array)
         if self.matrix is not None:
@@ -177,7 +178,7 @@ def _as_json(policy: DataSetPolicy) -> dict[str, Any]:
 
 
 def items_in(content: Mapping[str, Any]) -> int:
-    """Return how many items a request asks for, before anything in it is read."""
+    """Return how many items a request has, before it is validated."""
     count, array, matrix = (content.get(name) for name in ("count", "array", "matrix"))
     if isinstance(matrix, dict):
         dimensions = (len(one) for one in matrix.values() if isinstance(one, list))
@@ -197,12 +198,12 @@ def _refuse_own(given: Mapping[str, Any]) -> None:
 
 
 class TooLarge(ValueError):
-    """The jobs of a batch are more than is taken; the message says of what."""
+    """The jobs of a batch exceed a limit; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: its variables, and the job that they make of the template, not validated yet."""
+    """One item: its variables, and the job made of them, which is not validated yet."""
 
     parameters: Mapping[str, Value]
     job: Mapping[str, Any]
@@ -210,7 +211,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A string with variables in it: what stands between them, and their names, in turns."""
+    """A string with variables: literal parts and variable names, alternating."""
 
     parts: tuple[str, ...]
     typed: bool
@@ -224,14 +225,14 @@ class _Node:
 
 
 class Template:
-    """A template that was looked through once.
+    """A parsed template.
 
     Args:
-        template: As it was sent.
-        names: Of the variables that there are, beside :data:`OWN`.
+        template: The template as it was sent.
+        names: The names of the variables, beside :data:`OWN`.
 
     Raises:
-        JobRejected: With every place where it cannot be filled in.
+        JobRejected: With every place that cannot be expanded.
     """
 
     def __init__(self, template: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -251,8 +252,8 @@ class Template:
         """Yield the item of each of *variables*, in order.
 
         Raises:
-            TooLarge: If they are more than :data:`MOST_EXPANDED` together.
-            JobRejected: If one of them would put a variable, which is shown, into a secret.
+            TooLarge: If all items together exceed :data:`MOST_EXPANDED`.
+            JobRejected: If one would put a variable, whose value is shown, into a secret.
         """
         total = self._length * len(variables)
         _refuse_beyond(total)
@@ -335,7 +336,7 @@ class Template:
 
 
 class _Filler:
-    """Puts the values of one item into a template; ``added`` counts their characters."""
+    """Expands a template with the values of one item; ``added`` counts their characters."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = values
@@ -357,8 +358,8 @@ class _Filler:
         self.added += sum(len(self._texts[name]) for name in names)
         if text.typed and len(text.parts) == 3 and not (text.parts[0] or text.parts[2]):
             return self._values[names[0]]
-        # A hostile template may name a long value as often as it has room for: no text is made
-        # that is longer than all jobs may be.
+        # A hostile template may repeat a long value many times: no text is built that is longer
+        # than all jobs together may be.
         if self.added > MOST_EXPANDED:
             return ""
         filled = (self._texts[part] if place % 2 else part for place, part in enumerate(text.parts))

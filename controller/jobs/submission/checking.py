@@ -1,8 +1,8 @@
-"""Checks jobs before they are accepted, and fills in what is kept with them.
+"""Checks jobs before they are accepted, and completes what is stored with them.
 
-First what pure code finds, then what the API server says to a dry run of what is new and passed.
-Filled in is what a job's kind says for jobs that do not say it themselves, and where the artefacts
-of its predecessors are: settings change, and records of predecessors are forgotten.
+First come the checks without I/O, then a dry run on the API server for new jobs that passed them. A
+job is completed with the defaults of its kind, and with the folders of its predecessors' artefacts.
+Both are stored, since settings change and records of predecessors are deleted.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from controller.store.jobs.tools import AttachedTool
 Mode = Literal["atomic", "best_effort"]
 
 MOST_TIMEOUTS: Final = 3
-"""Of one plugin within a call; then it is asked about no more jobs: whoever calls waits."""
+"""Timeouts of one plugin in a call; after that, it is not called for the other jobs of the call."""
 
 PLANS_AT_ONCE: Final = 100
 ARTEFACTS: Final = "artefacts"
-"""The folder below a job's output that other jobs may read."""
+"""The folder in a job's output that other jobs may read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredecessorJob:
-    """A job that others may follow: whose it is, and its output."""
+    """A job that others may follow: its owner and its output."""
 
     owner: OwnerKey
     output: str | None
@@ -49,15 +49,15 @@ class PredecessorJob:
 
     @classmethod
     def recorded(cls, record: JobRecord) -> PredecessorJob:
-        """Return what matters of a job in the store."""
+        """Return what matters of a stored job."""
         owner = Owner(user=record.owner_user, project=record.owner_project)
-        # One that a newer version has accepted may be kept as anything.
+        # A newer version may store a job in another form.
         output = record.spec.get("output") if isinstance(record.spec, Mapping) else None
         return cls(owner_key(owner), output if isinstance(output, str) else None)
 
 
 def artefacts_named(jobs: Sequence[Job | JobRejected]) -> set[str]:
-    """Return the jobs whose artefacts *jobs* read."""
+    """Return the ids of jobs whose artefacts *jobs* read."""
     accepted = (job for job in jobs if isinstance(job, Job))
     return {one.job for job in accepted for _, one in _artefacts(job)}
 
@@ -66,7 +66,7 @@ class Completion:
     """Completes jobs.
 
     Args:
-        kinds: What kinds fill in.
+        kinds: The declared kinds of jobs.
         predecessors: The jobs whose artefacts may be read, by id.
     """
 
@@ -75,7 +75,7 @@ class Completion:
         self._predecessors = predecessors
 
     def complete(self, job: Job) -> tuple[Job, list[Problem]]:
-        """Return *job* with what is filled in, and why something cannot be."""
+        """Return the completed *job*, and why something cannot be completed."""
         problems: list[Problem] = []
         update: dict[str, Any] = {}
         filled: list[str] = []
@@ -110,7 +110,7 @@ class Completion:
         if parameter.job not in job.after:
             return Problem(where, "is none of the jobs that this one waits for (after)")
         one = self._predecessors.get(parameter.job)
-        # One that is somebody else's is not told from one that is not there.
+        # Another owner's job is reported as a missing one.
         if one is None or one.owner != owner_key(job.owner):
             return Problem(where, "there is no such job")
         if one.output is None:
@@ -129,10 +129,10 @@ def _artefacts(job: Job) -> Iterator[tuple[str, ArtefactsParameter]]:
 
 @dataclass(slots=True)
 class Checked:
-    """What is wrong with a job by itself.
+    """The result of checking one job by itself.
 
-    ``plan`` is what would be made of it, and ``tool_plans`` of its ``tools``, until the API server
-    was asked; ``completed``, the job as it is kept, ``namespace`` and ``places`` are the plan's.
+    ``plan`` and ``tool_plans`` are the plans of the job and its ``tools``, until the dry run is
+    done. ``completed`` is the job as it is stored; ``namespace`` and ``places`` are the plan's.
     """
 
     problems: tuple[Problem, ...]
@@ -147,26 +147,28 @@ class Checked:
 
     @classmethod
     def failed(cls, job: Job, failure: PluginFailed) -> Checked:
-        """Return that it cannot be said, since a plugin failed."""
+        """Return the result for a job that could not be checked, since a plugin failed."""
         text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
         return cls((Problem("", text),), job_id=job.id, failure=failure)
 
     def forget_plans(self) -> None:
-        """Keep what was planned no longer."""
+        """Drop the plans."""
         self.plan, self.tool_plans = None, ()
 
     def is_new(self, known: Mapping[str, JobRecord]) -> bool:
-        """Say whether nothing is wrong with it so far, and it is not among *known*."""
+        """Say whether it has no problems so far, and is not among *known*."""
         return self.plan is not None and not self.problems and self.plan.job.id not in known
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of one job.
+    """The result of submitting one job.
 
-    ``unchanged``: it was there already, exactly like this. ``conflict``: one of this id is there
-    and is another, or somebody else has what it claims (then ``problems`` say what). ``rejected``:
-    it cannot be run as it was asked for.
+    - ``created``: it is new and accepted.
+    - ``unchanged``: it exists, exactly like this.
+    - ``conflict``: another job with this id exists, or somebody else has what it claims (see
+      ``problems``).
+    - ``rejected``: it cannot be run as requested.
     """
 
     id: str | None
@@ -175,17 +177,17 @@ class Submitted:
 
     @property
     def accepted(self) -> bool:
-        """Whether the job runs or will."""
+        """Whether the job is accepted."""
         return self.result in ("created", "unchanged")
 
 
 class JobChecks:
-    """Finds what is wrong with jobs.
+    """Checks jobs.
 
     Args:
-        pipeline: Says what is wrong with a job.
-        defaults: What jobs get that they do not say.
-        dry_run: Asks the API server about new jobs; None where it is not to be asked.
+        pipeline: The plugins.
+        defaults: Defaults of jobs.
+        dry_run: Asks the API server about new jobs; None if it is not to be asked.
     """
 
     def __init__(self, pipeline: Pipeline, defaults: JobDefaults, dry_run: DryRun | None) -> None:
@@ -201,19 +203,19 @@ class JobChecks:
         named: Mapping[str, JobRecord],
         mode: Mode,
     ) -> list[Checked]:
-        """Return what is wrong with each; the API server is asked about those that are new.
+        """Return the result of each check; new jobs are tried on the API server.
+
+        A plan is thousands of objects, and each full garbage collection visits them while the event
+        loop stands still. So only some plans exist at a time.
 
         Args:
             jobs: The jobs; or, for one that could not be read, why.
-            known: Those of them that the store has, by id.
-            named: Jobs of the store that they read artefacts of, by id.
-            mode: Whether one that is not accepted keeps the others out.
+            known: Those of them that are stored, by id.
+            named: Stored jobs whose artefacts they read, by id.
+            mode: Whether a job that is not accepted keeps the others out.
 
         Raises:
             PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
-
-        A plan is thousands of objects, which each full collection of garbage visits with the loop
-        at a stand: so no more than some plans are there at a time.
         """
         completion = self._completion(jobs, {**known, **named})
         checked, timeouts, seen = list[Checked](), Counter[str](), set[str]()
@@ -228,9 +230,8 @@ class JobChecks:
                     one.problems += (Problem("id", "is used twice in this call"),)
                 seen |= {one.job_id} if one.job_id is not None else set()
                 some.append(one)
-            # What was accepted before is not asked about again: it was, and its object may be
-            # there.
-            await self._try_out([one for one in some if one.is_new(known)], allowance)
+            # Jobs that were accepted before are not tried again: their objects may exist.
+            await self._dry_run_new([one for one in some if one.is_new(known)], allowance)
             for one in some:
                 one.forget_plans()
             checked += some
@@ -239,7 +240,7 @@ class JobChecks:
     async def _check_in_time(
         self, job: Job | JobRejected, completion: Completion, timeouts: Counter[str]
     ) -> Checked:
-        """Return what is wrong with it; a plugin that was too slow thrice is not asked."""
+        """Return the result; a plugin that timed out three times is not called."""
         slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
         if isinstance(job, Job) and slow is not None:
             failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
@@ -252,7 +253,7 @@ class JobChecks:
     async def _check(self, job: Job | JobRejected, completion: Completion) -> Checked:
         if isinstance(job, JobRejected):
             return Checked(job.problems)
-        # Here alone: what was accepted is tried again and adopted whatever the lists say by then.
+        # Only here: an accepted job is retried and adopted whatever the lists say by then.
         images = self._defaults.images
         refused = tuple(images.problems(job)) if images is not None else ()
         try:
@@ -278,35 +279,32 @@ class JobChecks:
             tool_plans=tuple(planned.plan for planned in tools),
         )
 
-    async def _try_out(self, checked: Sequence[Checked], allowance: Allowance) -> None:
-        """Add what the API server has against those that nothing is known against.
-
-        Of a job that it takes, it is asked about the tools as well.
-        """
+    async def _dry_run_new(self, checked: Sequence[Checked], allowance: Allowance) -> None:
+        """Add the API server's problems with jobs that have none so far, and with their tools."""
         if self._dry_run is None:
             return
         jobs = [(one, "", one.plan) for one in checked if one.plan is not None]
-        await _ask(self._dry_run, jobs, allowance)
+        await _add_problems(self._dry_run, jobs, allowance)
         tools = [
             (one, f"tools[{index}]", plan)
             for one in checked
             for index, plan in enumerate(one.tool_plans if not one.problems else ())
         ]
-        await _ask(self._dry_run, tools, allowance)
+        await _add_problems(self._dry_run, tools, allowance)
 
     def _completion(
         self, jobs: Sequence[Job | JobRejected], stored: Mapping[str, JobRecord]
     ) -> Completion:
-        """Return what jobs are completed with: of those of this call too, but what is stored."""
+        """Return what completes jobs: from those of this call, and from stored ones."""
         found = {job.id: PredecessorJob.of(job) for job in jobs if isinstance(job, Job)}
         found |= {id_: PredecessorJob.recorded(record) for id_, record in stored.items()}
         return Completion(self._defaults.kinds, found)
 
 
-async def _ask(
+async def _add_problems(
     dry_run: DryRun, plans: Sequence[tuple[Checked, str, Plan]], allowance: Allowance
 ) -> None:
-    """Add what the API server has against *plans*, below a path within the job of each."""
+    """Add the API server's problems with *plans*, each below a path within its job."""
     if plans:
         found = await dry_run.problems_of([plan for _, _, plan in plans], allowance)
         for (one, where, _), problems in zip(plans, found, strict=True):

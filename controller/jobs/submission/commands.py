@@ -1,8 +1,8 @@
-"""What is wished for a job after it was accepted: to end, to wait, to go on, to have more time.
+"""Commands for an accepted job: end, suspend, resume, more time.
 
-A wish is in the store before it is answered, and the reconciler carries it out. Each holds the
-job's record, so that simultaneous ones come one after the other: time that two callers add adds
-up, and a job that runs out of it while somebody adds some either ends or goes on, never both.
+A command is stored before it is answered, and the reconciler carries it out. Each locks the job's
+record, so that concurrent commands come one after the other. Two callers that add time both add it.
+A job that runs out of time while somebody extends it either ends or goes on.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from controller.store.outbox.update_rows import raise_counter, read_counter
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")
 OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no funds for it any more")
 LONGEST_SECONDS: Final = 1e10
-"""How much time a job has in all, at most: the end is a time that plugins may return, too."""
+"""The longest time that a job may have: its end is also a due time of plugins."""
 _KEY_BYTES: Final = 16
 _TOGETHER: Final = 100
 _ANYTHING: Final = Catalogue()
 
 
 def asked_by(whom: str | None) -> RequestedEnd:
-    """Return how a job is ended that somebody asked to end, whom the caller may have named."""
+    """Return the requested end of a job, with the requester if the caller names one."""
     return replace(ASKED, details={"cause": ASKED.reason, "by": whom}) if whom else ASKED
 
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """How much time a job has since it was extended; ``added`` is False for a repeated call."""
+    """The job after an extension; ``added`` is False for a repeated call."""
 
     record: JobRecord
     added: bool
@@ -54,19 +54,21 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class OwnerFilter:
-    """Whose jobs are meant: a project's; or a user's that are in no project."""
+    """Whose jobs: a project's, or a user's that are in no project."""
 
     user: str | None
     project: str | None
 
 
 class JobCommands:
-    """Takes wishes.
+    """Accepts commands.
 
     Args:
+        store: The store.
         clock: Unix seconds.
-        enqueue: Is told the id of a job that the reconciler should look at.
-        catalogue: Says whose jobs may be extended.
+        random: Random bytes.
+        enqueue: Called with the id of a job that the reconciler must look at.
+        catalogue: Says which products' jobs may be extended.
     """
 
     def __init__(
@@ -85,14 +87,15 @@ class JobCommands:
         self._enqueue = enqueue
 
     async def end(self, job_id: str, how: RequestedEnd = ASKED) -> JobRecord | None:
-        """Note that the job is to end and return it; None where there is none.
+        """Request the end of the job, and return the job; None if there is none.
 
-        Asking again changes nothing. After its end, what is still kept of it in the cluster goes.
+        A repetition changes nothing. For a job that has ended, it removes what is still in the
+        cluster.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If it could not be stored.
         """
-        async with self._held(job_id) as (transaction, record):
+        async with self._locked(job_id) as (transaction, record):
             if record is None:
                 return None
             return await request_end(transaction, record, now=self._clock(), how=how)
@@ -104,12 +107,12 @@ class JobCommands:
         *,
         which: Callable[[JobRecord], bool] = lambda _: True,
     ) -> dict[str, JobRecord]:
-        """Do what :meth:`end` does for each that *which* says; return these as they are now.
+        """Request the end of each job for which *which* holds; return these as they are now.
 
-        A hundred wait for one commit together, not each for its own.
+        A hundred jobs share one commit.
 
         Raises:
-            StoreUnavailable: If some could not be kept; asking again is safe.
+            StoreUnavailable: If some could not be stored; a repetition is safe.
         """
         ids, ended, turn = sorted(set(job_ids)), dict[str, JobRecord](), LoopTurn()
         for first in range(0, len(ids), _TOGETHER):
@@ -124,35 +127,35 @@ class JobCommands:
         return ended
 
     async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
-        """End the jobs of the batch that are not over; return them as they are now.
+        """Request the end of the jobs of the batch that are not over; return them.
 
-        A hundred at a time, as :meth:`end_all`: again ends what was left.
+        They are ended a hundred at a time, as in :meth:`end_all`. A repetition ends what was left.
 
         Raises:
-            StoreUnavailable: If some could not be kept; asking again is safe.
+            StoreUnavailable: If some could not be stored; a repetition is safe.
         """
         async with self._store.read() as transaction:
             job_ids = await live_jobs_of_batch(transaction, batch_id)
-        return await self.end_all(job_ids, which=_goes_on)
+        return await self.end_all(job_ids, which=_is_active)
 
     async def suspend(self, job_id: str) -> JobRecord | None:
-        """Note that the job is to be stopped and kept; again changes nothing.
+        """Suspend the job: its VolcanoJob is aborted and kept. A repetition changes nothing.
 
         Raises:
             CommandRefused: If it is over, or about to be.
         """
-        return await self._want(job_id, "suspended")
+        return await self._set_desired(job_id, "suspended")
 
     async def resume(self, job_id: str) -> JobRecord | None:
-        """Note that a suspended job is to go on; again changes nothing.
+        """Resume a suspended job. A repetition changes nothing.
 
         Raises:
             CommandRefused: If it is over, or about to be.
         """
-        return await self._want(job_id, "run")
+        return await self._set_desired(job_id, "run")
 
-    async def _want(self, job_id: str, desired: str) -> JobRecord | None:
-        async with self._held(job_id) as (transaction, record):
+    async def _set_desired(self, job_id: str, desired: str) -> JobRecord | None:
+        async with self._locked(job_id) as (transaction, record):
             if record is None:
                 return None
             refuse_ending(record)
@@ -163,18 +166,20 @@ class JobCommands:
     async def extend(
         self, job_id: str, *, seconds: float, key: str | None = None
     ) -> Extended | None:
-        """Add *seconds* to the job's time; None where there is no such job.
+        """Add *seconds* to the job's time; None if there is no such job.
 
         Args:
             job_id: The job.
             seconds: How much is added.
-            key: Names the call: the same again adds nothing. Without one, every call adds.
+            key: The idempotency key: a repetition with it adds nothing. Without one, every call
+                adds.
 
         Raises:
-            CommandRefused: If it is over or about to be, has no end, its product offers no more
-                time, *key* was another addition's, or nobody's time lasts that long.
+            CommandRefused: If the job is over or about to be, has no end, its product offers no
+                more time, *key* was used for another number of seconds, or the time would be too
+                long.
         """
-        async with self._held(job_id) as (transaction, record):
+        async with self._locked(job_id) as (transaction, record):
             if record is None:
                 return None
             before = await find_extension(transaction, job_id, key) if key is not None else None
@@ -200,12 +205,13 @@ class JobCommands:
             )
 
     async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
-        """End the jobs whose time is over; return of each when it will be, None where never.
+        """End the jobs whose time is over; return when each will be over, None for never.
 
-        All in one transaction: of many that are due together none waits for the others' commits.
+        All are in one transaction, so that none of many due jobs waits for the commits of the
+        others.
 
         Raises:
-            StoreUnavailable: If it could not be kept; none was ended.
+            StoreUnavailable: If it could not be stored; none was ended.
         """
         again, over = dict[str, float | None].fromkeys(job_ids), list[JobRecord]()
         async with self._store.write() as transaction:
@@ -226,16 +232,16 @@ class JobCommands:
     async def acknowledge(
         self, through: int, *, owners: Collection[OwnerFilter], job_ids: Collection[str]
     ) -> tuple[int, list[str]] | None:
-        """End what is out of funds, then note that usage up to *through* was taken.
+        """End the jobs that are out of funds, then record that usage up to *through* was taken.
 
-        Returns up to which it has been, and the jobs that end for it; None, with nothing done,
-        where the ledger does not reach that far.
+        Returns up to where usage was taken, and the jobs that end for lack of funds. Returns None,
+        and does nothing, if the ledger does not reach that far.
 
-        Not in one transaction: an owner may have thousands of jobs, and nobody else could write
-        meanwhile. What was ended without being noted is ended already when the caller asks again.
+        This is not one transaction: an owner may have thousands of jobs, and nobody else could
+        write meanwhile. If the process stops in between, a repetition finds the jobs ended.
 
         Raises:
-            StoreUnavailable: If not all could be kept; asking again is safe.
+            StoreUnavailable: If not all could be stored; a repetition is safe.
         """
         ids = set(job_ids)
         async with self._store.read() as transaction:
@@ -243,17 +249,17 @@ class JobCommands:
                 return None
             for owner in owners:
                 ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
-        ended = await self.end_all(ids, OUT_OF_FUNDS, which=_goes_on)
+        ended = await self.end_all(ids, OUT_OF_FUNDS, which=_is_active)
         async with self._store.write() as transaction:
             reached = await raise_counter(transaction, "usage_acknowledged", through)
         return reached, list(ended)
 
     @asynccontextmanager
-    async def _held(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
+    async def _locked(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
         async with self._store.write() as transaction:
             yield transaction, await lock_job(transaction, job_id)
         self._enqueue(job_id)
 
 
-def _goes_on(record: JobRecord) -> bool:
+def _is_active(record: JobRecord) -> bool:
     return not record.is_final and record.desired != "ended"

@@ -1,10 +1,10 @@
-"""Asks the API server what it would say to jobs, before they are accepted.
+"""Tries jobs on the API server before they are accepted.
 
-A quota, an admission webhook, a queue that nobody made: only the server knows. It is asked for a
-dry run of the VolcanoJob, and what it refuses is answered like any other mistake. Only what is
-wrong with the job itself refuses it: what is still to be made (its namespace, our rights there, its
-queue) and what passes (a server that is away or busy) says nothing about it. A submission is never
-lost because it cannot be asked: then the job is accepted, and is refused later if it must be.
+Only the server knows about quotas, admission webhooks and missing queues. It is asked for a dry run
+of the VolcanoJob, and its refusal is reported as any other problem. Only a problem of the job
+itself rejects it. What is still to be created (its namespace, our rights there, its queue), and
+what passes (an unavailable or busy server), says nothing about the job. An unavailable server never
+prevents a submission: the job is then accepted, and may be refused later.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from controller.kube.errors import Forbidden, KubeError, NotFound, Throttled, Un
 from controller.kube.kinds import QUEUES, VCJOBS
 from controller.volcano.reasons.denials import findings_of
 
-# Webhooks are anybody's, and say as much as they like.
+# Anybody can write a webhook, so its messages are bounded.
 _MOST_PROBLEMS: Final = 100
 _LONGEST_TEXT: Final = 2000
 
 
 def lacks_dry_run(refusal: KubeError) -> bool:
-    """Say whether a webhook keeps the server from making dry runs of anything like this.
+    """Say whether a webhook prevents dry runs of any such object.
 
-    ``admissionregistration.k8s.io/v1`` takes only webhooks without side effects; older ones may
-    be there still.
+    ``admissionregistration.k8s.io/v1`` allows only webhooks without side effects, but older ones
+    may exist.
     """
     return row_of(refusal).name == "no dry run"
 
 
 def problems_in(refusal: KubeError, job: Job) -> list[Problem]:
-    """Return what is wrong with *job*; nothing where that is not what the refusal is about."""
+    """Return what is wrong with *job*; nothing if the refusal is not about the job."""
     if verdict_on(refusal, "dry_run") != "final":
         return []
     found = findings_of(refusal.message, refusal.details)
@@ -51,24 +51,24 @@ def problems_in(refusal: KubeError, job: Job) -> list[Problem]:
 
 def _may_pass(text: str, job: Job) -> bool:
     if QUEUE_UNSEEN in text:
-        # One that the job names is made by operators, before anybody names it.
+        # Operators create a queue before a job may name it.
         return job.queue is None
     return QUEUE_NOT_OPEN.search(text) is not None
 
 
 AT_ONCE: Final = 16
 MOST_SECONDS: Final = 10.0
-"""How long one call waits for the server altogether, however many jobs it has."""
+"""How long one call waits for the server in total, however many jobs it has."""
 
 REST_SECONDS: Final = 5.0
-"""How long a server is left alone that did not answer; who submits meanwhile waits for nothing."""
+"""How long a server that did not respond is not asked; submissions do not wait meanwhile."""
 
 NO_DRY_RUN_SECONDS: Final = 300.0
-"""How long it is left alone when one of its webhooks cannot take part."""
+"""How long it is not asked if a webhook does not support dry runs."""
 
 Problems = tuple[Problem, ...]
 Answer = Literal["passed", "refused", "unsure", "untried"]
-"""``unsure``: the server did not answer, or what it said is not about the job."""
+"""``unsure``: the server did not respond, or its refusal is not about the job."""
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +81,13 @@ class Allowance:
 
 
 class DryRun:
-    """Has the server try jobs, a few at once.
+    """Has the API server try jobs, a few at a time.
 
     Args:
-        seconds: How long it has for one answer.
+        kube: The client.
+        seconds: The timeout of one request.
         clock: Monotonic seconds.
-        count: Is told how each job was answered.
+        count: Counts the results.
     """
 
     def __init__(
@@ -107,9 +108,9 @@ class DryRun:
     async def problems_of(
         self, plans: Sequence[Plan], allowance: Allowance | None = None
     ) -> list[Problems]:
-        """Return what the server has against each of *plans*; nothing where it does not say.
+        """Return the server's problems with each of *plans*; none where it does not say.
 
-        The time that it takes is taken from the *allowance*, which is the call's.
+        The time is taken from the *allowance* of the call.
         """
         allowance = allowance or Allowance()
         found: list[Problems] = [() for _ in plans]
@@ -130,7 +131,7 @@ class DryRun:
 
     @asynccontextmanager
     async def _within(self, allowance: Allowance) -> AsyncIterator[None]:
-        """End what takes longer than what is left of *allowance*."""
+        """Cancel what takes longer than what is left of *allowance*."""
         began = self._clock()
         try:
             async with asyncio.timeout(allowance.seconds):
@@ -156,7 +157,7 @@ class DryRun:
                 self._rest(NO_DRY_RUN_SECONDS, str(refusal))
             problems = tuple(problems_in(refusal, plan.job))
             if not problems and isinstance(refusal, NotFound | Forbidden):
-                # Refused before Volcano's webhook was asked: an owner's first job.
+                # Refused before Volcano's webhook was called: the first job of an owner.
                 problems = await self._queue_problems(plan)
             return ("refused", problems) if problems else ("unsure", ())
         else:
@@ -164,7 +165,7 @@ class DryRun:
         return "unsure", ()
 
     async def _queue_problems(self, plan: Plan) -> Problems:
-        """Return that the queue which the job names is not there, if that is sure."""
+        """Return a problem if the job's queue is known not to exist."""
         queue = plan.job.queue
         if queue is None:
             return ()
@@ -172,7 +173,7 @@ class DryRun:
             async with asyncio.timeout(self._seconds):
                 await self._kube.get(QUEUES, queue)
         except NotFound as error:
-            # Without Volcano there is no such resource, and nobody says which queue is missing.
+            # Without Volcano there is no such resource, and the response names no queue.
             if error.details.get("name") == queue:
                 return (Problem("queue", f"there is no queue {queue}"),)
         except (KubeError, TimeoutError):
@@ -181,6 +182,6 @@ class DryRun:
 
     def _rest(self, seconds: float, why: str) -> None:
         now = self._clock()
-        if now >= self._resting_until:  # told once, not by each job that was under way
+        if now >= self._resting_until:  # logged once, not for each job that was under way
             log.warning("jobs are accepted untried", extra={"why": why, "seconds": seconds})
         self._resting_until = max(self._resting_until, now + seconds)

@@ -1,7 +1,8 @@
-"""What a job claims that is not its own alone: public names, predecessors, a place beside peers.
+"""Reservations: what a job claims that others may claim, too.
 
-Whether it can is decided, and kept, in the transaction that accepts the job: of two calls that want
-the same, one comes first.
+These are public names, predecessors, peers, and places of files. Whether a job can have them is
+decided, and stored, in the transaction that accepts the job. So of two calls that claim the same,
+one comes first.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ _CIRCLE: Final = "it would wait for itself, or for jobs that do"
 def predecessor_problems(
     jobs: Mapping[str, Job], known: Mapping[str, OwnerKey]
 ) -> dict[str, tuple[Problem, ...]]:
-    """Return which of *jobs* cannot wait for what they name, and why.
+    """Return which of *jobs* cannot wait for the jobs that they name, and why.
 
     Args:
-        jobs: Those of one call, which may wait for each other.
-        known: Whose the jobs are that there are already.
+        jobs: The jobs of one call, which may wait for each other.
+        known: The owners of existing jobs.
     """
     within = {id_: [one for one in job.after if one in jobs] for id_, job in jobs.items()}
     sorter = TopologicalSorter(within)
-    with suppress(CycleError):  # it goes on up to the circle
+    with suppress(CycleError):  # it continues up to the cycle
         sorter.prepare()
     refused: dict[str, tuple[Problem, ...]] = {}
     owners = dict(known)
@@ -80,7 +81,7 @@ def predecessor_problems(
 
 def _unknown(job: Job, owners: Mapping[str, OwnerKey]) -> Iterator[Problem]:
     for index, one in enumerate(job.after):
-        # One that is somebody else's is not told from one that is not there.
+        # Another owner's job is reported as a missing one.
         if owners.get(one) != owner_key(job.owner):
             yield Problem(f"after[{index}]", _NO_SUCH_JOB)
 
@@ -89,7 +90,7 @@ log = logging.getLogger(__name__)
 
 
 async def why_not_links_of(transaction: Transaction, job: Job, *, now: float) -> list[Problem]:
-    """Return why the job cannot have its links; until the transaction ends nobody takes one."""
+    """Return why the job cannot have its links; they stay free until the transaction ends."""
     if not job.links:
         return []
     owner = owner_key(job.owner).encode()
@@ -100,10 +101,10 @@ async def why_not_links_of(transaction: Transaction, job: Job, *, now: float) ->
 async def take_links_of(
     transaction: Transaction, job: Job, *, now: float, random: Callable[[int], bytes]
 ) -> None:
-    """Give the job, which is in the store, its links, and the session to which they lead.
+    """Reserve the links of the stored job, and create the session to which they lead.
 
-    It is a session like others, whose own host asks for a token; that nobody is given one is for
-    the orchestrator to decide.
+    It is a session like others, whose own host requires a token. Whether anybody is given one is
+    for the orchestrator to decide.
     """
     where = exposed_by(job)
     if not job.links or where is None:
@@ -128,8 +129,10 @@ class PublicLinks:
     """What plugins may do with links.
 
     Args:
+        store: The store.
         clock: Unix seconds.
-        enqueue: Is told the id of a job whose routes may have changed.
+        random: Random bytes.
+        enqueue: Called with the id of a job whose routes may have changed.
     """
 
     def __init__(
@@ -146,13 +149,13 @@ class PublicLinks:
         self._enqueue = enqueue
 
     async def expose(self, job: Job) -> None:
-        """See to it that the job's links lead to it, where it has them; again changes nothing.
+        """Make the job's links lead to it; idempotent.
 
-        They were taken when it was accepted. One that was adopted from the cluster takes them
-        here; where somebody else has them by now, it goes without.
+        They were reserved at its acceptance. An adopted job reserves them here; if somebody else
+        has them by now, the job has none.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If it could not be stored.
         """
         now = self._clock()
         async with self._store.write() as transaction:
@@ -160,7 +163,9 @@ class PublicLinks:
             problems = await why_not_links_of(transaction, job, now=now)
             if problems:
                 why = "; ".join(f"{one.path} {one.message}" for one in problems)
-                log.warning("links are gone", extra={"job": job.id, "why": why})
+                log.warning(
+                    "an adopted job cannot have its links", extra={"job": job.id, "why": why}
+                )
                 return
             sessions = await live_sessions_of(transaction, [job.id])
             if record is None or record.outcome or any(one.links for one in sessions):
@@ -169,13 +174,13 @@ class PublicLinks:
         self._enqueue(job.id)
 
     async def release(self, job_id: str) -> None:
-        """Take the job's links from it; whose they are is remembered.
+        """Detach the job's links from it; their owners keep them.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If it could not be stored.
         """
         async with self._store.read() as transaction:
-            # Most jobs have none, and whoever writes waits for the disk.
+            # Most jobs have none, and a write waits for the disk.
             if not await has_links(transaction, job_id):
                 return
         async with self._store.write() as transaction:
@@ -191,12 +196,12 @@ async def refuse_claims(
 ) -> dict[str, Submitted]:
     """Return which of *jobs*, all of them new, cannot have what they claim, and why.
 
-    They may name each other as peers, but none that is refused itself. *places* are those of
-    owners' files, by job and path; each stays its first owner's.
+    They may name each other as peers, but not one that is itself refused. *places* are the places
+    of owners' files, by job and path; each belongs to its first owner.
     """
-    # In this order: whoever changes a job holds it before the row that links are guarded by.
-    held = await _hold_named(transaction, jobs)
-    known, owners = _living(held), {id_: _owner_of(one) for id_, one in held.items()}
+    # Lock order: a job is locked before the row that guards links.
+    held = await _lock_named(transaction, jobs)
+    known, owners = _active(held), {id_: _owner_of(one) for id_, one in held.items()}
     refused = await _refuse_links(transaction, jobs, now=now)
     refused |= await _refuse_places(transaction, places)
     while True:
@@ -219,7 +224,7 @@ async def take_claims(
     now: float,
     random: Callable[[int], bytes],
 ) -> None:
-    """Keep what the job, which is in the store and was not refused, claims."""
+    """Store the claims of a job that is stored and was not refused."""
     await hold_places(transaction, list(places))
     await take_links_of(transaction, job, now=now, random=random)
     for name, endpoint in with_url(job).items():
@@ -264,7 +269,7 @@ async def _refuse_places(
     transaction: Transaction, places: Mapping[str, Mapping[str, HeldPlace]]
 ) -> dict[str, Submitted]:
     refused: dict[str, Submitted] = {}
-    # Most jobs of a call are one owner's, and have the same places.
+    # Most jobs of a call have one owner, and so the same places.
     wanted = list(dict.fromkeys(place for named in places.values() for place in named.values()))
     against = await others_places(transaction, wanted) if wanted else {}
     held: set[HeldPlace] = set()  # by others of this call
@@ -281,8 +286,8 @@ async def _refuse_places(
     return refused
 
 
-async def _hold_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, JobRecord]:
-    """Return the jobs in the store that these name as peers or wait for."""
+async def _lock_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, JobRecord]:
+    """Lock and return the stored jobs that these name as peers or predecessors."""
     named = {one.job for job in jobs.values() for one in peers_of(job).values()}
     named |= {one for job in jobs.values() for one in job.after}
     return await lock_jobs(transaction, named - jobs.keys())
@@ -292,8 +297,8 @@ def _owner_of(record: JobRecord) -> OwnerKey:
     return owner_key(Owner(user=record.owner_user, project=record.owner_project))
 
 
-def _living(held: Mapping[str, JobRecord]) -> dict[str, Job]:
-    """Return those of the jobs that have not ended, and do not for now."""
+def _active(held: Mapping[str, JobRecord]) -> dict[str, Job]:
+    """Return those of the jobs that have not ended, and are not about to."""
     living: dict[str, Job] = {}
     for record in held.values():
         if record.is_final or record.outcome is not None or record.desired == "ended":

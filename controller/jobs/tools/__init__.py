@@ -1,12 +1,12 @@
-"""Tools: programs such as TensorBoard, attached to a running job and gone with it.
+"""Tools: programs such as TensorBoard that are attached to a running job and end with it.
 
-What is attached to a job is a row of its own (``controller.store.jobs.tools``). Each time that the
-rank which it looks at begins, it is *run*: by a VolcanoJob of its own with one pod, whose record is
-kept, followed, charged and removed as a job's is, and which no list or update shows.
+An attached tool is a row of its own (``controller.store.jobs.tools``). Whenever the rank that it
+observes starts, the tool is *run* by a VolcanoJob of its own with one pod. A run has a record and
+is reconciled, charged and removed as a job is, but no list or update shows it.
 
-- ``runs``: when a tool is run, when its run is to end, and how it is shown. No I/O.
-- ``plans``: what is run for a tool of a job, what its pod is made by, and how it is checked.
-- ``attachments``: attaches and removes tools, for the API and for jobs that are submitted.
+- ``runs``: when a tool runs, when its run ends, and how it is shown. No I/O.
+- ``plans``: what is run for a tool of a job, the plan of its pod, and its checks.
+- ``attachments``: attaches and removes tools, for the API and for submitted jobs.
 
 Flow: attachments → store → reconcile of the job: ``StartTool`` → that of the run → ``EndTool``.
 """

@@ -1,7 +1,7 @@
 """Attaches tools to jobs, and removes them; the reconciler runs them.
 
-What is attached is checked as a job is: by the plugins, with what the deployment declares. So a
-tool that could not be run is refused when it is asked for.
+A tool is checked as a job is: by the plugins, with the tools that the deployment declares. So a
+tool that cannot run is refused when it is requested.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class Tools:
     """Tools as the API offers them.
 
     Args:
-        plans: Says what would be run.
+        store: The store.
+        plans: Plans the runs.
         clock: Unix seconds.
-        enqueue: Is told the id of a job, or run, that the reconciler should look at.
-        routes: Is told the id of a job whose sessions changed.
+        enqueue: Called with the id of a job, or a run, that the reconciler must look at.
+        routes: Called with the id of a job whose sessions have changed.
     """
 
     def __init__(
@@ -77,15 +78,15 @@ class Tools:
         self._routes = routes
 
     async def attach(self, job_id: str, name: str, *, rank: int) -> tuple[ToolView, bool] | None:
-        """Attach the tool; return it, and whether it is new. None where there is no such job.
+        """Attach the tool; return it, and whether it is new. None if there is no such job.
 
-        One that is attached already stays as it is; unless it has ended by itself: then it is run
-        once more.
+        A tool that is attached already stays as it is, unless it has ended by itself: then it runs
+        again.
 
         Raises:
             JobRejected: If there is no such tool or rank, or it cannot be run.
-            CommandRefused: If the job is over, or about to be, or no jobs are taken.
-            StoreUnavailable: If it could not be kept.
+            CommandRefused: If the job is over, or about to be, or no jobs are accepted now.
+            StoreUnavailable: If it could not be stored.
         """
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
@@ -106,7 +107,7 @@ class Tools:
             try:
                 made = await self._plans.make(job, plan, name, rank=rank, now=self._clock())
             except JobRejected as rejected:
-                # What is declared of the tool, and not what the job or the call says.
+                # The declaration of the tool is wrong, and not the job or the call.
                 raise JobRejected(one.under("tool") for one in rejected.problems) from None
         async with self._store.write() as transaction:
             view, new = await self._keep(transaction, job_id, (job_id, name, rank), made)
@@ -151,13 +152,13 @@ class Tools:
             made = replace(made, run=there.run)
         else:
             await attach_tools(transaction, [made])
-        # Whichever process leads is told by the job's revision.
+        # The leader notices it by the job's revision.
         count = len(tools) + (there is None)
         record = await update_and_notify(transaction, record, now=self._clock(), tools=count)
         return await _view(transaction, made, record), True
 
     async def list(self, job_id: str) -> list[ToolView] | None:
-        """Return the tools of the job; None where there is no such job."""
+        """Return the tools of the job; None if there is no such job."""
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
@@ -170,26 +171,27 @@ class Tools:
         ]
 
     async def find(self, job_id: str, name: str, *, rank: int) -> ToolView | None:
-        """Return the tool; None where it is not attached."""
+        """Return the tool; None if it is not attached."""
         views = await self.list(job_id) or []
         return next((one for one in views if (one.tool.name, one.tool.rank) == (name, rank)), None)
 
     async def remove(self, job_id: str, name: str, *, rank: int) -> bool | None:
         """Remove the tool, and end its run and its sessions; say whether it was attached.
 
-        None where there is no such job.
+        None if there is no such job.
 
         Raises:
-            StoreUnavailable: If it could not be kept; asking again is safe.
+            StoreUnavailable: If it could not be stored; a repetition is safe.
         """
         place = job_id, name, rank
         async with self._store.write() as transaction:
             known = await find_tool(transaction, place)
             if known is None:
                 return False if await find_job(transaction, job_id) is not None else None
-            # Before anything raises the revision, and in the order of ids: as everywhere.
+            # Lock order: jobs before the revision, and in the order of their ids.
             held = await lock_jobs(transaction, {job_id, known.run or job_id})
-            # Only now: on PostgreSQL another call may have removed it while this one waited.
+            # Read after the lock: on PostgreSQL another call may have removed it while this one
+            # waited.
             tools = await tools_of(transaction, job_id)
             tool = next((one for one in tools if one.place == place), None)
             if job_id not in held or tool is None:
@@ -208,10 +210,10 @@ class Tools:
         *,
         left: int,
     ) -> None:
-        """Remove the tool, of whose job and run *held* has the records, and end its sessions."""
+        """Remove the tool and end its sessions; *held* has the records of its job and run."""
         now = self._clock()
         await detach_tool(transaction, tool)
-        # One that has begun since the tool was found is not held: its own reconcile ends it.
+        # A run that began since the tool was read is not locked: its own reconcile ends it.
         run = held.get(tool.run or "")
         if run is not None and not run.is_final:
             await request_end(transaction, run, now=now, how=REMOVED)
@@ -227,9 +229,9 @@ class Tools:
 
 
 def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[AttachedTool]:
-    """Return the tools that an adopted job asked for when it was accepted.
+    """Return the tools that an adopted job requested when it was accepted.
 
-    What of its files they do not see is not known any more.
+    Which of the job's files they do not see is not known any more.
     """
     declared = defaults.pods.tools
     found = [name for name in job.tools if name in declared.tools]
@@ -237,10 +239,9 @@ def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[Attach
 
 
 async def adopt_run(transaction: Transaction, run: JobRecord, of: RunOf) -> None:
-    """Have a run that was found in the cluster be its tool's, if its job is known.
+    """Attach an adopted run to its tool, if the tool's job is known.
 
-    Else it ends, as one does whose tool has a run that began later, and one that another owner's
-    VolcanoJob says to be.
+    Otherwise it ends. It also ends if its tool has a later run, or if its owner is not the job's.
     """
     record = await lock_job(transaction, of.job)
     if record is None or _whose(record) != _whose(run):

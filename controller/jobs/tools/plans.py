@@ -1,4 +1,4 @@
-"""What is run for a job's tools: a pod each, made of a declaration and of the job, and checked."""
+"""What is run for a job's tools: one pod each, planned from a declaration and the job."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from controller.volcano.names import (
 )
 
 ENDPOINT_PREFIX: Final = "tool:"
-"""Of the endpoint by which a session of the job leads to a tool."""
+"""Prefix of the endpoint by which a session of the job leads to a tool."""
 
 UNNAMED: Final = f"{TOOL_PREFIX}{'0' * 24}"
-"""Stands for the identifier of a run before there is one."""
+"""The identifier of a run before it has one."""
 
 _HOST_NAME: Final = "kubernetes.io/hostname"
 
@@ -47,17 +47,17 @@ def endpoint_of(tool: str) -> str:
 
 
 def tool_at(endpoint: str | None) -> str | None:
-    """Return the tool to which an endpoint of a job's sessions leads; None: to the job itself."""
+    """Return the tool to which an endpoint of a job's sessions leads; None: the job itself."""
     if endpoint is None or not endpoint.startswith(ENDPOINT_PREFIX):
         return None
     return endpoint.removeprefix(ENDPOINT_PREFIX)
 
 
 def make_tool_job(job: Job, name: str, tool: Tool) -> Job:
-    """Return what is run for *tool* beside *job*: its owner's, in its queue, with its files.
+    """Return what is run for *tool* beside *job*: with its owner, its queue and its files.
 
-    Of the job's parameters it has the files alone: neither secrets nor licences. What each of the
-    job's pods has a copy of, it sees where the copy was made from.
+    Of the job's parameters it has only the files, neither secrets nor licences. Of a data set that
+    each pod of the job copies, it sees the original.
     """
     files = {
         parameter: _mounted(given)
@@ -99,19 +99,19 @@ def _mounted(
 
 
 def tool_spec(tool_job: Job) -> dict[str, Any]:
-    """Return what is kept of it with the attached tool: everything but its identifier."""
+    """Return what is stored with the attached tool: everything but its identifier."""
     spec = public_spec(tool_job)
     del spec["id"]
     return spec
 
 
 def is_bound_to_node(tool_job: Job, shared_volumes: frozenset[str]) -> bool:
-    """Say whether a tool must be on its rank's node: it mounts what only one node can."""
+    """Say whether a tool must be on its rank's node: it mounts a volume that one node can mount."""
     return any(file.source.volume not in shared_volumes for file in tool_job.files())
 
 
 def unshared_folders(plan: Plan, task: str) -> list[str]:
-    """Return the folders of the job's program that are its pod's own: no other pod sees them."""
+    """Return the folders of the job's program that no other pod sees."""
     template = next(one.template for one in plan.volcano_job.tasks if one.name == task)
     own = {volume.name for volume in template.volumes if "emptyDir" in volume.source}
     mounts = [mount for one in template.containers for mount in one.mounts]
@@ -119,9 +119,9 @@ def unshared_folders(plan: Plan, task: str) -> list[str]:
 
 
 def shape_tool(plan: Plan, tool: Mapping[str, Any]) -> None:
-    """Have the VolcanoJob of a run go with its job's, be placed beside its rank, and be probed."""
+    """Make the VolcanoJob of a run owned by its job's, place it beside its rank, and probe it."""
     made, owner = plan.volcano_job, str(tool["job"])
-    # No controller reference: Volcano's own controller must not take it for one of its objects.
+    # Without ``controller: true``: Volcano's controller must not take it for one of its objects.
     made.owner = {
         "apiVersion": API_VERSION,
         "kind": "Job",
@@ -149,23 +149,24 @@ def shape_tool(plan: Plan, tool: Mapping[str, Any]) -> None:
 
 
 TryOut = Callable[[Sequence[Plan]], Awaitable[Sequence[Sequence[Problem]]]]
-"""Returns what the API server has against plans."""
+"""Returns the API server's problems with plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTool:
-    """A tool that a job asks for, and what would be made of a run of it."""
+    """A tool that a job requests, and the plan of a run of it."""
 
     tool: AttachedTool
     plan: Plan
 
 
 class ToolPlans:
-    """Says what would be run for tools.
+    """Plans the runs of tools.
 
     Args:
-        defaults: The deployment's tools, and what jobs get that they do not say.
-        try_out: Asks the API server; None where it is not to be asked.
+        pipeline: The plugins.
+        defaults: The declared tools, and the defaults of jobs.
+        try_out: Asks the API server; None if it is not to be asked.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class ToolPlans:
         self.declared = defaults.pods.tools
 
     async def of_new(self, job: Job, plan: Plan, *, now: float) -> list[PlannedTool]:
-        """Return the tools that a job which is being submitted asks for, in its order.
+        """Return the tools that a submitted job requests, in its order.
 
         The API server is not asked: a submission asks it about all of its jobs at once.
 
@@ -212,10 +213,10 @@ class ToolPlans:
         return found
 
     async def make(self, job: Job, plan: Plan, name: str, *, rank: int, now: float) -> AttachedTool:
-        """Return the tool *name*, which is declared, at a rank that the job has.
+        """Return the declared tool *name* at a rank of the job.
 
         Raises:
-            JobRejected: If it cannot be run, with what a plugin or the API server has against it.
+            JobRejected: If it cannot be run, with the problems of a plugin or of the API server.
             PluginFailed: If a plugin fails.
         """
         planned = await self._plan(job, plan, name, rank=rank, now=now)
@@ -229,17 +230,18 @@ class ToolPlans:
         namespace = plan.volcano_job.namespace
         made = await self._pipeline.plan(tool_job)
         if made.volcano_job.namespace != namespace:
-            # A run is where its job is, which stays where it was accepted, whatever settings say.
+            # A run is in the namespace of its job, which stays where it was accepted, whatever the
+            # settings say.
             made = await self._pipeline.plan(tool_job, accepted_in=namespace)
         unshared = unshared_folders(plan, job.task_of(rank) or "")
         tool = make_attached(job, name, rank, self._defaults, now=now, unshared=unshared)
         return PlannedTool(tool, made)
 
     async def plan_of(self, record: JobRecord) -> tuple[Job, Plan]:
-        """Return a job that was accepted, and what is made of it.
+        """Return an accepted job, and its plan.
 
         Raises:
-            JobRejected: If nothing can be made of it any more.
+            JobRejected: If it cannot be planned any more.
             PluginFailed: If a plugin fails.
         """
         job = read_known(record)
@@ -256,7 +258,7 @@ def make_attached(
     now: float,
     unshared: Sequence[str] = (),
 ) -> AttachedTool:
-    """Return the tool *name*, which is declared, as it is attached to a rank of the job."""
+    """Return the declared tool *name* as it is attached to a rank of the job."""
     declared = defaults.pods.tools
     tool = declared.tools[name]
     made = make_tool_job(job, name, tool)

@@ -1,8 +1,9 @@
-"""When a tool of a job is run, when its run is to end, and how it is shown. No I/O.
+"""When a tool of a job runs, when its run ends, and how it is shown. No I/O.
 
-A run looks at one pod of the job: the one at its rank. It begins once that pod's program runs, and
-ends with the job's attempt, when the tool is removed, or when another pod takes the rank: what that
-one mounts may have to move to another node. It never begins before the run before it has ended.
+A run observes one pod of the job: the one at its rank. It begins once that pod's program runs. It
+ends with the job's attempt, when the tool is removed, or when another pod takes the rank, since the
+volumes of that pod may have to move to another node. It never begins before the previous run has
+ended.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _COMES_BACK: Final = frozenset({_ATTEMPT_ENDED.reason, _RANK_RESTARTED.reason})
 
 
 class RunOf(BaseModel):
-    """Whose a run is: kept with its record, and with its VolcanoJob for a store that was lost.
+    """The origin of a run: stored with its record, and with its VolcanoJob for a lost store.
 
-    ``uid`` is the VolcanoJob of the job's attempt, ``pod`` the one at the rank, by its ``task`` and
-    ``index``. What a newer version adds is left out.
+    ``uid`` is the VolcanoJob of the job's attempt; ``pod`` is the pod at the rank, by its ``task``
+    and ``index``. Fields of a newer version are dropped.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -58,14 +59,14 @@ class RunOf(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class DueRun:
-    """A tool that is to be run beside a pod of its job."""
+    """A tool that is due to run beside a pod of its job."""
 
     tool: AttachedTool
     pod: ObservedPod
 
 
 def goes_on(job: JobRecord) -> bool:
-    """Say whether the job's attempt goes on, as far as is decided."""
+    """Say whether the job's attempt continues, as far as is decided."""
     ends = job.is_final or job.outcome is not None or job.desired != "run"
     return not ends and job.renewal is None and job.uid is not None
 
@@ -78,9 +79,9 @@ def due_run(
     record: JobRecord,
     pods: Iterable[ObservedPod],
 ) -> DueRun | None:
-    """Return that the tool is to be run now; None while it is not, or while its *last* run lives.
+    """Return the run that is due now; None if there is none, or if the *last* run is not over.
 
-    A run that has ended by itself is not followed by another one beside the same pod.
+    A run that has ended by itself is not repeated beside the same pod.
     """
     if not goes_on(record) or (last is not None and not last.is_final):
         return None
@@ -98,13 +99,13 @@ def why_unwanted(
     record: JobRecord | None,
     pods: Iterable[ObservedPod],
 ) -> RequestedEnd | None:
-    """Return why the run is to end; None where it may go on.
+    """Return why the run must end; None if it may continue.
 
     Args:
         run: The run's record.
-        tool: Its tool, if that is still attached.
+        tool: Its tool, if it is still attached.
         record: The job's record, if there is one.
-        pods: The job's pods. One that is not shown may only not be seen.
+        pods: The observed pods of the job. A pod that is missing here may exist all the same.
     """
     of_run = run.tool or {}
     if record is None or record.is_final or record.outcome is not None or record.desired == "ended":
@@ -123,7 +124,7 @@ def why_unwanted(
 
 
 def describe_run(due: DueRun, record: JobRecord) -> RunOf:
-    """Return whose the run is that begins now."""
+    """Return the origin of the run that begins now."""
     tool, pod = due.tool, due.pod
     return RunOf(
         job=record.id,
@@ -141,7 +142,7 @@ def describe_run(due: DueRun, record: JobRecord) -> RunOf:
 
 
 def run_id(of: RunOf) -> str:
-    """Return the identifier of a run: for the same tool beside the same pod always the same."""
+    """Return the identifier of a run: the same for the same tool beside the same pod."""
     parts = (of.job, of.name, of.rank, of.asked_at, of.uid, of.pod)
     digest = sha256("\n".join(map(repr, parts)).encode()).hexdigest()
     return f"{TOOL_PREFIX}{digest[:24]}"
@@ -149,7 +150,7 @@ def run_id(of: RunOf) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShownTool:
-    """How a tool is, and why."""
+    """The state of a tool, and why."""
 
     state: ToolState
     reason: str | None
@@ -157,7 +158,7 @@ class ShownTool:
 
 
 def show_tool(tool: AttachedTool, run: JobRecord | None, record: JobRecord) -> ShownTool:
-    """Return how the tool is shown, whose last run is *run* and whose job *record* is."""
+    """Return the state of the tool; *run* is its last run, *record* its job."""
     if run is not None and (run.tool or {}).get("asked_at") != tool.asked_at:
         run = None
     if run is not None and not run.is_final:
