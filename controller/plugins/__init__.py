@@ -1,7 +1,7 @@
-"""What makes a VolcanoJob of a job, one plugin a file, in this order.
+"""The built-in plugins, one a file, in the order in which their hooks run.
 
-``task`` makes the pods that all others change. Why each stands where it does is beside its
-``after`` and ``before``, by which plugins of other packages find their places among these.
+``task`` creates the pods that all others change. Each plugin gives the reason for its place beside
+its ``after`` and ``before``, by which third-party plugins find their places, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gives a job its network: its own pods, the jobs that it names and that name it, and the world.
+"""The job's network policies: its own pods, the jobs that it connects to, and the world.
 
-Both sides of a connection are ruled, each by a policy of its own job: what one job admits of
-another goes when that one ends, because its own policy is made anew then.
+Each side of a connection is restricted by a policy of its own job. What a job admits from another
+one is revoked when that one ends, because its policy is then applied anew.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _NO_POLICY: Final = "--disable-network-policy=true"
 
 
 class ConnectToJobPlugin(JobPlugin):
-    """Connects jobs that name each other: policies, a Service to rank 0, host aliases.
+    """Connects jobs that name each other: policies, a Service for rank 0, host aliases.
 
-    Whom a job may name is decided when it is accepted.
+    Which jobs a job may name is decided at its acceptance.
     """
 
     name: ClassVar[str] = "connect_to_job"
-    # Changes the arguments of Volcano's ``svc``, and the tasks' pods.
+    # It changes the arguments of Volcano's ``svc``, and the pods of the tasks.
     after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"parameters.peer"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add the job's policy, what leads to it where it is named, and its aliases."""
+        """Add the job's policy, the Service by which others reach it, and its host aliases."""
         _check_hostnames(job, builder)
-        _spare_volcanos_policy(builder)
+        _disable_volcanos_policy(builder)
         if not builder.submitted:
             self._check_licences(job, builder)
         if builder.accepted_in is None:
-            return  # whom it names is looked at when it is taken into the store
+            return  # the jobs that it names are checked in the accepting transaction
         callers = await self.context.peers.callers_of(job.id)
         named = {one.job for one in peers_of(job).values()}
         peers = await self.context.peers.find(named) if named else {}
@@ -65,7 +65,7 @@ class ConnectToJobPlugin(JobPlugin):
             _add_aliases(job, peers, builder)
 
     async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
-        """Have the jobs that it named take back what they admit of it."""
+        """Have the connected jobs revoke what they admit from this one."""
         if peers_of(job_from_server.job):
             await self.context.peers.has_ended(job_id)
 
@@ -126,7 +126,7 @@ class ConnectToJobPlugin(JobPlugin):
             kind="NetworkPolicy",
             name=companion_name(job.id, _POLICY),
             manifest={"spec": spec},
-            # It restricts: no pod of the job ever runs without it.
+            # A restriction comes before the VolcanoJob: no pod ever runs without it.
             when="before",
             basis=basis_of(callers),
         )
@@ -139,23 +139,23 @@ class ConnectToJobPlugin(JobPlugin):
             "type": "ClusterIP",
             "selector": {**selector, TASK_LABEL: task, TASK_INDEX_LABEL: "0"},
             "ports": [{"name": f"p{port}", "port": port, "protocol": "TCP"} for port in ports],
-            # One port being probed says nothing about the others.
+            # That one port is probed says nothing about the others.
             "publishNotReadyAddresses": True,
         }
         return Companion(
             kind="Service",
             name=peer_service_name(job.id),
             manifest={"spec": spec},
-            # Two jobs that name each other wait for each other's address.
+            # Two jobs that name each other each wait for the other's address.
             when="before",
             lasting=True,
         )
 
 
-def _spare_volcanos_policy(builder: JobBuilder) -> None:
-    """Have Volcano's ``svc`` make no policy of its own: ours admits the job's own pods as well.
+def _disable_volcanos_policy(builder: JobBuilder) -> None:
+    """Turn off the NetworkPolicy of Volcano's ``svc`` plugin: ours also admits the job's own pods.
 
-    One object less for each job, which Volcano makes and the cluster's collector removes.
+    This saves an object for each job.
     """
     arguments = builder.volcano_job.plugins.get("svc")
     if arguments is not None and _NO_POLICY not in arguments:

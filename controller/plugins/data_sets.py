@@ -1,8 +1,8 @@
-"""Gives each pod a copy of the data sets of which the job wants one, on its node or in its memory.
+"""Copies data sets into each pod that wants a copy, on its node's disk or in its memory.
 
-A container of ours makes it before the job's program begins, and ends the job where it cannot:
-what is too large, not there, or changes meanwhile, nobody computes with. The copy goes with its
-pod, and no file leaves the cluster.
+An init container makes the copy before the program starts. It fails the pod if a data set is too
+large, is missing, or changes meanwhile, so that no program computes with wrong data. The copy is
+deleted with its pod, and no file leaves the cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from controller.volcano.names import DATA_CONTAINER
 _SOURCES: Final = "/volumes"
 _COPIES: Final = "/copies"
 _COPY: Final = "data"
-"""What the copy is called within its volume: a file has no volume of its own otherwise."""
+"""The name of the copy within its volume: a single file has no volume of its own otherwise."""
 
 STAGE: Final = """\
 status=0
@@ -79,31 +79,30 @@ while [ $# -gt 0 ]; do
 done
 exit $status
 """
-"""Copies each of its arguments, six by six: kind, its owner's folder, the rest, its name, where to,
-and how many bytes it may take.
+"""Copies data sets; each takes six arguments: kind, owner's folder, path below it, name,
+destination, and the most bytes.
 
-What is there is measured before and after: how many entries, their bytes, and the sums of the
-times when they were changed last, which only grow. Where those are whole seconds, as some
-``stat`` has them, and the last one is now, it waits: a later change would have the same time. What
-they take is counted in blocks of 4 KiB,
-with something for folders: a kubelet evicts pods whose volume holds more than its limit. Links are
-copied as links, and followed only to what is asked for itself; from there on it is this folder,
-whatever its name leads to by then.
+The source is measured before and after the copy: the number of entries, their bytes, and the sums
+of their modification times, which only grow. If ``stat`` has whole seconds and the last
+modification is now, the script waits: a later change would have the same time. Sizes count in
+blocks of 4 KiB, plus something for folders, since the kubelet evicts pods whose volume exceeds its
+limit. Links are copied as links. A link is followed only to the source itself; from then on the
+folder is used that it led to.
 """
 
 
 class DataSetsPlugin(JobPlugin):
-    """Mounts a copy of each data set of the policies ``staged`` and ``memory``, read-only."""
+    """Mounts a read-only copy of each data set with the policy ``staged`` or ``memory``."""
 
     name: ClassVar[str] = "data_sets"
-    # It reads from the claims that file_mount has added, and memory is what a machine leaves of it.
+    # It reads from the claims of file_mount, and its memory is what kata_container leaves.
     after: ClassVar[tuple[str, ...]] = ("task", "kata_container", "file_mount")
-    # Where there is no copy, the container that waits for other ranks never begins.
+    # If a copy fails, the init container that waits for other ranks must not start.
     before: ClassVar[tuple[str, ...]] = ("multi_node",)
     fields: ClassVar[frozenset[str]] = frozenset({"parameters.staged", "parameters.memory"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add volumes, mounts, and the container that copies."""
+        """Add volumes, mounts, and the copying init container."""
         copied = [file for file in job.files() if file.is_copied]
         if not copied or builder.problems:
             return
@@ -114,7 +113,7 @@ class DataSetsPlugin(JobPlugin):
             template, container = builder.task(task.name).template, builder.container(task.name)
             staged = _total(file for file in copied if file.policy == "staged")
             if staged:
-                # No limit: what the program writes itself would count against that.
+                # No limit: it would include what the program writes itself.
                 container.requests["ephemeral-storage"] = staged
             for index, file in enumerate(copied):
                 template.volumes.append(_volume(index, file))
@@ -127,7 +126,7 @@ class DataSetsPlugin(JobPlugin):
     def _problems(
         self, container: Container, task: EffectiveTask, copied: Sequence[JobFile]
     ) -> Iterator[tuple[str, str]]:
-        """Find what does not fit into the memory that the program is limited to."""
+        """Find data sets that do not fit into the program's memory limit."""
         memory, least = container.resources["memory"], self.context.jobs.pods.helper_memory
         in_memory = [file for file in copied if file.policy == "memory"]
         if in_memory and _total(in_memory).milli + least.milli > memory.milli:
@@ -161,7 +160,7 @@ class DataSetsPlugin(JobPlugin):
             defaults=self.context.jobs,
             mounts=list(mounts.values()),
         )
-        # What it writes into memory counts as its own until it ends.
+        # Its writes into memory count against its own limit until it ends.
         in_memory = _total(file for file in copied if file.policy == "memory")
         helper.resources["memory"] = Quantity(helper.resources["memory"].milli + in_memory.milli)
         return helper

@@ -9,23 +9,23 @@ from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 
 
 class ExpiryPlugin(JobPlugin):
-    """Counts a job's time from its first start, through restarts, attempts and suspensions.
+    """Ends a job whose time is over; time runs from its first start, through restarts and attempts.
 
-    The time is in the store, with what was added to it; here it is only looked at when it is due,
-    and there that it is decided, since somebody may be adding some at this very moment.
+    Time and extensions are in the store. This plugin only asks when a job is due. The store decides
+    in a transaction, since a caller may be extending the job at this moment.
     """
 
     name: ClassVar[str] = "expiry"
-    # What ends now is entered to its end later, not period by period.
+    # Before accounting: usage of a job that ends now is entered later, up to its end.
     before: ClassVar[tuple[str, ...]] = ("accounting",)
     fields: ClassVar[frozenset[str]] = frozenset({"time_allocation_seconds"})
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
-        """Look again when its time is over; also where it has been over for long."""
+        """Be due when the time is over, also if it has been over for long."""
         return job_from_server.expires_at
 
     async def on_job_monitoring(
         self, job_batch: Sequence[JobFromServer]
     ) -> Mapping[str, float | None]:
-        """End those whose time is over; look again at those that were given more."""
+        """End the jobs whose time is over; be due again for those that were extended."""
         return await self.context.control.end_if_over([one.job.id for one in job_batch])

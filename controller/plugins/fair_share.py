@@ -1,11 +1,11 @@
-"""Keeps owners apart: a namespace and a Volcano queue for each project, or user without one.
+"""Separates owners: a namespace and a Volcano queue for each project, or user without one.
 
-Volcano shares between queues. (Its share between namespaces went in 1.8.)
+Volcano shares resources between queues. (It dropped the share between namespaces in 1.8.)
 
-An owner's name may be any text of up to 255 characters, a namespace's name is a DNS label of 63: so
-the name is made of a readable part, which decides nothing, and 100 bits of SHA-256 over instance,
-kind and name, which decide. What stands on the object as an annotation says the owner in full, and
-is compared before the object is used: two owners never share one, not even if their hashes met.
+An owner's name is any text of up to 255 characters, but a namespace's name is a DNS label of 63. So
+the name has a readable part, which is not significant, and 100 bits of SHA-256 over instance, kind
+and name. An annotation of the object has the owner's full name, and is compared before the object
+is used: two owners never share one, not even with the same hash.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 class FairSharePlugin(JobPlugin):
-    """Places the job in its owner's namespace and queue, and says what has to be there.
+    """Places the job in its owner's namespace and queue, and adds what must exist there.
 
-    Nothing is removed with a job. A job that was accepted before its owner had a namespace stays
-    where it was accepted.
+    Nothing of it is deleted with a job. A job that was accepted before its owner had a namespace
+    stays where it was accepted.
     """
 
     name: ClassVar[str] = "fair_share"
-    # Task names the queue that this may replace.
+    # The task plugin names the queue, which this plugin may replace.
     after: ClassVar[tuple[str, ...]] = ("task",)
-    # Its policy names the namespace.
+    # The policy of connect_to_job names the namespace.
     before: ClassVar[tuple[str, ...]] = ("connect_to_job",)
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
@@ -62,14 +62,14 @@ class FairSharePlugin(JobPlugin):
         volcano_job.namespace = name
         builder.shared.extend(_prerequisites(owner, name, share, instance=self.context.instance))
         if job.queue in (None, name):
-            # Another one that the job names is one that operators made.
+            # Operators create any other queue that a job names.
             volcano_job.queue = name
             builder.shared.append(_queue(owner, name, share, instance=self.context.instance))
 
 
 def owner_hash(owner: OwnerKey, *, instance: str) -> str:
-    """Return what tells the owner's objects from all others: a part of a DNS label."""
-    # JSON: whatever the names hold, no two triples are the same text.
+    """Return the hash that identifies the owner's objects: a part of a DNS label."""
+    # JSON: no two triples have the same text, whatever characters the names contain.
     text = json.dumps([instance, owner.kind, owner.name]).encode()
     return base64.b32encode(hashlib.sha256(text).digest()).decode().lower()[:_HASH_LENGTH]
 
@@ -91,9 +91,9 @@ def _may_name(queue: str | None, own: str, share: FairShare) -> bool:
 def _prerequisites(
     owner: OwnerKey, name: str, share: FairShare, *, instance: str
 ) -> Iterator[SharedObject]:
-    """Yield the namespace and what is in it, in the order in which it can be made."""
+    """Yield the namespace and the objects in it, in the order of their creation."""
     yield _namespace(owner, name, share, instance=instance)
-    # First of all the right to make the others.
+    # The right to create the others comes first.
     for grant in share.grants:
         role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": grant.role}
         subject = {"kind": "ServiceAccount", "name": grant.account, "namespace": grant.namespace}
@@ -108,7 +108,7 @@ def _prerequisites(
         kind="NetworkPolicy",
         name=_DENY,
         namespace=name,
-        # What a job may reach, and who may reach it, is added job by job.
+        # The policies of each job add what it may reach, and who may reach it.
         manifest={"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}},
     )
     if share.owners.quota:
@@ -154,7 +154,7 @@ def _queue(owner: OwnerKey, name: str, share: FairShare, *, instance: str) -> Sh
         manifest={"spec": spec},
         labels={OWNER_LABEL: owner_hash(owner, instance=instance)},
         annotations={OWNER_ANNOTATION: owner.encode()},
-        # An operator may give one owner more than the others.
+        # An operator may change the quota of a single owner.
         kept=True,
     )
 
@@ -175,6 +175,6 @@ def _claim(claim: ClaimTemplate, namespace: str, owner: str) -> SharedObject:
         name=claim.name,
         namespace=namespace,
         manifest={"spec": spec},
-        # What a claim says is decided when it is bound.
+        # The spec of a bound claim is immutable.
         kept=True,
     )

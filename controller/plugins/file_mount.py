@@ -1,11 +1,12 @@
-"""Mounts the job's files and folders where its program finds them; nothing is ever copied.
+"""Mounts the job's files and folders where its program finds them; nothing is copied.
 
-A kubelet makes an empty folder where a mount's source is missing, and a job would compute with it.
-So a container of ours looks first, and ends the job with the names of what is not there.
+The kubelet creates an empty folder if the source of a mount is missing, and the job would compute
+with it. So an init container checks the sources first, and fails the pod with the names of the
+missing ones.
 
-Where something is mounted within the output folder, the container's runtime makes a folder or an
-empty file for it, on the volume. What was not there before is removed after the job, by a pod of
-its own: see :mod:`controller.jobs.cluster.mount_points`.
+Where something is mounted within the output folder, the container runtime creates a folder or an
+empty file for it on the volume. What did not exist before is deleted after the job by a pod of its
+own: see :mod:`controller.jobs.cluster.mount_points`.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ done
 [ $status != 0 ] || [ -z "$NOTE_MISSING" ] || printf %s "$missing" > /dev/termination-log
 exit $status
 """
-"""Looks for each of its arguments, five by five: kind, its owner's folder, the rest, its name, and
-what it is mounted as.
+"""Checks mount sources; each takes five arguments: kind, owner's folder, path below it, name, and
+mount point.
 
-A link may lead anywhere within the owner's folder; a kubelet would follow it anywhere within the
-claim, which owners may share. With ``NOTE_MISSING`` the first one is the output folder, and it says
-of the others, by their numbers, which have no mount point there yet.
+A link may lead anywhere within the owner's folder; the kubelet would follow it anywhere within the
+claim, which owners may share. With ``NOTE_MISSING`` the first source is the output folder, and the
+script reports the numbers of the others that have no mount point in it yet.
 """
 
 CLEAN: Final = """\
@@ -84,17 +85,17 @@ for name; do
 done
 exit $status
 """
-"""Removes mount points, if they are empty: in its owner's folder, in the rest of the path.
+"""Deletes empty mount points: in the owner's folder, below the path in it.
 
-A link may lead to another owner's files, or to what other jobs have by its own name. A pod may be
-placed late: after the third argument, in unix seconds, it does nothing any more, since other jobs
-may have the folder then.
+A link may lead to another owner's files, or to a folder that other jobs use. The pod may be placed
+late: after the third argument (unix seconds) it does nothing, since other jobs may use the folder
+by then.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """Something to mount: where the job says it, where it is, and where it is seen."""
+    """A mount: its path in the job, its source, and its mount point."""
 
     path: str
     source: VolumePath
@@ -106,23 +107,23 @@ class _File:
 
     @property
     def name(self) -> str:
-        """What it is called in the working directory."""
+        """The name in the working directory."""
         return self.at.rpartition("/")[2]
 
 
 class FileMountPlugin(JobPlugin):
-    """Mounts inputs under the working directory by their names, and the output folder as it."""
+    """Mounts inputs by name in the working directory, and the output folder as that."""
 
     name: ClassVar[str] = "file_mount"
     after: ClassVar[tuple[str, ...]] = ("task",)
-    # Where a file is missing, the container that waits for other ranks never begins.
+    # If a file is missing, the init container that waits for other ranks must not start.
     before: ClassVar[tuple[str, ...]] = ("multi_node",)
     fields: ClassVar[frozenset[str]] = frozenset(
         {"output", "parameters.file", "parameters.directory", "parameters.artefacts"}
     )
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add volumes, mounts, and the container that looks first."""
+        """Add volumes, mounts, and the checking init container."""
         files = list(self._files(job, builder))
         for path, message in _clashes(files):
             builder.refuse(path, message)
@@ -130,14 +131,16 @@ class FileMountPlugin(JobPlugin):
             return
         claims = _claims(files)
         is_to_be_cleaned = self._is_to_be_cleaned(files)
-        # What each pod has a copy of is data_sets' to mount, and to look for.
+        # data_sets mounts and checks the copies.
         files = [file for file in files if not file.is_copied]
         for task in builder.volcano_job.tasks:
             _add_volumes(task, claims)
             builder.container(task.name).mounts.extend(_seen(files, claims))
             if files:
                 task.template.init_containers.append(self._look(files, claims))
-        if is_to_be_cleaned:  # a copy, too, is mounted on what another job may have made
+        if (
+            is_to_be_cleaned
+        ):  # a copy, too, is mounted on a folder that another job may have created
             builder.nested_mounts = self._nested_mounts(files)
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
@@ -187,7 +190,7 @@ class FileMountPlugin(JobPlugin):
         )
 
     def _is_to_be_cleaned(self, files: list[_File]) -> bool:
-        """Say whether something is mounted within the output folder, which comes first."""
+        """Say whether something is mounted within the output folder, the first mount."""
         within = len(files) > 1 and files[0].path == "output"
         return within and self.context.jobs.pods.remove_mount_points
 

@@ -1,4 +1,4 @@
-"""Public links: names under which everybody reaches the job's first web endpoint."""
+"""Public links: names under which anybody reaches the job's first web endpoint."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from controller.jobs.spec.model import Job
 
 
 class IngressPlugin(JobPlugin):
-    """Checks links, has them lead to the job while it lives, and releases them.
+    """Checks links, makes them lead to the job while it lives, and releases them.
 
-    Whether a name is free is decided when the job is accepted, in the same transaction.
+    Whether a name is free is decided in the transaction that accepts the job.
     """
 
     name: ClassVar[str] = "ingress"
-    # On clean-up, links are free only when no route leads to the job any more.
+    # After proxy at clean-up: links are free once no route leads to the job.
     before: ClassVar[tuple[str, ...]] = ("proxy",)
     fields: ClassVar[frozenset[str]] = frozenset({"links"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Check the names, and that there is something for them to lead to."""
+        """Check the names, and that there is an endpoint for them."""
         for index, name in enumerate(job.links):
             problem = why_not_name(name, reserved=self.context.jobs.reserved_links)
             if problem is not None:
@@ -33,11 +33,11 @@ class IngressPlugin(JobPlugin):
             builder.refuse("links", "the job has no web endpoint that they could lead to")
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
-        """Have them lead to this attempt: those of an earlier one have ended with it."""
+        """Make them lead to this attempt: an earlier attempt's have ended with it."""
         if job_from_server.job.links:
             await self.context.links.expose(job_from_server.job)
         return None
 
     async def on_cleanup(self, job_id: str) -> None:
-        """Release them; by now no route leads to the job any more."""
+        """Release them: no route leads to the job any more."""
         await self.context.links.release(job_id)

@@ -1,4 +1,4 @@
-"""Runs a job in a virtual machine of its own, by a RuntimeClass such as that of Kata Containers."""
+"""Runs a job in a virtual machine of its own, by a RuntimeClass such as Kata Containers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from controller.volcano.manifest import Quantity
 
 
 class KataContainerPlugin(JobPlugin):
-    """Sets the RuntimeClass, and takes what its machine needs from what the replica gets.
+    """Sets the RuntimeClass, and subtracts the machine's overhead from the replica's resources.
 
-    Kubernetes adds a RuntimeClass' overhead to what a pod requests, so that job and machine
-    together take what the job asked and is charged for, never more.
+    Kubernetes adds the overhead of a RuntimeClass to a pod's requests. So job and machine together
+    take what the job requested and is charged for.
     """
 
     name: ClassVar[str] = "kata_container"
-    # Takes the part of its machine from what the tasks' containers get.
+    # It subtracts the overhead from the resources of the tasks' containers.
     after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"runtime"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Change every task, where job or product name a runtime."""
+        """Change every task, if the job or its product names a runtime."""
         product = self.context.jobs.pods.catalogue.find(job.product)
         runtime_class = self._runtime_class(job, product, builder)
         if runtime_class is None:
@@ -42,7 +42,7 @@ class KataContainerPlugin(JobPlugin):
             return None
         found = self.context.jobs.pods.kata.runtimes.get(wanted)
         if found is None:
-            # The product's own mistake is the deployment's, but the job cannot run either way.
+            # A wrong product is the deployment's mistake, but the job cannot run either way.
             path = "product" if job.runtime is None else "runtime"
             builder.refuse(path, f"the deployment has no runtime {wanted}")
         return found

@@ -1,7 +1,7 @@
-"""Makes a job reachable from outside of a cluster on one's own machine, going round the gateway.
+"""Exposes a job outside of a cluster on a developer's machine, bypassing the gateway.
 
-For trying things out: whoever reaches the address reaches the app, and nobody is asked who he is.
-So it is off, and a deployment whose public URL is not local cannot switch it on.
+It is for trials: anybody who reaches the address reaches the app, without authentication. So it is
+off by default, and cannot be enabled if the public URL is not local.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PUBLIC_PORT = 80
 
 
 class MinikubePlugin(JobPlugin):
-    """Makes a LoadBalancer for the first rank's web endpoint, else its VNC endpoint."""
+    """Adds a LoadBalancer for the first rank's web endpoint, else its VNC endpoint."""
 
     name: ClassVar[str] = "minikube"
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add the Service, and the policy without which it would lead nowhere."""
+        """Add the Service, and the policy that admits its traffic."""
         endpoint = _first(job)
         if not self.context.jobs.pods.minikube or endpoint is None:
             return
@@ -56,7 +56,7 @@ class MinikubePlugin(JobPlugin):
 
 
 def service_name(job_id: str) -> str:
-    """Return the Service's name: it has no dot, and no other object's name begins so."""
+    """Return the Service's name: without a dot, and with a prefix of its own."""
     return f"mk-{job_id}"
 
 

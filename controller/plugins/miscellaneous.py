@@ -1,4 +1,4 @@
-"""What every pod gets: no restarts, no credentials of the cluster, few rights, a place to work."""
+"""Settings of every pod: no restarts, no credentials, few privileges, a working directory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _VOLUME: Final = "work"
 
 
 class MiscellaneousPlugin(JobPlugin):
-    """Makes pods that fit the ``restricted`` Pod Security Standard of Kubernetes.
+    """Makes pods fit the ``restricted`` Pod Security Standard of Kubernetes.
 
-    What is decided for all jobs (user, working directory) comes from the settings.
+    What is the same for all jobs (user, working directory) comes from the settings.
     """
 
     name: ClassVar[str] = "miscellaneous"
     fields: ClassVar[frozenset[str]] = frozenset({"stop_grace_seconds"})
-    # After whatever mounts something: it makes the working directory if nobody else has.
+    # After the plugins that mount: it adds the working directory if none of them has.
     after: ClassVar[tuple[str, ...]] = ("task", "*")
     before: ClassVar[tuple[str, ...]] = ("minikube", "proxy")
 
@@ -42,7 +42,7 @@ class MiscellaneousPlugin(JobPlugin):
             self._ensure_place_to_work(task)
 
     def _grace(self, job: Job, builder: JobBuilder) -> int | None:
-        """Return how long programs have to end once they are told to; None: Kubernetes' 30 s."""
+        """Return the termination grace period; None: Kubernetes' 30 s."""
         most = self.context.jobs.most_stop_grace_seconds
         if job.stop_grace_seconds is None:
             return most if most < KUBERNETES_GRACE_SECONDS else None
@@ -60,9 +60,9 @@ class MiscellaneousPlugin(JobPlugin):
     def _restrict(self, task: Task) -> None:
         defaults = self.context.jobs
         task.template.more |= {
-            # What is done about a program that fails is decided by the job's policies.
+            # The job's policies decide what follows a failure.
             "restartPolicy": "Never",
-            # A program that people reach must not reach the cluster.
+            # A program that users reach must not reach the API server.
             "automountServiceAccountToken": defaults.pods.service_account_token,
             "enableServiceLinks": False,
         }
@@ -73,11 +73,11 @@ class MiscellaneousPlugin(JobPlugin):
         if defaults.run_as_user is not None:
             context["runAsUser"] = defaults.run_as_user
             context["fsGroup"] = defaults.run_as_user
-            # Else every mount of a large claim would first change the group of all its files.
+            # Otherwise each mount of a large claim first changes the group of all files.
             context["fsGroupChangePolicy"] = "OnRootMismatch"
 
     def _ensure_place_to_work(self, task: Task) -> None:
-        # A working directory that the image lacks would be made by root, and nobody could write.
+        # The container runtime would create a missing working directory as root, not writable.
         path = self.context.jobs.working_directory
         container = task.template.containers[0]
         if path == "/" or _is_mounted(container, path):

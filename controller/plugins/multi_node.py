@@ -1,8 +1,8 @@
-"""Tells every rank which one it is and where the others are, in files that any program can read.
+"""Tells every rank its number and the names of the others, in files that any program can read.
 
 Most of it is one projected volume: a ConfigMap that all ranks share, and the pod's own annotations
-and processors from the downward API. That can neither add nor end a line: where a task has several
-replicas, a container of ours does, before the job's program.
+and processors from the downward API. The downward API can neither add two numbers nor end a line.
+So if a task has several replicas, an init container writes these files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from controller.volcano.names import (
 )
 
 MOST_BYTES: Final = 1_000_000
-"""Of the ConfigMap, of which an API server keeps a mebibyte."""
+"""Of the ConfigMap; an API server accepts a mebibyte."""
 
 _COMPANION: Final = "ranks"
 _VOLUME: Final = "ranks"
@@ -62,27 +62,26 @@ for range in "$@"; do
   done
 done
 """
-"""Copies what is known, writes the rank, and waits until the ranks in its ranges have addresses.
+"""Copies the known files, writes the rank, and waits until the ranks in its ranges have addresses.
 
-Every file ends with a line break: what the downward API writes does not.
-
-BusyBox has no ``getent``, and its ``nslookup`` does not look through the search domains.
+Every file ends with a line break, which the downward API does not write. BusyBox has no ``getent``,
+and its ``nslookup`` does not use the search domains.
 """
 
 
 class MultiNodePlugin(JobPlugin):
-    """Writes ``rank.txt``, ``number_of_nodes.txt``, ``nodes.txt`` and one ``node-<rank>.txt`` each.
+    """Writes ``rank.txt``, ``number_of_nodes.txt``, ``nodes.txt`` and ``node-<rank>.txt``.
 
-    And ``cores.txt``, ``job_id.txt``. The names are those that Volcano's ``svc`` makes, and are
-    good within the job's namespace.
+    It also writes ``cores.txt`` and ``job_id.txt``. The host names are those of Volcano's ``svc``
+    plugin, and resolve within the job's namespace.
     """
 
     name: ClassVar[str] = "multi_node"
-    # The ranks follow the tasks; how many processors there are, a virtual machine's part.
+    # After task, which orders the ranks, and kata_container, which changes the processors.
     after: ClassVar[tuple[str, ...]] = ("task", "kata_container")
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add the ConfigMap, and the folder to every task."""
+        """Add the ConfigMap, and mount the folder in every task."""
         data = _data(job)
         size = sum(len(name) + len(text) for name, text in data.items())
         if size > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Limits how much a job sends and receives: bits per second of each replica."""
+"""Limits the bandwidth of each replica, in bits per second."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ANNOTATIONS: Final = {
     "ingress": "kubernetes.io/ingress-bandwidth",
     "egress": "kubernetes.io/egress-bandwidth",
 }
-"""What the bandwidth plug-in of a cluster's network reads; a network without it limits nothing."""
+"""What the bandwidth plugin of the cluster network reads; without it nothing is limited."""
 
 
 class NetworkLimitPlugin(JobPlugin):
-    """Gives each pod the bandwidth of its product, or less where the job asks for less."""
+    """Gives each pod the bandwidth of its product, or less if the job requests less."""
 
     name: ClassVar[str] = "network_limit"
-    # Annotates the tasks' pods.
+    # It annotates the pods of the tasks.
     after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"network"})
 

@@ -1,9 +1,9 @@
-"""Makes the command and the environment of the job's typed parameters.
+"""Makes command and environment from the job's typed parameters.
 
-No shell is ever involved: every word of the command is one argument, and a value reaches the
-program as it is, whatever characters it holds. Kubernetes expands ``$(NAME)`` and ``$$`` in both,
-so values are escaped. Secrets are in a Secret and are referred to; no manifest of a pod or a
-VolcanoJob holds one.
+No shell is involved: every word of the command is one argument, and the program receives a value
+unchanged, whatever characters it has. Kubernetes expands ``$(NAME)`` and ``$$`` in both, so values
+are escaped. Secret values are in a Secret and are referenced; no manifest of a pod or a VolcanoJob
+has one.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from controller.volcano.manifest import Variable, escape, reference
 from controller.volcano.names import companion_name
 
 RESERVED_PREFIXES: Final = ("FUMAROLE_", "VC_", "VK_")
-"""Variables that we and Volcano set."""
+"""Prefixes of variables that Fumarole and Volcano set."""
 
 LONGEST_WORD: Final = 2**17 - 1
-"""Of an argument, or of a variable with its name and ``=``, in bytes: Linux takes no longer one."""
+"""Bytes of an argument, or of a variable with its name and ``=``; Linux accepts no more."""
 
 MOST_WRITTEN: Final = 1_400_000
-"""Characters of all arguments and variables of a job's invocations, and one for each: a cluster
-keeps no larger job. A thousand words can each name a parameter with a thousand values."""
+"""Characters of all arguments and variables of a job, plus one for each: a cluster stores no larger
+job. A thousand words may each name a parameter with a thousand values.
+"""
 
 MOST_SECRET_BYTES: Final = 1 << 20
-"""Of all secret values together: an API server takes no larger Secret (``MaxSecretSize``)."""
+"""Of all secret values together; an API server accepts no larger Secret (``MaxSecretSize``)."""
 
 _COMPANION: Final = "parameters"
 
 
 class ParameterPlugin(JobPlugin):
-    """Fills in command and environment, and makes the Secret that holds the secret parameters."""
+    """Sets command and environment, and adds the Secret with the secret parameters."""
 
     name: ClassVar[str] = "parameter"
-    # Fills in what the tasks' containers run.
+    # It sets what the containers of the tasks run.
     after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"invocation", "parameters"})
 
@@ -75,7 +76,7 @@ class ParameterPlugin(JobPlugin):
 
 
 def _invocations(job: Job) -> Iterator[tuple[str, Invocation]]:
-    """Give every invocation that is run, with its path; that of the job once."""
+    """Yield every invocation that runs, with its path; the job's own only once."""
     if any(task.invocation is job.invocation for task in job.effective_tasks):
         yield "invocation", job.invocation
     for task in job.effective_tasks:
@@ -84,7 +85,7 @@ def _invocations(job: Job) -> Iterator[tuple[str, Invocation]]:
 
 
 class _Written:
-    """What a program receives of a job's invocations."""
+    """The words of a job's invocations, as the program receives them."""
 
     def __init__(self, job: Job, working_directory: str) -> None:
         self._job = job
@@ -93,7 +94,7 @@ class _Written:
         self._left = MOST_WRITTEN
 
     def problems(self, path: str, invocation: Invocation) -> Iterator[tuple[str, str]]:
-        """Find what cannot be written down, with its path."""
+        """Find words that cannot be written, with their paths."""
         words = (*invocation.command, *invocation.environment.values())
         self._left -= sum(map(self._size, words))
         if self._left < 0:
@@ -109,11 +110,11 @@ class _Written:
             yield f"{path}.command[0]", "the program's name is empty"
 
     def command(self, invocation: Invocation) -> list[str]:
-        """Return the arguments, as Kubernetes expands them."""
+        """Return the arguments, escaped for the expansion of Kubernetes."""
         return [one for word in invocation.command for one in self._words(word)]
 
     def environment(self, invocation: Invocation) -> Iterator[Variable]:
-        """Give the variables, those that others refer to first: Kubernetes knows none after."""
+        """Yield the variables, referenced ones first: Kubernetes expands only earlier ones."""
         job = self._job
         for name in sorted(self._secrets_within_text(invocation)):
             yield Variable(name=_variable_of(name), secret=(_secret_name(job), name))
@@ -142,7 +143,7 @@ class _Written:
         return [one for word in command[:1] for one in self._words(word)] in ([], [""])
 
     def _size(self, word: Word) -> int:
-        """Return how many characters, at least, are written for *word*, without doing so."""
+        """Return the least number of characters of *word*, without writing it."""
         if isinstance(word, str):
             return len(word) + 1
         parameter = self._job.parameters.get(word.parameter)
@@ -197,12 +198,12 @@ class _Written:
 
 
 def _length(written: str) -> int:
-    """Return how many bytes a program receives of what is written for Kubernetes."""
+    """Return how many bytes the program receives for what is written."""
     return len(written.encode()) - written.count("$$")
 
 
 def _variable_of(parameter: str) -> str:
-    # Reversible, so that two parameters never share a variable: names may have hyphens.
+    # Reversible: parameter names may have hyphens, and two must not share a variable.
     return "FUMAROLE_SECRET_" + parameter.replace("_", "__").replace("-", "_H")
 
 
@@ -227,7 +228,7 @@ def _secret(job: Job) -> Companion:
         kind="Secret",
         name=_secret_name(job),
         manifest={"type": "Opaque", "data": data},
-        # Its pods cannot start without it.
+        # The pods cannot start without it.
         when="before",
     )
 

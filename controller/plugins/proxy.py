@@ -1,4 +1,4 @@
-"""Lets people reach the job: readiness, the gateway's way in, and its sessions' routes."""
+"""Makes the job reachable: readiness, access for the gateways, and its sessions' routes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from controller.volcano.names import TASK_INDEX_LABEL, TASK_LABEL, companion_nam
 
 _POLICY: Final = "gateway"
 _NEVER: Final = 2**31 - 1
-"""Failures in a row, the most that a probe can name: 68 years."""
+"""The most failures in a row that a probe can name: 68 years."""
 
 
 class ProxyPlugin(JobPlugin):
-    """Declares the job's endpoints, probes them, admits the gateways, and ends sessions in time.
+    """Declares and probes the endpoints, admits the gateways, and ends sessions in time.
 
-    Which routes there are is computed from sessions and pods alone; this plugin says *look again*
-    when the job starts, and ends its sessions when it is over.
+    Routes are computed from sessions and pods only. This plugin has them compared when the job
+    starts, and ends the sessions when the job is over.
     """
 
     name: ClassVar[str] = "proxy"
-    # Last: it exposes the job, and on clean-up nothing may be left that leads to it.
+    # Last: it exposes the job, and at clean-up no route to it may be left.
     after: ClassVar[tuple[str, ...]] = ("task", "minikube", "*")
     fields: ClassVar[frozenset[str]] = frozenset({"interactive"})
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
-        """Add ports, a probe, the policy that admits the gateways, and addresses."""
+        """Add ports, a probe, the policy that admits the gateways, and Services."""
         _check(job, builder)
         for task in builder.volcano_job.tasks:
             endpoints, probed = endpoints_of(job, task.name), probed_endpoint(job, task.name)
@@ -52,30 +52,30 @@ class ProxyPlugin(JobPlugin):
                 builder.add_companion(self._service(job, service))
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
-        """Have the routes looked at."""
+        """Have the routes compared with the published ones."""
         await self.context.sessions.routes_may_have_changed(job_id)
         return None
 
     async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
-        """End the job's sessions: whoever is connected learns that it is over."""
+        """End the job's sessions: connected users learn that it is over."""
         await self.context.sessions.end_sessions(job_id, reason="job ended")
 
     async def on_cleanup(self, job_id: str) -> None:
-        """End what may have been opened since."""
+        """End sessions that were opened since."""
         await self.context.sessions.end_sessions(job_id, reason="job ended")
 
     def _tell_urls(self, job: Job, builder: JobBuilder, container: Container) -> None:
         for name in with_url(job):
             variable = f"FUMAROLE_URL_{name.upper().replace('-', '_')}"
-            # It has a session once it is accepted.
+            # The session is created at the acceptance.
             sid = builder.sids.get(name)
             url = self.context.jobs.session_url.format(sid=sid) if sid is not None else ""
             container.environment.append(Variable(name=variable, value=escape(url)))
 
     def _policy(self, job: Job) -> Companion:
-        # All ports, not only the declared ones: a session may be opened to any port of a job,
-        # and the gateway, which decides who, is trusted with them. Beside what connect_to_job
-        # admits, the job's own pods: policies add up.
+        # All ports, not only the declared ones: a session may be opened to any port of a job, and
+        # the gateway is trusted to authorise it. This policy adds to that of connect_to_job, which
+        # admits the job's own pods.
         jobs = self.context.jobs
         gateways = [
             pods_in(jobs.gateway_namespace, dict(jobs.gateway_labels)),
@@ -105,15 +105,15 @@ class ProxyPlugin(JobPlugin):
             "ports": [
                 {"name": f"p{port}", "port": port, "protocol": "TCP"} for port in service.ports
             ],
-            # A pod that is not ready, or on its way out, gets nothing.
+            # A pod that is not ready, or is being deleted, gets no traffic.
             "publishNotReadyAddresses": False,
         }
         return Companion(
             kind="Service",
             name=service.name,
             manifest={"spec": spec},
-            # Without its address nobody reaches the pod; and where a quota does not admit the
-            # Service, the job waits for it, instead of running and not being reached.
+            # Without its address nobody reaches the pod. If a quota refuses the Service, the job
+            # waits instead of running unreachably.
             when="before",
         )
 
@@ -136,8 +136,8 @@ def _check(job: Job, builder: JobBuilder) -> None:
 
 
 def _declare(endpoints: Mapping[str, Endpoint], container: Container) -> None:
-    # Each number once, by the name of its first endpoint: of pods Kubernetes takes it twice, but in
-    # a VolcanoJob's schema it is the list's key.
+    # Each number once, by the name of its first endpoint. In a pod Kubernetes accepts it twice, but
+    # in the schema of a VolcanoJob it is the key of the list.
     declared = {one.port for one in container.ports}
     for name, endpoint in endpoints.items():
         if endpoint.port not in declared:
@@ -146,10 +146,10 @@ def _declare(endpoints: Mapping[str, Endpoint], container: Container) -> None:
 
 
 def _probe(port: int) -> dict[str, Any]:
-    # A connection is enough: an app may answer 401 to whoever has no cookie of it. Every second,
-    # since people wait for it, until it answers, and again after each restart of the container. A
-    # readiness probe would go on for as long as the job does, and fill the app's log. The kubelet
-    # kills a container whose startup probe fails too often: how long an app takes is not for it.
+    # A TCP connection suffices: an app may respond 401 without its cookie. The probe runs every
+    # second, since users wait, until it succeeds, and again after each restart of the container. A
+    # readiness probe would run as long as the job, and fill the log of the app. The kubelet kills a
+    # container whose startup probe fails too often, so no number of failures is too many.
     return {
         "tcpSocket": {"port": port},
         "periodSeconds": 1,

@@ -1,4 +1,4 @@
-"""Gives the job's programs shared memory at ``/dev/shm``, where a container has 64 MiB else."""
+"""Shared memory at ``/dev/shm`` as large as the container's limit, instead of 64 MiB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SharedMemoryPlugin(JobPlugin):
     """Mounts memory as large as the container's own limit, against which it counts."""
 
     name: ClassVar[str] = "shared_memory"
-    # Reads the containers' memory, of which kata_container may take some.
+    # It reads the memory of the containers, which kata_container may reduce.
     after: ClassVar[tuple[str, ...]] = ("task", "kata_container")
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
@@ -25,7 +25,7 @@ class SharedMemoryPlugin(JobPlugin):
         builder.containers()
         for task in builder.volcano_job.tasks:
             container = task.template.containers[0]
-            # Every container has a limit: the task plugin sees to the default.
+            # Every container has a limit: the task plugin sets the default.
             source = {"medium": "Memory", "sizeLimit": str(container.resources["memory"])}
             task.template.volumes.append(Volume(name=_VOLUME, source={"emptyDir": source}))
             container.mounts.append(Mount(volume=_VOLUME, path=_PATH))

@@ -1,7 +1,7 @@
-"""Makes the job's tasks: their pods, what each gets, where it runs, and what is done if it fails.
+"""The job's tasks: their pods, resources, placement, and failure policies.
 
-Volcano's ``svc`` gives the pods names and ``env`` their index. No pod is started again on its own:
-that an image fails is for people to see, or for the job's policies to decide.
+Volcano's ``svc`` gives the pods names, and ``env`` their index. No pod is restarted on its own:
+users must see that an image fails, or the job's policies decide.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from controller.volcano.policies import Rule, not_volcanos, volcano_max_retry
 
 
 class TaskPlugin(JobPlugin):
-    """Makes one pod a replica, with requests equal to limits, all of a gang started together."""
+    """Creates one pod a replica, with requests equal to limits, scheduled as a gang."""
 
     name: ClassVar[str] = "task"
     fields: ClassVar[frozenset[str]] = frozenset(
@@ -53,11 +53,12 @@ class TaskPlugin(JobPlugin):
 
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Add the tasks, and refuse what Volcano could not run."""
-        # What several tasks have from the job is wrong once.
+        # A value that several tasks inherit from the job is reported once.
         for path, message in dict.fromkeys(self._problems(job)):
             builder.refuse(path, message)
         if builder.accepted_in is None:
-            # What an older version has accepted goes on: it becomes a restart of the whole job.
+            # A job that an older version accepted continues: the policy becomes a restart of the
+            # whole job.
             for path, message in delayed_problems(job):
                 builder.refuse(path, message)
         product = self.context.jobs.pods.catalogue.find(job.product)
@@ -85,8 +86,8 @@ class TaskPlugin(JobPlugin):
         defaults, network = self.context.jobs, job.topology.network
         of_tasks = [policy for task in job.effective_tasks for policy in task.policies]
         volcano_job.queue = job.queue or defaults.queue
-        # A gang: either so many are placed, or none waits in possession of a node. A task that
-        # waits for another one is no part of it, or neither would ever start.
+        # A gang: either so many pods are placed, or none occupies a node. A task that waits for
+        # another one is no part of the gang, or neither would ever start.
         volcano_job.min_available = sum(
             task.min_available for task in job.effective_tasks if not task.depends_on
         )
@@ -118,7 +119,7 @@ class TaskPlugin(JobPlugin):
         return plugins
 
     def _pull_secret(self, job: Job) -> str | None:
-        """Return the Secret of the job's credential, which is in every namespace of an owner."""
+        """Return the Secret of the job's credential, which is in each owner's namespace."""
         share = self.context.jobs.fair_share
         known = dict(self.context.jobs.pods.pull_credentials)
         if share is not None:
@@ -132,7 +133,8 @@ class TaskPlugin(JobPlugin):
             name=JOB_CONTAINER,
             image=task.image,
             resources=amounts_of(task.resources, product, self.context.jobs),
-            # A pod whose program fails says its last lines, also once its log is gone.
+            # The status of a failed pod then has the last lines of the log, also once the log is
+            # gone.
             more={"terminationMessagePolicy": "FallbackToLogsOnError"},
         )
         template = PodTemplate(containers=[container], labels=dict(labels))
@@ -151,8 +153,9 @@ class TaskPlugin(JobPlugin):
 
 
 _NAMES_AT_ONCE: Final = "--publish-not-ready-addresses=true"
-"""Else a pod has a name only once it is ready: ranks that wait for each other's, before their
-programs or in them, would never be (Kubernetes, "DNS for Services and Pods")."""
+"""Without it a pod has a name only once it is ready. Ranks that wait for the names of others before
+they are ready would wait for ever (Kubernetes, "DNS for Services and Pods").
+"""
 
 
 def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:
@@ -165,7 +168,7 @@ def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:
 
 
 def _is_among(rule: Rule, rules: Sequence[Rule]) -> bool:
-    # By identity: the same words may stand in another list, and be Volcano's there.
+    # By identity: an equal policy in another list may be one that Volcano carries out.
     return any(rule is one for one in rules)
 
 
