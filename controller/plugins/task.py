@@ -25,7 +25,7 @@ from controller.site.product_list import Product
 from controller.volcano.frameworks import FRAMEWORKS
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL
-from controller.volcano.policies import Rule, not_volcanos, volcano_max_retry
+from controller.volcano.policies import Rule, carried_out_here, volcano_max_retry
 
 
 class TaskPlugin(JobPlugin):
@@ -161,7 +161,7 @@ they are ready would wait for ever (Kubernetes, "DNS for Services and Pods").
 def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:
     """Give Volcano the policies that it carries out itself."""
     *of_tasks, of_job = rules_of(job)
-    *kept_of_tasks, kept_of_job = not_volcanos(of_tasks, of_job)
+    *kept_of_tasks, kept_of_job = carried_out_here(of_tasks, of_job)
     for task, rules, kept in zip(volcano_job.tasks, of_tasks, kept_of_tasks, strict=True):
         task.policies = tuple(rule for rule in rules if not _is_among(rule, kept))
     volcano_job.policies = tuple(rule for rule in of_job if not _is_among(rule, kept_of_job))

@@ -1,8 +1,8 @@
-"""The fields of each kind that are read; an informer's cache never holds any other.
+"""The fields of each kind that are decoded; an informer's cache holds no others.
 
-A shape names the fields of an object. What a field holds is kept whole, unless it has a shape of
-its own: an object's, or in a list that of each of its objects. A field that is read anew has to be
-declared here: a test reads samples whole and trimmed, and compares.
+A shape names the fields of an object. A field is decoded whole, unless it has a shape of its own:
+that of its object, or of each object in its list. A field that new code reads has to be declared
+here: a test reads samples whole and trimmed, and compares.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _whole(*names: str) -> dict[str, Shape | list[Shape] | None]:
     return dict.fromkeys(names)
 
 
-# Not managedFields, which are often half of it.
+# Without managedFields, which are often half of an object.
 METADATA: Final[Shape] = _whole(
     "name",
     "namespace",
@@ -32,13 +32,13 @@ METADATA: Final[Shape] = _whole(
 )
 ONLY_METADATA: Final[Shape] = {"metadata": METADATA}
 
-# Without the time at which it was looked at last.
+# Without lastProbeTime.
 _CONDITION: Final[Shape] = _whole("type", "status", "reason", "message", "lastTransitionTime")
 _ENDED: Final[Shape] = _whole("exitCode", "signal", "reason", "message", "startedAt", "finishedAt")
 _STATE: Final[Shape] = {**_whole("waiting", "running"), "terminated": _ENDED}
 _CONTAINER_STATUS: Final[Shape] = {**_whole("name", "image", "ready"), "state": _STATE}
 
-# A tenth of its 12 KB.
+# A tenth of the 12 KB of a pod.
 POD: Final[Shape] = {
     "metadata": METADATA,
     "spec": {
@@ -54,7 +54,7 @@ POD: Final[Shape] = {
     },
 }
 
-# Without its tasks' templates.
+# Without the templates of the tasks.
 VOLCANO_JOB: Final[Shape] = {
     "metadata": METADATA,
     "spec": {**_whole("maxRetry", "policies", "queue"), "tasks": [_whole("policies")]},
@@ -67,7 +67,7 @@ VOLCANO_JOB: Final[Shape] = {
 
 SERVICE: Final[Shape] = {"metadata": METADATA, "spec": _whole("clusterIP", "ports")}
 
-# Not its list of images, which is most of it.
+# Without the list of images, which is most of a node.
 NODE: Final[Shape] = {
     "metadata": METADATA,
     "spec": _whole("unschedulable"),

@@ -1,7 +1,8 @@
-"""Volcano's plugins for distributed frameworks: what each asks of a job and does to its pods.
+"""Volcano's plugins for distributed frameworks: what each requires, and what it does to pods.
 
-As its sources have it: what they do not check themselves (``mpi`` without workers ends Volcano's
-controller, a second ``master`` of ``pytorch`` has the first one's rank) is checked here.
+It follows the sources of Volcano. What the plugins do not check themselves is checked here: ``mpi``
+without workers crashes Volcano's controller, and a second ``master`` of ``pytorch`` gets the rank
+of the first.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ class Framework:
     """A framework.
 
     Args:
-        tasks: The names of its tasks, and how many replicas of each there may be.
-        needs: The tasks that must be there; of those in one tuple, any one.
-        others: Whether there may be tasks of other names beside them.
-        arguments: Of its Volcano plugin.
-        ssh: Whether its pods call each other by ssh.
-        ports: Ports that it opens, by the name that it gives them, and in which tasks (all: None).
-        variables: Which variables it sets.
-        own_command: The tasks whose command is its own.
+        tasks: The names of its tasks, and the most replicas of each.
+        needs: The required tasks; of those in one tuple, any one.
+        others: Whether tasks with other names are allowed.
+        arguments: The arguments of its Volcano plugin.
+        ssh: Whether its pods use ssh.
+        ports: The ports that it opens, by the name that it gives them.
+        ports_in: The task whose pods open them; None: all.
+        variables: The variables that it sets.
+        own_command: The tasks whose command it sets.
     """
 
     tasks: Mapping[str, int]

@@ -1,9 +1,9 @@
-"""A VolcanoJob as typed objects that plugins change, and the JSON that is made of them.
+"""A VolcanoJob as typed objects that plugins change, and its JSON.
 
-Its amounts are Kubernetes quantities, exactly: what a job asks for is what its container gets. What
-is empty is left out, so that nothing overrides a default of the cluster by accident.
+Amounts are exact Kubernetes quantities: a container gets what the job requests. Empty fields are
+left out, so that they do not override a default of the cluster by accident.
 
-Beside it, the parts of a NetworkPolicy on a job's pods: whom they may reach.
+It also builds the rules of NetworkPolicies on a job's pods.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _MOST_BANDWIDTH: Final = 10**15 * 1000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """An amount in thousandths, so that no fraction is ever rounded away."""
+    """An amount in thousandths, so that no fraction is rounded."""
 
     milli: int
 
     def __str__(self) -> str:
-        """Return it as Kubernetes writes it: whole numbers plain, fractions in thousandths."""
+        """Return the amount as Kubernetes writes it: whole, or in thousandths."""
         whole, rest = divmod(self.milli, 1000)
         return f"{self.milli}m" if rest else _with_binary_suffix(whole)
 
@@ -64,7 +64,7 @@ class Quantity:
 
 
 def parse_quantity(raw: str) -> Quantity:
-    """Return the amount that *raw* says.
+    """Return the amount in *raw*.
 
     Raises:
         ValueError: If it is no quantity, negative, or beyond 2^63-1.
@@ -76,7 +76,7 @@ def parse_quantity(raw: str) -> Quantity:
     value = Decimal(match[1]) * factor
     if value > _LARGEST:
         raise ValueError("the quantity is too large")
-    # Kubernetes rounds up too: nobody gets less than asked for.
+    # Kubernetes rounds up, too: nobody gets less than requested.
     return Quantity(int((value * 1000).to_integral_value(ROUND_CEILING)))
 
 
@@ -84,7 +84,7 @@ def parse_cpu(raw: str) -> Quantity:
     """Return an amount of processors, at least a thousandth of one.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is invalid.
     """
     quantity = parse_quantity(raw)
     if not quantity:
@@ -96,7 +96,7 @@ def parse_memory(raw: str) -> Quantity:
     """Return an amount of memory in whole bytes, at least 4 MiB, below which nothing starts.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is invalid.
     """
     quantity = parse_quantity(raw)
     if quantity.milli % 1000:
@@ -107,10 +107,10 @@ def parse_memory(raw: str) -> Quantity:
 
 
 def parse_size(raw: str) -> Quantity:
-    """Return how much storage *raw* says, in whole bytes.
+    """Return an amount of storage in whole bytes.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is invalid.
     """
     quantity = parse_quantity(raw)
     if not quantity or quantity.milli % 1000:
@@ -119,10 +119,10 @@ def parse_size(raw: str) -> Quantity:
 
 
 def parse_bandwidth(raw: str) -> Quantity:
-    """Return bits per second, from 1k to 1P: what Kubernetes' bandwidth plug-in takes.
+    """Return bits per second, from 1k to 1P, as the bandwidth plugin of Kubernetes accepts.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is invalid.
     """
     quantity = parse_quantity(raw)
     if not _LEAST_BANDWIDTH <= quantity.milli <= _MOST_BANDWIDTH or quantity.milli % 1000:
@@ -131,9 +131,9 @@ def parse_bandwidth(raw: str) -> Quantity:
 
 
 def measured_amount(raw: object) -> float | None:
-    """Return the amount that a server has measured; None if *raw* is none.
+    """Return an amount that a server has measured; None if *raw* is none.
 
-    Measurements are finer than what jobs ask for: ``12345678n`` of a processor.
+    Measurements are finer than requests: ``12345678n`` of a processor.
     """
     match = _MEASURED.fullmatch(raw) if isinstance(raw, str) else None
     if match is None:
@@ -160,9 +160,9 @@ SCHEDULER: Final = "volcano"
 
 @dataclass(slots=True, kw_only=True)
 class Variable:
-    """An environment variable: a value, a key of a Secret of its namespace, or the pod's own field.
+    """An environment variable: a value, a key of a Secret, or a field of the pod.
 
-    ``value`` stands as Kubernetes expands it: see :func:`escape`.
+    ``value`` is escaped for the expansion of Kubernetes: see :func:`escape`.
     """
 
     name: str
@@ -181,22 +181,22 @@ class Variable:
 
 
 def escape(value: str) -> str:
-    """Return *value* so that Kubernetes' expansion of ``$(NAME)`` leaves exactly *value*.
+    """Return *value* so that the expansion of ``$(NAME)`` by Kubernetes yields exactly *value*.
 
-    The expansion knows two forms only, ``$(NAME)`` and ``$$`` for ``$``; doubling every ``$``
-    leaves it nothing to expand.
+    The expansion knows only ``$(NAME)``, and ``$$`` for ``$``. With every ``$`` doubled nothing is
+    left to expand.
     """
     return value.replace("$", "$$")
 
 
 def reference(variable: str) -> str:
-    """Return what Kubernetes replaces by the value of *variable*, which it expands no further."""
+    """Return the text that Kubernetes replaces by the value of *variable*."""
     return f"$({variable})"
 
 
 @dataclass(slots=True, kw_only=True)
 class Volume:
-    """A volume: ``source`` is everything of it but the name."""
+    """A volume: ``source`` is everything but its name."""
 
     name: str
     source: Json
@@ -208,7 +208,7 @@ class Volume:
 
 @dataclass(slots=True, kw_only=True)
 class Mount:
-    """Where a volume is seen in a container."""
+    """A mount of a volume in a container."""
 
     volume: str
     path: str
@@ -237,7 +237,7 @@ class Port:
 
 @dataclass(slots=True, kw_only=True)
 class Container:
-    """A container; its requests are its limits, but for ``requests``, which are no limits.
+    """A container; its requests are its limits, except ``requests``, which have no limits.
 
     ``more`` is added to it as it is.
     """
@@ -281,7 +281,7 @@ class Container:
 
 @dataclass(slots=True, kw_only=True)
 class PodTemplate:
-    """What each pod of a task is made from. ``more`` is added to the pod's spec as it is."""
+    """The template of a task's pods; ``more`` is added to the pod's spec as it is."""
 
     containers: list[Container]
     init_containers: list[Container] = field(default_factory=list)
@@ -308,8 +308,8 @@ class PodTemplate:
 class Task:
     """A group of equal pods.
 
-    ``min_available`` of them make it run; None is all of them. Pods of a task are made once those
-    that it ``depends_on`` run.
+    ``min_available`` of them make it run; None means all. Its pods are created once the tasks that
+    it ``depends_on`` run.
     """
 
     name: str
@@ -339,7 +339,7 @@ class VolcanoJob:
     """A VolcanoJob (``batch.volcano.sh/v1alpha1``).
 
     ``max_retry`` counts as Volcano does: N allows N-1 restarts, and 0 would be rewritten to 3.
-    ``owner`` is another VolcanoJob with which it goes.
+    ``owner`` is another VolcanoJob that owns it.
     """
 
     name: str
@@ -397,15 +397,15 @@ def _without_empty(fields: Json) -> Json:
 _LAST_PORT: Final = 65535
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace: nobody can give it to another one."""
+"""The API server sets it on every namespace, and nobody can give it to another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dns:
-    """Where the cluster's name servers are, as a NetworkPolicy sees them.
+    """The cluster's name servers, as a NetworkPolicy selects them.
 
-    A policy acts on the pod behind a Service: ``ports`` are those on which the name servers' pods
-    listen. ``networks`` are for name servers that are no pods, or run in their node's network.
+    A policy applies to the pods behind a Service: ``ports`` are the ports of the name servers'
+    pods. ``networks`` are for name servers that are no pods, or run in the host network.
     """
 
     namespaces: tuple[str, ...]
@@ -414,9 +414,9 @@ class Dns:
 
 
 def pods_in(namespace: str, labels: Mapping[str, str]) -> Json:
-    """Return what selects pods with *labels* in *namespace*.
+    """Return the peer that selects pods with *labels* in *namespace*.
 
-    Both selectors in one entry: as two entries they would mean "or".
+    Both selectors are in one entry: two entries would mean "or".
     """
     return {
         "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}},
@@ -425,7 +425,7 @@ def pods_in(namespace: str, labels: Mapping[str, str]) -> Json:
 
 
 def dns_rule(dns: Dns) -> Json:
-    """Return the egress rule for looking up names in the cluster."""
+    """Return the egress rule for name resolution in the cluster."""
     pods = [
         {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: name}}} for name in dns.namespaces
     ]
@@ -439,9 +439,9 @@ def dns_rule(dns: Dns) -> Json:
 def network_rules(
     networks: Sequence[Network], without: Sequence[Network], *, blocked_ports: Sequence[int] = ()
 ) -> list[Json]:
-    """Return the egress rule for *networks* but for what of them is in *without*; none for none.
+    """Return the egress rule for *networks* except *without*; none without networks.
 
-    With *blocked_ports* it names all other ports: then nothing but TCP, UDP and SCTP goes through.
+    With *blocked_ports* it names all other ports. Then only TCP, UDP and SCTP are admitted.
     """
     if not networks:
         return []
@@ -461,7 +461,7 @@ def _all_but(ports: Sequence[int]) -> Iterator[Json]:
 
 
 def server_rules(servers: Iterable[tuple[str, int]]) -> list[Json]:
-    """Return egress rules for those of the servers that are addresses: names cannot be ruled on."""
+    """Return egress rules for servers that are addresses: a policy cannot name hosts."""
     rules = []
     for host, port in servers:
         try:
@@ -478,7 +478,7 @@ def server_rules(servers: Iterable[tuple[str, int]]) -> list[Json]:
 
 
 def _block(network: Network, without: Sequence[Network]) -> Json:
-    # The API server takes exceptions only that lie within the network.
+    # The API server accepts only exceptions within the network.
     within = [
         str(one)
         for one in without

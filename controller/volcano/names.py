@@ -1,9 +1,10 @@
-"""Names and labels of everything that is made for a job.
+"""Names and labels of everything that is created for a job.
 
-A job's identifier has no dot, so no name of a companion, which has one, is any VolcanoJob's, nor
-that of what Volcano makes beside it (``<job>``, ``<job>-svc``, ``<job>-ssh``).
+A job's identifier has no dot, and a companion's name has one. So no companion has the name of a
+VolcanoJob, or of an object that Volcano creates beside it (``<job>``, ``<job>-svc``,
+``<job>-ssh``).
 
-A tool of a job is run as a job is, under an identifier of ours that has a dot: so it is no job's.
+A run of a tool is a VolcanoJob, too. Its identifier has a dot, so it is no job's.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ ALLOCATION_ANNOTATION: Final = "fumarole.dev/allocated-seconds"
 RETRIES_USED_ANNOTATION: Final = "fumarole.dev/retries-used"
 EVICTIONS_ANNOTATION: Final = "fumarole.dev/evictions"
 TOOL_ANNOTATION: Final = "fumarole.dev/tool"
-"""Of a tool's VolcanoJob: whose tool it is, as JSON."""
+"""On the VolcanoJob of a tool's run: which job's tool it is, as JSON."""
 
 JOB_CONTAINER: Final = "job"
-"""The container in which a job's own program runs."""
+"""The container of the job's own program."""
 
 FILES_CONTAINER: Final = "fumarole-files"
-"""The container that looks, before the job's own program, whether its files are there."""
+"""The init container that checks whether the job's files exist."""
 
 DATA_CONTAINER: Final = "fumarole-data"
-"""The container that copies data sets, before the job's own program, where the job asks for it."""
+"""The init container that copies data sets, if the job requests that."""
 
 RANKS_CONTAINER: Final = "fumarole-ranks"
-"""The container that writes, before the job's own program, what it is to know of its ranks."""
+"""The init container that writes what the program must know of its ranks."""
 
 CLEANING_CONTAINER: Final = "fumarole-mount-points"
-"""The container that removes, after jobs, the mount points that they left in an output folder."""
+"""The container that deletes mount points which jobs left in an output folder."""
 
 TASK_LABEL: Final = "volcano.sh/task-spec"
-"""The label of a pod that holds the name of its task."""
+"""The pod label with the name of the task."""
 
 TASK_INDEX_LABEL: Final = "volcano.sh/task-index"
-"""The label, and annotation, of a pod that holds its index within its task."""
+"""The label and annotation of a pod with its index within the task."""
 
 TOOL_PREFIX: Final = "tool."
 _PREFIX: Final = "j-"
@@ -52,35 +53,35 @@ _RANK_PREFIX: Final = "rank-"
 
 
 def is_tool(job_id: str) -> bool:
-    """Say whether the identifier is that of a tool's run, and no job's."""
+    """Say whether the identifier is a tool's run's, and no job's."""
     return job_id.startswith(TOOL_PREFIX)
 
 
 def volcano_job_name(job_id: str) -> str:
-    """Return the name of the job's VolcanoJob, or of the tool's."""
+    """Return the name of the job's VolcanoJob, or of the run's."""
     if is_tool(job_id):
         return _PREFIX_OF_TOOLS + job_id.removeprefix(TOOL_PREFIX)
     return _PREFIX + job_id
 
 
 def companion_name(job_id: str, what: str) -> str:
-    """Return the name of the job's companion *what*; for kinds whose names may have a dot."""
+    """Return the name of the job's companion *what*, for kinds whose names may have a dot."""
     return f"{volcano_job_name(job_id)}.{what}"
 
 
 def peer_service_name(job_id: str) -> str:
     """Return the name of the Service by which other jobs reach the job: a DNS label.
 
-    It begins with another letter than ``j``, as no VolcanoJob does, nor its own Service. The
-    identifiers of tools have one length, so no name made of one is another's.
+    Its first letter is not ``j``, with which the names of VolcanoJobs and their Services begin. The
+    identifiers of tools have one length, so the names made of them are unique, too.
     """
     return f"{volcano_job_name(job_id)}-peer" if is_tool(job_id) else f"peer-{job_id}"
 
 
 def rank_service_name(job_id: str, rank: int) -> str:
-    """Return the name of the Service behind which only the pod at *rank* is: a DNS label.
+    """Return the name of the Service for the pod at *rank* alone: a DNS label.
 
-    It begins with another letter than ``j``, as no VolcanoJob does, nor its own Service.
+    Its first letter is not ``j``, with which the names of VolcanoJobs and their Services begin.
     """
     return f"{_rank_services(job_id)}{rank}"
 
@@ -97,10 +98,10 @@ def _rank_services(job_id: str) -> str:
 
 
 def pod_name(job_id: str, task: str, index: int) -> str:
-    """Return the name that Volcano gives to the pod of a task's replica."""
+    """Return the name that Volcano gives the pod of a task's replica."""
     return f"{volcano_job_name(job_id)}-{task}-{index}"
 
 
 def labels_of(instance: str, job_id: str) -> dict[str, str]:
-    """Return the labels by which everything of a job is found."""
+    """Return the labels of everything that belongs to a job."""
     return {INSTANCE_LABEL: instance, JOB_LABEL: job_id}

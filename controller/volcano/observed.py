@@ -1,7 +1,7 @@
-"""What is read from VolcanoJobs, pods and Services: frozen, small, and only what decides something.
+"""VolcanoJobs, pods and Services as they are read: frozen, small, only what decides something.
 
-Counts in a VolcanoJob's status vanish after its end (Volcano 1.11 and later), so exit codes and
-numbers are read from pods.
+Counts in the status of a VolcanoJob vanish after its end (Volcano 1.11 and later), so exit codes
+and numbers are read from pods.
 """
 
 from __future__ import annotations
@@ -50,38 +50,38 @@ EVICTIONS: Final = frozenset(
         *("EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet"),
     }
 )
-"""Reasons of pods that kubelets and controllers end for the cluster's sake.
+"""Reasons of pods that kubelets and controllers end for the sake of the cluster.
 
-Those from ``DisruptionTarget`` on are of a pod's condition of that type (Kubernetes,
-"Disruptions"); ``Evict`` is Volcano's scheduler's, of the condition Ready.
+Those from ``DisruptionTarget`` on are reasons of the pod condition of that type (Kubernetes,
+"Disruptions"). ``Evict`` is the reason that Volcano's scheduler gives the condition Ready.
 """
 
 _MOST: Final = 10**9
-"""Of attempts and replicas: what says more says nothing, and fits no database."""
+"""Of attempts and replicas: a larger number is invalid, and fits no database."""
 
 _RETRY_ANNOTATION: Final = "volcano.sh/job-retry-count"
 _LONGEST: Final = 1000
-"""Of a text that is shown."""
+"""Characters of a text that is shown."""
 _LONGEST_TAIL: Final = 2048
-"""Of a container's last words: a kubelet takes as much of a log (``FallbackToLogsOnError``)."""
+"""Of a container's last output; the kubelet takes as much of a log (``FallbackToLogsOnError``)."""
 _MOST_TOLD: Final = 4096
-"""Bytes of a container's message: of a longer one a kubelet takes the end."""
+"""Bytes of a container's message; of a longer one the kubelet takes the end."""
 _LONGEST_WORD: Final = 64
 _LONGEST_IMAGE: Final = 512
 _LONGEST_NAME: Final = 253
 """Of an object (Kubernetes, "Object Names and IDs")."""
 _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""What a kubelet says of a container that nothing keeps from starting."""
+"""The kubelet's reasons for a container that is starting normally."""
 CRASH_LOOP: Final = "CrashLoopBackOff"
-"""A kubelet's word for a container that ends again and again; of a pod of ours, only a sidecar."""
+"""The kubelet's reason for a container that ends repeatedly; in a job's pod only a sidecar can."""
 _EVICTED_BY_VOLCANO: Final = "Evict"
-"""The reason that its scheduler gives a pod's condition Ready before it preempts the pod."""
+"""The reason that Volcano's scheduler gives the condition Ready before it preempts a pod."""
 
 OVERDUE_SECONDS: Final = 120.0
-"""After the end of a pod's grace: nobody waits any longer for its node to confirm that it is gone.
+"""How long after its grace period a deleted pod counts as lost.
 
-The kubelet of a node that is dead, or cut off, confirms nothing, and the pod stays for as long as
-its node does (Kubernetes, "Force Delete StatefulSet Pods"); or a finalizer of others keeps it.
+The kubelet of a dead or partitioned node confirms no deletion, and the pod exists as long as its
+node (Kubernetes, "Force Delete StatefulSet Pods"). A finalizer of somebody else may keep it, too.
 """
 
 
@@ -100,36 +100,36 @@ class ObservedJob:
     deleting: bool
     created_at: float
     retries: int = 0
-    """How often Volcano has started it over; a job that was resumed counts as one that was."""
+    """How often Volcano has restarted it; a resume counts as a restart."""
     max_retry: int = 0
-    """At which count Volcano gives it up instead; 0 where it does not say."""
+    """The count at which Volcano gives up; 0 if it does not say."""
     ran: bool = False
-    """Whether it runs, or did until it began to end: what was in between may not have been seen."""
+    """Whether it runs, or ran until it began to end; phases in between may be missed."""
     queue: str = ""
-    """Where it waits: a webhook of the cluster's may have chosen another queue than was asked."""
+    """Its queue: an admission webhook may have changed the requested one."""
     timed: bool = False
-    """Whether a policy of it has a timeout, so that Volcano itself carries that out."""
+    """Whether one of its policies has a timeout, which Volcano then times itself."""
     phase_since: float = 0.0
-    """When it came to its phase, by the clock of Volcano's controller; 0 where it does not say."""
+    """Since when it is in its phase, by the clock of Volcano's controller; 0 if unknown."""
 
     @property
     def attempt(self) -> int:
-        """Which attempt at the job this is; 1 where it does not say."""
+        """The number of the attempt; 1 if it does not say."""
         raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
         return whole_number(raw, most=_MOST) or 1
 
     @property
     def restarts(self) -> int:
-        """How often its pods were started over.
+        """How often its pods were restarted.
 
-        Volcano counts a restart before it looks whether there is one left.
+        Volcano counts a restart before it checks whether one is left.
         """
         return min(self.retries, self.max_retry - 1) if self.max_retry > 0 else self.retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the job's container ended; ``message`` are its last words, or why it never began."""
+    """How the job's container ended; ``message`` is its last output, or why it never started."""
 
     exit_code: int
     signal: int
@@ -140,7 +140,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
-    """A container that something keeps from starting, in the kubelet's words."""
+    """A container that cannot start, with the kubelet's reason and message."""
 
     container: str
     reason: str
@@ -167,7 +167,7 @@ class ObservedPod:
     node: str
     ready: bool
     answers: bool
-    """Whether the job's container is ready: what is probed of it answers."""
+    """Whether the job's container is ready."""
     deleting: bool
     waiting: str
     """Why the job's container does not run yet: the kubelet's reason, or empty."""
@@ -175,63 +175,63 @@ class ObservedPod:
     started_at: float | None
     ended: Ended | None
     disrupted: str = ""
-    """Why the cluster took it away (the reason of its condition DisruptionTarget), or empty."""
+    """Why the cluster evicted it (the reason of the condition DisruptionTarget), or empty."""
     created_at: float | None = None
     retry: int | None = None
-    """Volcano's count of restarts when it was made."""
+    """Volcano's count of restarts when it was created."""
     unprepared: tuple[str, str] | None = None
-    """The container that was to prepare it and failed, and what that said."""
+    """The init container that failed, and its message."""
     unscheduled: str = ""
-    """Why no node takes it: the scheduler's words, or empty."""
+    """Why no node fits: the scheduler's message, or empty."""
     undetermined: bool = False
-    """Whether these words are only that it waits for others of its gang."""
+    """Whether that message says only that it waits for others of its gang."""
     stuck: Stuck | None = None
-    """The first of its containers that something keeps from starting."""
+    """The first of its containers that cannot start."""
     disruption: str = ""
-    """What the cluster says of it that took the pod away, or empty."""
+    """The cluster's message about the eviction, or empty."""
     memory_limit: str | None = None
-    """What the job's container may take, as Kubernetes writes it."""
+    """The memory limit of the job's container, as Kubernetes writes it."""
     asked_to_end_at: float | None = None
-    """When its deletion was asked for, by the server's clock."""
+    """When its deletion was requested, by the server's clock."""
     had_time: bool = False
-    """Whether that left it a grace period to end in."""
+    """Whether it was deleted with a grace period."""
     due_to_end_at: float | None = None
-    """When that is over, by the server's clock: its kubelet kills it then."""
+    """When the grace period ends, by the server's clock: the kubelet then kills it."""
     lost: bool = False
-    """Whether it is there still, long after that: see :func:`as_of`."""
+    """Whether it still exists long after that: see :func:`as_of`."""
     others_running: tuple[str, ...] = ()
-    """Containers beside the job's own, put there by others, that run."""
+    """Running sidecars."""
     other_failed: tuple[str, int] | None = None
-    """The first of those that ended with another exit code than 0, and that code."""
+    """The first sidecar that ended with another exit code than 0, and that code."""
     missing_mount_points: tuple[int, ...] = ()
-    """Which mount points within the output folder were not there before it, by their numbers."""
+    """The numbers of mount points in the output folder that did not exist before it."""
     node_unready_since: float | None = None
-    """Since when its node is not ready, where the cluster says so while its containers were."""
+    """Since when its node is not ready, if the cluster says so while its containers were."""
     unseen_since: float | None = None
-    """Of one that has gone: since when nobody looked, where that is how it was missed."""
+    """Of a deleted pod: since when nobody observed it, if its deletion was missed."""
 
     @property
     def is_over(self) -> bool:
-        """Whether its program runs no more, and will not again in this pod, as far as is known."""
+        """Whether its program has ended, and will not run again in this pod, as far as is known."""
         return self.phase in ("Succeeded", "Failed") or self.ended is not None or self.lost
 
     @property
     def lost_at(self) -> float:
-        """When it counts as lost, if it is there still; never where nobody has deleted it."""
+        """When it counts as lost, if it still exists; never if it was not deleted."""
         return inf if self.due_to_end_at is None else self.due_to_end_at + OVERDUE_SECONDS
 
     @property
     def was_evicted(self) -> bool:
-        """Whether it ended because the cluster wanted its place, and not by itself."""
+        """Whether it ended because the cluster evicted it."""
         return bool(self.disrupted) or self.reason in EVICTIONS
 
     @property
     def says_something(self) -> bool:
-        """Whether a program, or whoever was to start it, says something that may be anything."""
+        """Whether it has a message of a program, or of what was to start it."""
         return bool(self.message or self.ended or self.stuck or self.unprepared)
 
     def with_words(self, change: Callable[[str], str]) -> ObservedPod:
-        """Return the pod with that *change* of what programs and kubelets say."""
+        """Return the pod with *change* applied to messages of programs and kubelets."""
         ended, stuck, unprepared = self.ended, self.stuck, self.unprepared
         return replace(
             self,
@@ -244,7 +244,7 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedService:
-    """A Service of a job as the cluster shows it; ``owners`` are the uids of what owns it."""
+    """A Service of a job as the cluster shows it; ``owners`` are the uids of its owners."""
 
     namespace: str
     name: str
@@ -257,7 +257,7 @@ class ObservedService:
 
 
 def read_service(given: Mapping[str, Any]) -> ObservedService:
-    """Return what *given* (a Service as JSON) says; one without an address has an empty one."""
+    """Return the Service in *given* (JSON); one without an address has an empty one."""
     metadata, spec = given.get("metadata") or {}, given.get("spec") or {}
     address = spec.get("clusterIP") or ""
     owners = metadata.get("ownerReferences") or ()
@@ -274,7 +274,7 @@ def read_service(given: Mapping[str, Any]) -> ObservedService:
 
 
 def read_job(given: Mapping[str, Any]) -> ObservedJob:
-    """Return what *given* (a VolcanoJob as JSON) says; fields that are missing are empty."""
+    """Return the VolcanoJob in *given* (JSON); missing fields are empty."""
     metadata = given.get("metadata") or {}
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
@@ -301,7 +301,7 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
 
 
 def _shared(text: str) -> str:
-    """Return *text*, one copy for all objects that say the same: there may be 50,000 of them."""
+    """Return *text*, interned: there may be 50,000 objects with the same."""
     return sys.intern(text)
 
 
@@ -311,7 +311,7 @@ def _is_timed(spec: Mapping[str, Any]) -> bool:
 
 
 def read_pod(given: Mapping[str, Any]) -> ObservedPod:
-    """Return what *given* (a pod as JSON) says; fields that are missing are empty."""
+    """Return the pod in *given* (JSON); missing fields are empty."""
     metadata = given.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     spec, status = given.get("spec") or {}, given.get("status") or {}
@@ -329,7 +329,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         instance=_shared(labels.get(INSTANCE_LABEL, "")),
         job_id=labels.get(JOB_LABEL) or _job_of_owner(metadata),
         owner_uid=_controller_uid(metadata),
-        # Volcano gives it twice; a webhook of the cluster's may have taken the label away.
+        # Volcano sets it twice; a webhook may have removed the label.
         task=_shared(labels.get(TASK_LABEL) or annotations.get(TASK_LABEL) or ""),
         index=_index(metadata.get("name", "")),
         phase=_shared(status.get("phase") or ""),
@@ -364,15 +364,15 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
 
 
 def as_of(pod: ObservedPod, now: float) -> ObservedPod:
-    """Return *pod* as it counts at *now*: lost, if it should have gone long ago."""
+    """Return *pod* as of *now*: lost, if it should have gone long ago."""
     return pod if now < pod.lost_at else replace(pod, lost=True)
 
 
 def read_time(text: object) -> float | None:
-    """Return an RFC 3339 time as unix seconds, None where there is none.
+    """Return an RFC 3339 time as unix seconds; None if there is none.
 
-    A kubelet says of a program that was never started that it began in 1970, and Go's zero time is
-    in the year 1: neither is a time.
+    The kubelet says of a program that never started that it started in 1970, and the zero time of
+    Go is in the year 1: neither is a time.
     """
     if not isinstance(text, str):
         return None
@@ -392,9 +392,9 @@ _ENDS: Final = frozenset(
 
 
 def _ran(state: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Say whether Running was the phase before the end, or is the phase.
+    """Say whether Running is the phase, or was the phase before the end.
 
-    Volcano adds a condition for each phase that it comes to, after those of earlier ones.
+    Volcano appends a condition for each phase that it enters.
     """
     phases = [str(one.get("status")) for one in status.get("conditions") or ()]
     phases.append(str(state.get("phase")))
@@ -421,8 +421,8 @@ def _first_failed(others: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[str,
 
 
 def _unprepared(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str] | None:
-    # A sidecar fails no pod: it is started again, and ended once the pod's program has (Kubernetes,
-    # "Sidecar Containers"), mostly by a signal.
+    # A sidecar does not fail its pod: it is restarted, and ended once the pod's program has
+    # (Kubernetes, "Sidecar Containers"), mostly by a signal.
     sidecars = {
         one.get("name")
         for one in spec.get("initContainers") or ()
@@ -440,19 +440,20 @@ def _unprepared(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str
 
 
 def _why_it_ended(terminated: Mapping[str, Any]) -> str:
-    # One that the kernel kills for its memory says nothing.
+    # A program that the kernel kills for its memory leaves no message.
     reason = plain_text(terminated.get("reason"), _LONGEST_WORD)
     return "" if reason in ("", "Error") else f" ({reason})"
 
 
 def _missing_mount_points(status: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return what the container says that has looked for the job's files, and found them."""
+    """Return the report of the init container that checked the job's files."""
     for container in status.get("initContainerStatuses") or ():
         terminated = (container.get("state") or {}).get("terminated") or {}
         if container.get("name") != FILES_CONTAINER or terminated.get("exitCode"):
             continue
         message = str(terminated.get("message") or "")
-        # The last one may have been cut, and of a long one the first; an end marks the others.
+        # The last number may be cut off, and of a long list the beginning; an end mark confirms the
+        # others.
         *words, _ = message.split(";")
         if len(message) >= _MOST_TOLD:
             words = words[1:]
@@ -491,7 +492,7 @@ def _stuck(status: Mapping[str, Any]) -> Stuck | None:
             image=plain_text(one.get("image"), _LONGEST_IMAGE),
         )
         if reason != CRASH_LOOP:
-            break  # a sidecar that crashes may only wait for what another container lacks
+            break  # a crashing sidecar may only wait for what another container lacks
     return found
 
 
@@ -511,11 +512,11 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 
 
 def _node_unready_since(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
-    """Return since when the pod counts as not ready though its containers are.
+    """Return since when the pod counts as not ready though its containers are ready.
 
-    A kubelet says so only of a pod with gates of its own (``readinessGates``). Of all others it is
-    the node lifecycle controller, whose node does not report (``MarkPodsNotReady``); or Volcano's
-    scheduler, which gives a reason.
+    The kubelet says so only of a pod with ``readinessGates``. Of all others the node lifecycle
+    controller says it, if the node does not report (``MarkPodsNotReady``), or Volcano's scheduler,
+    which gives a reason.
     """
     told = {one.get("type"): one for one in status.get("conditions") or ()}
     ready, containers = told.get("Ready") or {}, told.get("ContainersReady") or {}
@@ -526,7 +527,7 @@ def _node_unready_since(spec: Mapping[str, Any], status: Mapping[str, Any]) -> f
 
 
 def _disruption(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return why the cluster took a pod away: a word, and what is said of it."""
+    """Return why the cluster evicted a pod: the reason and the message."""
     for one in status.get("conditions") or ():
         of_target = one.get("type") == "DisruptionTarget" and one.get("status") == "True"
         of_volcano = one.get("type") == "Ready" and one.get("reason") == _EVICTED_BY_VOLCANO
@@ -537,7 +538,7 @@ def _disruption(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _asked_to_end(metadata: Mapping[str, Any]) -> float | None:
-    # The server's timestamp is that of the end of the grace (ObjectMeta, "deletionTimestamp").
+    # The timestamp of the server is the end of the grace period (ObjectMeta, "deletionTimestamp").
     at = read_time(metadata.get("deletionTimestamp"))
     return None if at is None else at - _grace_seconds(metadata)
 
@@ -548,7 +549,7 @@ def _grace_seconds(metadata: Mapping[str, Any]) -> int:
 
 
 def _unscheduled(status: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return why no node takes a pod, and whether that is only for the sake of others.
+    """Return why no node fits a pod, and whether that is only because of others of its gang.
 
     Volcano says ``Undetermined`` or ``Schedulable`` of pods whose gang waits for other ones.
     """
@@ -569,7 +570,7 @@ def _controller_uid(metadata: Mapping[str, Any]) -> str:
 
 
 def _job_of_owner(metadata: Mapping[str, Any]) -> str:
-    """Return whose a pod is that has lost its label: its VolcanoJob's name says so."""
+    """Return the job of a pod that has lost its label, by the name of its VolcanoJob."""
     owner = _controller_of(metadata)
     name = str(owner.get("name") or "")
     job_id = name.removeprefix(volcano_job_name(""))

@@ -1,8 +1,8 @@
-"""Volcano's phases and retry policies: what each means for a job, and their arithmetic.
+"""Volcano's phases and retry policies: their meaning for a job, and their arithmetic.
 
-A task's policies stand before the job's, and the first that fits is the one (``deciding``).
-``max_retry`` of a job is how often it may be started again; Volcano's ``maxRetry`` counts the
-first start too, and takes 0 for 3.
+The policies of a task precede those of the job, and the first that applies decides (``deciding``).
+``max_retry`` of a job is how often it may be restarted. Volcano's ``maxRetry`` also counts the
+first start, and treats 0 as 3.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
 Event: TypeAlias = Literal["*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted"]
-"""What may trigger a policy.
+"""The triggers of policies.
 
-Not among them: ``JobUpdated``, which no Volcano emits, and ``TaskFailed``, which counts containers
-that were started again within their pod, and ours never are.
+``JobUpdated`` is missing, since Volcano never emits it. ``TaskFailed`` is missing, since it counts
+containers that were restarted within their pod, which never happens here.
 """
 
 Action: TypeAlias = Literal[
@@ -30,7 +30,7 @@ RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod"})
 """Actions that use up a retry."""
 
 DEFAULT_RETRIES: Final = 3
-"""Of a job that restarts something and does not say how often: Volcano's own number."""
+"""Of a job that restarts something and names no number: Volcano's own default."""
 
 _NEEDS_TIMEOUT: Final = "PodPending"
 _ANY: Final = "*"
@@ -49,7 +49,7 @@ REASONS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A policy as Volcano has it: an event or an exit code, and what is done then."""
+    """A policy in the form that Volcano has: an event or an exit code, and an action."""
 
     action: str
     event: str | None = None
@@ -68,21 +68,21 @@ class Rule:
         return found
 
     def fits(self, event: str, exit_code: int | None) -> bool:
-        """Say whether *event*, with the exit code of the program that failed, triggers it."""
+        """Say whether *event*, with the exit code of the failed program, triggers it."""
         if event == _NEEDS_TIMEOUT and self.timeout_seconds is None:
-            return False  # every pod is pending once
+            return False  # every pod is pending at first
         if self.exit_code is not None:
             return event == "PodFailed" and exit_code == self.exit_code
         return self.event in (event, _ANY)
 
 
 def volcano_max_retry(max_retry: int | None, rules: Sequence[Rule]) -> int:
-    """Return Volcano's ``maxRetry`` for a job that may be started again *max_retry* times."""
+    """Return Volcano's ``maxRetry`` for a job that may be restarted *max_retry* times."""
     return retries(max_retry, rules) + 1
 
 
 def retries(max_retry: int | None, rules: Sequence[Rule]) -> int:
-    """Return how often the job is started again at most."""
+    """Return how often the job is restarted at most."""
     if max_retry is not None:
         return max_retry
     return DEFAULT_RETRIES if any(rule.action in RESTARTS for rule in rules) else 0
@@ -91,7 +91,7 @@ def retries(max_retry: int | None, rules: Sequence[Rule]) -> int:
 def deciding(
     event: str, exit_code: int | None, *, of_task: Sequence[Rule], of_job: Sequence[Rule]
 ) -> Rule | None:
-    """Return the policy that decides what *event* does; None where nothing is done about it."""
+    """Return the policy that decides what follows *event*; None without one."""
     for rule in (*of_task, *of_job):
         if rule.fits(event, exit_code):
             return rule
@@ -110,14 +110,14 @@ def overlap(one: Rule, other: Rule) -> bool:
     return one.event == other.event or _ANY in (one.event, other.event)
 
 
-def not_volcanos(
+def carried_out_here(
     of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]
 ) -> tuple[list[Rule], ...]:
-    """Return the policies that are not given to Volcano: those of each task, then the job's.
+    """Return the policies that Volcano is not given: those of each task, then the job's.
 
-    A policy with a timeout is not: Volcano 1.15 runs it beside its worker, whose status it then
-    overwrites or loses. Nor is one that such a policy stands before, and that an event of both
-    would trigger: Volcano would carry it out at once, since it does not know of the other.
+    It is not given a policy with a timeout: Volcano 1.15 runs it beside its worker, and then
+    overwrites or loses the status. It is not given a policy that such a one precedes, if an event
+    triggers both: Volcano does not know of the first, and would apply the second at once.
     """
     found = tuple[list[Rule], ...]([] for _ in (*of_tasks, of_job))
     for rules, ours in zip((*of_tasks, of_job), found, strict=True):
@@ -131,7 +131,7 @@ def not_volcanos(
 
 
 def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
-    """Find what Volcano refuses in one list of policies, by position."""
+    """Find what Volcano refuses in one list of policies, by index."""
     events = Counter(rule.event for rule in rules if rule.event is not None)
     codes = Counter(rule.exit_code for rule in rules if rule.exit_code is not None)
     for index, rule in enumerate(rules):
@@ -154,16 +154,16 @@ def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
 
 
 class Progress(Enum):
-    """How far a VolcanoJob is, as far as a job is concerned."""
+    """The progress of a VolcanoJob, as far as it matters for a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
     ENDING = "ending"
-    """Its pods are being ended; how it ends is decided, but not yet over."""
+    """Its pods are being ended; the outcome is decided, but not reached."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
-    """Ended by a command of somebody else's; Volcano never removes an aborted one."""
+    """Ended by a command or a policy; Volcano never deletes an aborted one."""
 
 
 PROGRESS: Final[dict[str, Progress]] = {
@@ -183,9 +183,8 @@ PROGRESS: Final[dict[str, Progress]] = {
 
 
 def progress_of(phase: str) -> Progress:
-    """Return what *phase* means; a phase that a later Volcano adds is taken for waiting.
+    """Return the meaning of *phase*; a phase of a later Volcano counts as waiting.
 
-    Waiting is what changes nothing: no job is started or ended because of a word that this code
-    does not know.
+    Waiting changes nothing: an unknown phase neither starts nor ends a job.
     """
     return PROGRESS.get(phase, Progress.WAITING)

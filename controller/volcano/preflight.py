@@ -1,16 +1,17 @@
-"""The rules that a VolcanoJob of ours could break, told before the cluster is asked.
+"""The rules that a VolcanoJob could break, checked before the cluster is asked.
 
-They are those of Volcano's CRD and admission webhooks and of Kubernetes' pod validation. What
-only the cluster knows (a queue that nobody made, a quota) comes back from it: it is asked for a
-dry run before the job is accepted (``controller.jobs.submission.dry_run``).
+They are the rules of Volcano's CRD and admission webhooks, and of the pod validation of Kubernetes.
+What only the cluster knows (a missing queue, a quota) comes from a dry run before the job is
+accepted (``controller.jobs.submission.dry_run``).
 
-Volcano's webhook demands whole processors of every container of a task with a topology policy, init
-containers too (``validateTaskTopoPolicy`` in its ``pkg/webhooks/admission/jobs/validate``): only
-those get cores of their own from the kubelet's static CPU manager.
+Volcano's webhook requires whole processors of every container of a task with a topology policy,
+also of init containers (``validateTaskTopoPolicy`` in its
+``pkg/webhooks/admission/jobs/validate``): only those get exclusive cores from the kubelet's static
+CPU manager.
 
-What the cluster's own release of Volcano takes is in its OpenAPI document (``Capabilities``). An
-API server drops fields that a CustomResourceDefinition does not have, and says nothing: a job would
-run without the topology that it asked for. So what is not there is refused instead.
+The OpenAPI document of the cluster says what its release of Volcano accepts (``Capabilities``). An
+API server silently drops fields that a CustomResourceDefinition does not have, and a job would run
+without the topology that it requested. So unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _WHOLE: Final = 1000
 
 
 def fit_init_containers(job: VolcanoJob) -> None:
-    """Give init containers of tasks with a policy whole processors: what they have, rounded up.
+    """Round the processors of init containers up to whole ones, in tasks with a topology policy.
 
-    That costs nothing: a pod needs as much as the largest of its init containers or all of its
-    containers together, and those have at least one (Kubernetes, "Init Containers").
+    That costs nothing: a pod needs the maximum of its largest init container and the sum of its
+    containers, which have at least one processor (Kubernetes, "Init Containers").
     """
     for task in job.tasks:
         if _has_policy(task):
@@ -78,10 +79,10 @@ _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]", re.ASCII)
 _PORT_NAME: Final = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", re.ASCII)
 _MOST_ANNOTATION_BYTES: Final = 256 * 1024
-_LONGEST_JOB_NAME: Final = 59  # with svc, a volume `<job>-svc` is made
+_LONGEST_JOB_NAME: Final = 59  # the svc plugin adds a volume `<job>-svc`
 _LONGEST_POD_NAME: Final = 63
 _LONGEST_CLASS_NAME: Final = 253
-_MOST_BYTES: Final = 1_400_000  # etcd takes 1.5 MiB, of which the server needs some
+_MOST_BYTES: Final = 1_400_000  # etcd accepts 1.5 MiB, of which the server needs some
 _PLUGINS: Final = frozenset(
     {"svc", "env", "ssh", "tensorflow", "mpi", "pytorch", "ray", "hcclrank"}
 )
@@ -94,7 +95,7 @@ _NEEDS: Final = {
 
 
 def findings(job: VolcanoJob) -> list[Finding]:
-    """Return everything that is wrong with *job*; nothing when the cluster should take it."""
+    """Return everything that is wrong with *job*; nothing if the cluster should accept it."""
     return [
         *_job(job),
         *_together(job),
@@ -119,7 +120,7 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
 
 
 def annotation_findings(path: str, annotations: Mapping[str, str]) -> Iterator[Finding]:
-    """Find annotations that are too large together; they stand at *path*."""
+    """Find annotations at *path* that are too large together."""
     size = sum(len(n.encode()) + len(v.encode()) for n, v in annotations.items())
     if size > _MOST_ANNOTATION_BYTES:
         yield path, f"{size} bytes are more than {_MOST_ANNOTATION_BYTES}"
@@ -136,7 +137,7 @@ def _counts(job: VolcanoJob) -> Iterator[Finding]:
 
 
 def _together(job: VolcanoJob) -> Iterator[Finding]:
-    """Find what no part is wrong with, only all of them together."""
+    """Find limits that only all parts together exceed."""
     if not job.tasks:
         yield "spec.tasks", "there is none"
     yield from _repeated("spec.tasks", (task.name for task in job.tasks))
@@ -169,7 +170,7 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
         yield f"{path}.name", "not a DNS label"
     if task.replicas < 1:
         yield f"{path}.replicas", "is less than 1"
-    # Volcano itself checks this with the task's index only, and then retries for ever.
+    # Volcano checks this only with the index of the task, and then retries for ever.
     last = f"{job.name}-{task.name}-{max(task.replicas - 1, 0)}"
     if len(last) > _LONGEST_POD_NAME:
         yield f"{path}.replicas", f"its last pod's name {last} is too long to be a host name"
@@ -182,7 +183,7 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
         if other not in known:
             yield f"{path}.dependsOn.name[{index}]", f"there is no task {other}"
     yield from topology_problems(path, task)
-    # Else only its pods are refused, and the job waits for them for ever.
+    # Otherwise only the pods are refused, and the job waits for them for ever.
     yield from annotation_findings(
         f"{path}.template.metadata.annotations", task.template.annotations
     )
@@ -215,7 +216,7 @@ def _container(path: str, container: Container, volumes: set[str]) -> Iterator[F
             yield f"{path}.resources.{needed}", "is not limited"
     yield from _repeated(f"{path}.env", (one.name for one in container.environment))
     yield from _repeated(f"{path}.ports", (one.name for one in container.ports))
-    # By the CRD's schema alone: of a pod Kubernetes takes it.
+    # Only by the CRD's schema: Kubernetes accepts it in a pod.
     yield from _repeated(f"{path}.ports", (str(one.port) for one in container.ports))
     for port in container.ports:
         if not _PORT_NAME.fullmatch(port.name) or not 1 <= port.port <= 65535:
@@ -247,7 +248,7 @@ def _repeated(path: str, names: Iterable[str]) -> Iterator[Finding]:
 Json = Mapping[str, Any]
 
 PATH: Final = "apis/batch.volcano.sh/v1alpha1"
-"""Where, below ``/openapi/v3``, the document is."""
+"""Where the document is, below ``/openapi/v3``."""
 
 _READ: Final = frozenset(
     {"enum", "maxLength", "pattern", "minimum", "maximum", "x-kubernetes-preserve-unknown-fields"}
@@ -257,7 +258,7 @@ _KIND: Final = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The schema of a VolcanoJob; with none, nothing is known and nothing is refused.
+    """The schema of a VolcanoJob; without one nothing is known, and nothing is refused.
 
     ``digest`` is the same for the same schema, whoever read it.
     """
@@ -266,14 +267,14 @@ class Capabilities:
     digest: str = ""
 
     def lacks(self, manifest: Json) -> list[Finding]:
-        """Return what of *manifest* this Volcano does not take, each with its path."""
+        """Return what of *manifest* this Volcano does not accept, each with its path."""
         if self.schema is None:
             return []
         return list(_of_value(_part(self.schema, "spec"), manifest.get("spec"), "spec"))
 
 
 def read_openapi(document: Json) -> Capabilities:
-    """Return what an OpenAPI 3 document of Volcano's group says.
+    """Return the capabilities in an OpenAPI 3 document of Volcano's group.
 
     Raises:
         ValueError: If a VolcanoJob is not in it.
@@ -297,7 +298,7 @@ def _part(schema: Json, name: str) -> Json:
 
 
 def _read_of(schema: Json) -> Json:
-    """Return what is read of *schema* here: it is kept, and most of it are descriptions."""
+    """Return the part of *schema* that is used: most of it is descriptions."""
     kept = {name: value for name, value in schema.items() if name in _READ}
     if (fields := schema.get("properties")) is not None:
         kept["properties"] = {name: _read_of(one) for name, one in fields.items()}
@@ -354,4 +355,4 @@ def _matches(pattern: str, value: str) -> bool:
     try:
         return re.search(pattern, value) is not None
     except re.error:
-        return True  # of another dialect: the server will say
+        return True  # another dialect of regular expressions: the server decides

@@ -1,9 +1,9 @@
 """Timers of policies with a timeout: what triggers them, and what cancels them. No I/O.
 
-Volcano is not given these policies (see ``controller.volcano.policies.not_volcanos``). The trigger
-is observed in the job's pods. The due time is in the store, so that it outlives a leader. A timer
-is cancelled if its trigger no longer holds: the replica's pod runs again, or Volcano restarted the
-job.
+Volcano is not given these policies (see ``controller.volcano.policies.carried_out_here``). The
+trigger is observed in the job's pods. The due time is in the store, so that it outlives a leader. A
+timer is cancelled if its trigger no longer holds: the replica's pod runs again, or Volcano
+restarted the job.
 """
 
 from __future__ import annotations

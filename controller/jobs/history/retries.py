@@ -19,7 +19,7 @@ from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import rules_of
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
-from controller.volcano.policies import REASONS, RESTARTS, Rule, deciding, not_volcanos, retries
+from controller.volcano.policies import REASONS, RESTARTS, Rule, deciding, carried_out_here, retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def policies_of(record: JobRecord) -> Policies:
     *of_tasks, of_job = rules_of(job)
     of_task = {task.name: rules for task, rules in zip(tasks, of_tasks, strict=True)}
     every = [*of_job, *(rule for rules in of_tasks for rule in rules)]
-    ours = not_volcanos(of_tasks, of_job)
+    ours = carried_out_here(of_tasks, of_job)
     return Policies(
         tasks=tasks,
         of_task=of_task,

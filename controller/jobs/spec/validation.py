@@ -29,7 +29,7 @@ from controller.site.product_list import Catalogue, Features, Product
 from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.manifest import Quantity
 from controller.volcano.names import pod_name
-from controller.volcano.policies import RESTARTS, Rule, not_volcanos, problems_of
+from controller.volcano.policies import RESTARTS, Rule, carried_out_here, problems_of
 from shared.numbers import whole_number
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def delayed_problems(job: Job) -> Iterator[Found]:
     paths = [f"{task.at('policies')}" for task in job.effective_tasks] + ["policies"]
     every = rules_of(job)
     *of_tasks, of_job = every
-    for path, rules, ours in zip(paths, every, not_volcanos(of_tasks, of_job), strict=True):
+    for path, rules, ours in zip(paths, every, carried_out_here(of_tasks, of_job), strict=True):
         for index, rule in enumerate(rules):
             if rule.action not in _OF_A_PART or not any(rule is one for one in ours):
                 continue

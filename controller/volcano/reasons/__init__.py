@@ -1,5 +1,6 @@
-"""Why a VolcanoJob was refused or waits, read from what the cluster says of it. No I/O.
+"""Why a VolcanoJob was refused or waits, by what the cluster says. No I/O.
 
-- ``denials``: refused by the API server. ``waiting``: accepted, and not running; whether any node
-  could take it. ``causes``: the causes that a cluster's words name.
+- ``denials``: refused by the API server.
+- ``waiting``: accepted, and not running; whether any node could fit it.
+- ``causes``: the causes that messages of the cluster name.
 """

@@ -1,8 +1,8 @@
-"""The causes that a cluster's words name: of refused pods, full queues, nodes and images. No I/O.
+"""The causes that messages of the cluster name: of pods, queues, nodes and images. No I/O.
 
-Kubernetes and Volcano say in sentences what programs would have to tell apart. Each table holds
-patterns of these sentences, of several versions; the first that fits decides, and a sentence that
-none fits still is shown as it is, with the cause that its reason has by itself.
+Kubernetes and Volcano report in sentences what programs must distinguish. Each table has patterns
+of these sentences, for several versions, and the first that matches decides. A sentence that
+matches none is still shown as it is, with the general cause of its reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REFUSALS: Final = _table(
     (r"denied (?:the )?request", "admission"),
     (r"because it is being terminated", "namespace_ends"),
 )  # fmt: skip
-"""Of pods that the API server does not make (admission plugins of kube-apiserver)."""
+"""Of pods that the API server refuses (admission plugins of kube-apiserver)."""
 
 _SCHEDULING: Final = _table(
     (r"persistentvolumeclaim \"?[^\"]*\"? ?not found|can't find pvc", "missing_claim"),
@@ -37,13 +37,13 @@ _SCHEDULING: Final = _table(
      "no_matching_node"),
     (r"0/0 nodes|no nodes available", "no_node"),
 )  # fmt: skip
-"""Of pods that no node takes (plugins of kube-scheduler and of Volcano)."""
+"""Of pods that fit on no node (plugins of kube-scheduler and of Volcano)."""
 
 _QUEUES: Final = _table(
     (r"resource in cluster is overused", "cluster_full"),
     (r"queue resource quota insufficient|overused|insufficient", "queue_full"),
 )
-"""Of PodGroups that are not let into their queue (Volcano, action ``enqueue``)."""
+"""Of PodGroups that are not admitted to their queue (Volcano, action ``enqueue``)."""
 
 _MISSING: Final = _table(
     (r"couldn't find key|references non-existent secret key|non-existent config key",
@@ -54,7 +54,7 @@ _MISSING: Final = _table(
     (r"executable file .*not found|no such file or directory|permission denied|exec format error",
      "start_error"),
 )  # fmt: skip
-"""Of containers that are not made, and of volumes that are not mounted (kubelets)."""
+"""Of containers that cannot be created, and volumes that cannot be mounted (kubelets)."""
 
 _INSUFFICIENT: Final = re.compile(
     r"[Ii]nsufficient ((?:[a-z0-9.-]+/)?[A-Za-z0-9][\w.-]*?)(?=[.,;:]?(?:\s|$))"
@@ -75,7 +75,7 @@ _IMAGE_WRAPPERS: Final = tuple(
         r"^(?:initializing source|pinging container registry|reading manifest) \S+(?: in \S+)?: ",
     )
 )
-"""Who passes on what a registry has said, of which image: that is said once already."""
+"""Prefixes of a registry's message, which repeat the image."""
 
 _START_WRAPPERS: Final = re.compile(
     r"^.*(?:unable to start container process|container_linux\.go:\d+|starting container process"
@@ -86,17 +86,17 @@ _UNKNOWN: Final = re.compile(r":\s*unknown$")
 
 
 def cause_of_refusal(text: str) -> str:
-    """Return why the API server does not make a pod."""
+    """Return why the API server refuses a pod."""
     return _first(_REFUSALS, text) or "refused"
 
 
 def cause_of_scheduling(text: str) -> str:
-    """Return why no node takes a pod, or a gang."""
+    """Return why no node fits a pod, or a gang."""
     return _first(_SCHEDULING, text) or "unschedulable"
 
 
 def cause_of_queue(text: str) -> str:
-    """Return why a PodGroup is not let into its queue."""
+    """Return why a PodGroup is not admitted to its queue."""
     return _first(_QUEUES, text) or "queued"
 
 
@@ -106,19 +106,19 @@ def cause_of_missing(text: str, otherwise: str) -> str:
 
 
 def resources_in(text: str) -> list[str]:
-    """Return the resources of which there are not enough, in the order in which they are named."""
+    """Return the scarce resources, in the order in which they are named."""
     return list(dict.fromkeys(_INSUFFICIENT.findall(text)))[:_MOST_RESOURCES]
 
 
 def scheduling_details(text: str) -> dict[str, Any]:
-    """Return what programs may want to know of a sentence of the scheduler's."""
+    """Return the machine-readable details of a scheduler's message."""
     found = resources_in(text)
     details: dict[str, Any] = {"cause": cause_of_scheduling(text)}
     return details | ({"resources": found} if found else {})
 
 
 def image_error(text: str) -> str:
-    """Return what a registry, or the lack of one, has to say; empty where only a pause is told."""
+    """Return the registry's message; empty if the kubelet only reports its backoff."""
     before = None
     while text != before:
         before = text
@@ -128,7 +128,7 @@ def image_error(text: str) -> str:
 
 
 def start_error(text: str) -> str:
-    """Return why a program could not be started, without the names of those who tried."""
+    """Return why a program could not be started, without the prefixes of the runtime."""
     return _UNKNOWN.sub("", _START_WRAPPERS.sub("", text, count=1)).strip() or text
 
 

@@ -1,8 +1,8 @@
-"""Why the cluster refused a VolcanoJob, read from its response. No I/O.
+"""Why the API server refused a VolcanoJob, read from its response. No I/O.
 
-A 422 names fields in its causes. A webhook's denial is a sentence; Volcano's holds several, each
-ending in a semicolon, with places as words. What a server says keeps its words: only the wrapper
-that names who says it is left out, and the path where it begins with one.
+A 422 names fields in its causes. A denial of a webhook is a sentence; Volcano's has several, each
+ending in a semicolon, with places as words. A message is kept as it is, except the prefix that says
+who reports it, and a path at its beginning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Finding = tuple[str, str]
 _LONGEST: Final = 2000
 """Of one cause."""
 _MOST_READ: Final = 1 << 16
-"""Webhooks are anybody's, and say as much as they like."""
+"""Anybody can write a webhook, so its messages are bounded."""
 
 _DENIED: Final = re.compile(r'^admission webhook "([^"]*)" denied the request(?::\s*|\s*$)')
 _WRAPPERS: Final = tuple(
@@ -31,23 +31,23 @@ _WRAPPERS: Final = tuple(
         r"^json:\s*",
     )
 )
-"""Who says something, and of what: the caller's job, not the VolcanoJob, is what they know."""
+"""Prefixes that name the reporter and the VolcanoJob; callers know only the job."""
 
 _STRICT: Final = re.compile(r'\b(unknown|duplicate) field "([^"]+)"')
 _OF_VOLCANO: Final = ".volcano.sh"
 _PLACE: Final = r"(?:spec|metadata)(?:\.[A-Za-z]+|\[[^\]]*\])+"
 _LED_BY: Final = re.compile(rf"^({_PLACE}):\s+(.+)$", re.DOTALL)
-"""As ``field.Error`` of apimachinery writes it."""
+"""A path at the beginning, as ``field.Error`` of apimachinery writes it."""
 _NAMES: Final = re.compile(rf"(?<![\w.])({_PLACE})")
 _OF_GO: Final = re.compile(r"Go struct field \w+\.([\w.]+) of type")
 _NO_PATHS: Final = frozenset({"", "[]", "<nil>", "<root>"})
 _UNCHECKED: Final = "some validation rules were not checked"
-"""What a server adds to the causes when there are any."""
+"""What a server appends to the causes."""
 
 _ERRORS: Final = re.compile(r"^\d+ errors? occurred:\s*\n")
 _BULLET: Final = re.compile(r"^\s*\* ", re.MULTILINE)
 _VALID_ONES: Final = re.compile(r",?\s*valid (?:events|actions) are \[[^\]]*\]")
-"""Volcano's webhook appends all of them, in another order each time."""
+"""Volcano's webhook appends all of them, in a different order each time."""
 _SENTENCE: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^;])+')
 """Up to a semicolon that is not within a quoted value."""
 _NEXT_OF_TEMPLATE: Final = re.compile(r"\.\s+(?=template\.[\w.\[\]]+: )")
@@ -67,7 +67,7 @@ _SAYINGS: Final = _patterns(
     (r"duplicated task name (\S+)", "spec.tasks[{0}].name"),
     (r"\b(?:in|of) task: (\S+?)[,;]?(?:\s|$)", "spec.tasks[{0}]"),
 )
-"""Sentences of Volcano's webhook that say which part of the VolcanoJob they are about."""
+"""Sentences of Volcano's webhook that name a part of the VolcanoJob."""
 
 _WORDS: Final = _patterns(
     (r"job queue|to queue|\bqueue\b", "spec.queue"),
@@ -78,13 +78,13 @@ _WORDS: Final = _patterns(
     (r"polic(?:y|ies)|exitCode|\bevent\b|error code", "spec.policies"),
     (r"networkTopology|highestTier", "spec.networkTopology"),
 )
-"""Words of Volcano's webhook, where its sentence has no place in it; the first that fits."""
+"""Words of Volcano's webhook, for sentences without a place; the first that matches."""
 
 _QUOTA: Final = re.compile(r"^(?:exceeded|failed) quota: ")
 
 
 def findings_of(message: str, details: Mapping[str, Any]) -> list[Finding]:
-    """Return what is wrong with a VolcanoJob that was refused, each with its path, if any."""
+    """Return what is wrong with a refused VolcanoJob, each with its path, if any."""
     if causes := list(_of_causes(details)):
         return causes
     if fields := _STRICT.findall(message[:_MOST_READ]):
@@ -96,7 +96,7 @@ def findings_of(message: str, details: Mapping[str, Any]) -> list[Finding]:
 
 
 def sentence_of(message: str) -> str:
-    """Return what is said without who says it; the message itself where there is nothing else."""
+    """Return the message without the reporter; the whole message if nothing else is left."""
     found = _DENIED.sub("", message[:_MOST_READ], count=1)
     for wrapper in _WRAPPERS:
         found = wrapper.sub("", found, count=1)
@@ -110,7 +110,7 @@ def _of_causes(details: Mapping[str, Any]) -> Iterator[Finding]:
             continue
         path = plain_text(cause.get("field"), _LONGEST)
         text = plain_text(cause.get("message") or cause.get("reason") or "is refused", _LONGEST)
-        # One without a field is the message again: a policy's denial.
+        # A cause without a field repeats the message: the denial of a policy.
         if path and not text.startswith(_UNCHECKED):
             yield "" if path in _NO_PATHS else path, text
 
@@ -124,7 +124,7 @@ def _of_volcano(said: str) -> list[Finding]:
 
 
 def _texts_in(part: str) -> Iterator[str]:
-    """Yield what one part of a denial says: a sentence, a list of errors, a pod's errors."""
+    """Yield the statements in one part of a denial: a sentence, a list, or a pod's errors."""
     part = _VALID_ONES.sub("", part).strip()
     if match := _ERRORS.match(part):
         part = part[match.end() :]

@@ -1,14 +1,17 @@
-"""Why a VolcanoJob waits, from what the cluster says of it. No I/O.
+"""Why a VolcanoJob waits, by what the cluster says. No I/O.
 
-Volcano tells it in several places, none of which is the VolcanoJob: pods that no node takes have a
-condition ``PodScheduled``; pods that the API server refuses (a quota, Pod Security) exist only as
-the VolcanoJob's events ``FailedCreate``, and a Service, claim or PodGroup that it refuses as other
-events (``initiateJob`` in job_controller_actions.go); a PodGroup that is not let into the queue
-has no conditions, only events. (Seen with Volcano 1.15.1.)
+Volcano reports it in several places, none of which is the VolcanoJob:
 
-That no node could take its pods if it were empty is said, and refuses nothing: a pool may grow,
-also from no node at all. What only a scheduler knows (taints, affinities, what runs already) is
-left to it.
+- A pod that fits on no node has the condition ``PodScheduled``.
+- Pods that the API server refuses (a quota, Pod Security) exist only as events ``FailedCreate`` of
+  the VolcanoJob. A refused Service, claim or PodGroup has other events (``initiateJob`` in
+  job_controller_actions.go).
+- A PodGroup that is not admitted to its queue has no conditions, only events.
+
+(Seen with Volcano 1.15.1.)
+
+That no node could fit the pods even if it were empty is reported, but not refused: a pool may grow,
+also from zero nodes. What only a scheduler knows (taints, affinities, running pods) is left to it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from controller.volcano.reasons.denials import sentence_of
 
 _PODS_REFUSED: Final = ("FailedCreate",)
 _REFUSED: Final = (*_PODS_REFUSED, "PluginError", "PVCError", "PodGroupError")
-"""Events of a VolcanoJob whose pods, or what Volcano makes before them, cannot be made."""
+"""Events of a VolcanoJob whose pods, or the objects before them, cannot be created."""
 UNSCHEDULABLE: Final = "Unschedulable"
 LONGEST: Final = 1000
 
@@ -56,10 +59,10 @@ _STEPS: Final = frozenset((*_MOUNTS, *_SANDBOXES, *_GOES_ON))
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job waits, or has failed: a word for programs, a text for people, and what is known.
+    """Why a job waits, or has failed: a machine-readable reason, a message, and details.
 
-    ``details`` say more to programs: a ``cause`` that is finer than the reason, and what it is of.
-    They take no part in comparisons: a reason and a text that are told already are not told again.
+    ``details`` have a ``cause`` that is finer than the reason, and what it is about. They are not
+    compared: the same reason and message are not reported again.
     """
 
     reason: str
@@ -68,7 +71,7 @@ class Explanation:
 
 
 QUEUED: Final = Explanation("queued", "waiting in the queue", {"cause": "queued"})
-"""Of a job on which nothing else is known."""
+"""Of a job about which nothing else is known."""
 
 
 NOT_TAKEN_UP: Final = Explanation(
@@ -76,7 +79,7 @@ NOT_TAKEN_UP: Final = Explanation(
     "Volcano has not taken it up yet: its controllers may be away",
     {"cause": "not_taken_up"},
 )
-"""Of a VolcanoJob that has no status and no PodGroup though it has been there for a while."""
+"""Of a VolcanoJob that has neither status nor PodGroup though it has existed for a while."""
 
 
 def group_name(job: str, uid: str) -> str:
@@ -87,11 +90,11 @@ def group_name(job: str, uid: str) -> str:
 def explain_refused(
     events: Iterable[Mapping[str, Any]], *, has_group: bool = False, since: float = 0.0
 ) -> Explanation | None:
-    """Return why pods, or what comes before them, are not made, from the VolcanoJob's *events*.
+    """Return why pods, or the objects before them, are not created, by the VolcanoJob's *events*.
 
-    The PodGroup comes last before the pods: where it is there, what was refused before it was made
-    by a later try. What was refused before the VolcanoJob came to its phase, which is *since* then,
-    was made: a job that starts over waits for something else. Events are kept for an hour.
+    The PodGroup is the last object before the pods: once it exists, a later try created what was
+    refused before. Objects refused before *since*, when the VolcanoJob entered its phase, were
+    created, too: a restarted job waits for something else. Events are kept for an hour.
     """
     # Times are whole seconds.
     current = (one for one in events if _time_of(one) > since - 1)
@@ -103,9 +106,9 @@ def explain_refused(
 
 
 def explain_preparing(events: Iterable[Mapping[str, Any]]) -> Explanation | None:
-    """Return what keeps a kubelet from preparing a pod, from the pod's *events*."""
+    """Return why a kubelet cannot prepare a pod, by the pod's *events*."""
     steps = [one for one in events if one.get("reason") in _STEPS]
-    # Times are whole seconds: of two events of one second, what went on tells more.
+    # Times are whole seconds: of two events of one second, the progress is more significant.
     last = max(steps, key=lambda one: (_time_of(one), one["reason"] in _GOES_ON), default=None)
     if last is None or last["reason"] in _GOES_ON or not (message := _text(last.get("message"))):
         return None
@@ -117,7 +120,7 @@ def explain_preparing(events: Iterable[Mapping[str, Any]]) -> Explanation | None
 def explain_group(
     group: Mapping[str, Any], events: Iterable[Mapping[str, Any]]
 ) -> Explanation | None:
-    """Return why the PodGroup is not placed, from its conditions, else from its *events*."""
+    """Return why the PodGroup is not placed, by its conditions, else by its *events*."""
     status = group.get("status") or {}
     for condition in reversed(status.get("conditions") or ()):
         if condition.get("type") == UNSCHEDULABLE and condition.get("status") == "True":
@@ -161,7 +164,7 @@ def _refusal(message: str) -> str:
 def _unquoted(text: str) -> str:
     try:
         found: str = json.loads(f'"{text}"')
-    except ValueError:  # Go's escapes are not all of JSON's, and it may be cut off
+    except ValueError:  # the escapes of Go are not all JSON, and the text may be cut off
         return text.replace('\\"', '"')
     return found
 
@@ -187,7 +190,7 @@ class NodeRoom:
 
 
 def read_node(node: Mapping[str, Any]) -> NodeRoom | None:
-    """Return the room of *node* (JSON); None where it takes no pods now."""
+    """Return the room of *node* (JSON); None if it accepts no pods now."""
     if not takes_pods(node):
         return None
     given = (node.get("status") or {}).get("allocatable") or {}
@@ -196,7 +199,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRoom | None:
 
 
 def takes_pods(node: Mapping[str, Any]) -> bool:
-    """Say whether *node* is ready, and not cordoned."""
+    """Say whether *node* is ready and not cordoned."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()
@@ -205,7 +208,7 @@ def takes_pods(node: Mapping[str, Any]) -> bool:
 
 
 def why_no_node(volcano_job: Mapping[str, Any], nodes: Sequence[NodeRoom]) -> Explanation | None:
-    """Return why no node could take a pod of *volcano_job* (JSON); None where each finds one."""
+    """Return why no node could fit a pod of *volcano_job* (JSON); None if each fits."""
     for task in (volcano_job.get("spec") or {}).get("tasks") or ():
         spec = (task.get("template") or {}).get("spec") or {}
         selector = spec.get("nodeSelector") or {}
@@ -246,7 +249,7 @@ def _fits(wanted: Mapping[str, int], node: NodeRoom) -> bool:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a pod asks for: its containers together, or one that comes before them."""
+    """Return the requests of a pod: of all containers, or of its largest init container."""
     together = Counter[str]()
     for one in spec.get("containers") or ():
         together.update(_requested(one))
