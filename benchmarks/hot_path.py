@@ -113,7 +113,7 @@ class Bench:
         return front, transport
 
     async def get(self, *, varied: bool, times: int) -> None:
-        """Send *count* requests on one connection."""
+        """Send *times* requests on one connection."""
         head = get_head(self.visitor, "/bytes/1024", varied=varied)
         heads = [head.replace(MARK.encode(), b"%08x" % number) for number in range(64)]
         front, _ = self.browser()
@@ -130,7 +130,7 @@ class Bench:
         upstream.connection_lost(None)
 
     async def handshake(self, times: int) -> None:
-        """Open and close *count* WebSockets."""
+        """Open and close *times* WebSockets."""
         head = socket_head(self.visitor, "/echo")
         for _ in range(times):
             front, transport = self.browser()

@@ -138,7 +138,7 @@ class Bench:
     visitors: asyncio.subprocess.Process
 
     async def open(self, times: int) -> None:
-        """Open and close *count* WebSockets."""
+        """Open and close *times* WebSockets."""
         assert self.visitors.stdin is not None  # both are pipes
         assert self.visitors.stdout is not None
         self.visitors.stdin.write(b"%d\n" % times)
