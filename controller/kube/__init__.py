@@ -1,13 +1,14 @@
-"""Kubernetes, as far as the controller calls it; objects are dicts as their JSON is.
+"""The controller's Kubernetes client. Objects are dicts, as in their JSON.
 
 - ``kinds``: the resources that are called.
 - ``client``: get, list, create, PUT with resourceVersion, merge and JSON patch, delete with
-  preconditions; nothing else is called.
+  preconditions; no other verbs.
 - ``transport``: requests, with credentials that are read again before they expire.
-- ``library``: what is used of ``kubernetes_asyncio``, without its models; a proxy, read once.
-- ``errors``: what every call may raise; nothing of the client library gets past this package.
-- ``decoding``: objects, of each what is declared; lists in parts.
-- ``loop_turn``: long work in many turns of the event loop.
-- ``watch``: a stream of a kind's objects that never ends: it lists again by itself when it must.
+- ``library``: the parts of ``kubernetes_asyncio`` that are used, without its models; the proxy.
+- ``errors``: the errors of every call; no error of the client library leaves this package.
+- ``decoding``: objects, reduced to the declared fields; lists in parts.
+- ``loop_turn``: splits long work over several turns of the event loop.
+- ``watch``: an endless stream of a kind's objects, which lists again by itself when necessary.
 - ``exec``: a command in a container, over WebSocket.
+- ``lease``: a Lease for leader election. ``capacity``: what the nodes can give to pods.
 """

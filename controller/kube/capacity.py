@@ -1,4 +1,4 @@
-"""What the cluster's nodes have for jobs, asked for now and then."""
+"""The allocatable resources of the cluster's nodes, cached briefly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """Processors, bytes and devices that nodes can give to pods."""
+    """CPU cores, bytes of memory and GPUs that nodes can give to pods."""
 
     cpu: float
     memory: float
@@ -42,10 +42,11 @@ class _Node:
 
 
 class Capacity:
-    """Sums up what can be given by nodes that take pods.
+    """Sums the allocatable resources of schedulable nodes.
 
     Args:
-        gpu_resources: The names of devices that count.
+        kube: The client.
+        gpu_resources: The resource names that count as GPUs.
         clock: Monotonic seconds.
     """
 
@@ -60,12 +61,12 @@ class Capacity:
         self._looking = asyncio.Lock()
 
     async def __call__(self, counts: Counts = lambda _labels: True) -> NodeCapacity | None:
-        """Return what there is, at most ten seconds old; None while the cluster does not answer.
+        """Return the capacity, at most ten seconds old; None while the cluster is unavailable.
 
         Args:
-            counts: Says by a node's labels whether it counts.
+            counts: Decides by a node's labels whether the node counts.
         """
-        # Who comes meanwhile waits for the same answer.
+        # Concurrent callers wait for the same response.
         async with self._looking:
             if self._clock() >= self._good_until:
                 await self._look()
@@ -82,7 +83,7 @@ class Capacity:
         try:
             nodes = await self._kube.list(NODES, transform=NODES_READ)
         except KubeError as error:
-            log.warning("nodes cannot be listed", extra={"why": str(error)})
+            log.warning("cannot list nodes", extra={"why": str(error)})
             self._known = None
         else:
             self._known = [self._read(node) for node in nodes if takes_pods(node)]

@@ -60,7 +60,7 @@ class Kube:
     @classmethod
     @asynccontextmanager
     async def connect(cls, kubeconfig: Path | None = None) -> AsyncIterator[Self]:
-        """Give a client; nothing is sent yet.
+        """Open a client; nothing is sent yet.
 
         Raises:
             Unavailable: If there is no usable configuration.
@@ -70,15 +70,15 @@ class Kube:
 
     @property
     def configuration(self) -> Configuration:
-        """The client library's configuration, for what does not speak HTTP."""
+        """The client library's configuration, for connections that are not plain HTTP."""
         return self._transport.credentials.configuration
 
     def follow_certificates(self, context: ssl.SSLContext) -> None:
-        """Have connections of *context* use the certificates that are read from now on."""
+        """Have connections of *context* use certificates that are read later."""
         self._transport.credentials.follow(context)
 
     async def renew_credentials(self) -> None:
-        """Read the credentials again: the server refused them.
+        """Read the credentials again because the server refused them.
 
         Raises:
             Unavailable: If they cannot be read.
@@ -92,7 +92,7 @@ class Kube:
         """Return an object.
 
         Raises:
-            NotFound: If it is not there.
+            NotFound: If it does not exist.
         """
         return await self._transport.call("GET", path_of(kind, namespace, name))
 
@@ -105,10 +105,10 @@ class Kube:
         return await self._transport.call("GET", f"/openapi/v3/{path}")
 
     async def resources(self, api: str) -> dict[str, Object]:
-        """Return what the server has in a group and version, such as ``policy/v1``, by plural.
+        """Return the resources of a group and version, such as ``policy/v1``, by their plurals.
 
         Raises:
-            NotFound: If it does not serve them.
+            NotFound: If the server does not serve them.
         """
         root = "/apis" if "/" in api else "/api"
         answer = await self._transport.call("GET", f"{root}/{api}")
@@ -123,15 +123,15 @@ class Kube:
         fields: str = "",
         transform: FieldTransform = WHOLE,
     ) -> Objects:
-        """Return all objects that the selectors match, in all namespaces if none is named.
+        """Return all objects that match the selectors, in all namespaces if none is given.
 
-        They are in memory together: where there may be many, use :meth:`parts`.
+        All of them are in memory at once: use :meth:`parts` if there may be many.
         """
         selected = partial(
             self.parts, kind, namespace, labels=labels, fields=fields, transform=transform
         )
         for _ in range(PAGED_LISTS):
-            # Where the list became too old between two pages, from the start.
+            # If the list expired between two pages, it is requested again from the start.
             with suppress(Expired):
                 return await _gathered(selected())
         return await _gathered(selected(paged=False))
@@ -147,10 +147,10 @@ class Kube:
         paged: bool = True,
         accept: str = JSON,
     ) -> AsyncGenerator[Part, None]:
-        """Yield what the selectors match, a part at a time (see ``decoding``).
+        """Yield the objects that match the selectors in parts (see ``decoding``).
 
         Raises:
-            Expired: If the list became too old between two pages.
+            Expired: If the list expired between two pages.
         """
         path = path_of(kind, namespace)
 
@@ -168,13 +168,13 @@ class Kube:
         return read_list(open_page, _selectors(labels, fields), transform, paged=paged)
 
     async def metadata(self, kind: Kind, *, labels: str) -> AsyncIterator[Objects]:
-        """Yield, some at a time, what *labels* matches in all namespaces: only each one's metadata.
+        """Yield the metadata of the objects in all namespaces that match *labels*, in parts.
 
-        A server that cannot leave the rest out sends it too. (Kubernetes API concepts, "Alternate
-        representations of resources".)
+        A server that cannot reduce objects to metadata sends whole ones, which are then reduced
+        here. (Kubernetes API concepts, "Alternate representations of resources".)
 
         Raises:
-            Expired: If the list became too old between two pages.
+            Expired: If the list expired between two pages.
         """
         parts = self.parts(kind, labels=labels, transform=METADATA, accept=METADATA_LIST)
         async with aclosing(parts):
@@ -186,20 +186,19 @@ class Kube:
         """Create an object, and return it as it was stored.
 
         Raises:
-            AlreadyExists: If one of its name is there.
+            AlreadyExists: If an object of this name exists.
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
         return await self._transport.call("POST", path_of(kind, namespace), body=typed)
 
     async def try_create(self, kind: Kind, body: Object, namespace: str | None = None) -> None:
-        """Have the server say whether it would create the object; nothing is stored.
+        """Check with a dry run whether the server would create the object; nothing is stored.
 
-        Fields that it does not know are refused instead of dropped. It is a ``create`` to whoever
-        gives rights, and to admission webhooks (Kubernetes API concepts, "Dry-run" and "Field
-        validation").
+        Unknown fields are refused instead of dropped. To RBAC and admission webhooks this is a
+        ``create`` (Kubernetes API concepts, "Dry-run" and "Field validation").
 
         Raises:
-            KubeError: As it would refuse the object.
+            KubeError: The error with which the server would refuse the object.
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
         query = {"dryRun": "All", "fieldValidation": "Strict"}
@@ -208,10 +207,10 @@ class Kube:
     async def replace(
         self, kind: Kind, name: str, body: Object, namespace: str | None = None
     ) -> Object:
-        """Replace an object; with a resourceVersion in *body*, only if it is still that.
+        """Replace an object; if *body* has a resourceVersion, only that version.
 
         Raises:
-            Conflict: If it is not.
+            Conflict: If the object has another version.
         """
         typed = {"apiVersion": kind.api, "kind": kind.kind} | body
         return await self._transport.call("PUT", path_of(kind, namespace, name), body=typed)
@@ -236,7 +235,7 @@ class Kube:
         operations: Sequence[Mapping[str, Any]],
         namespace: str | None = None,
     ) -> Object:
-        """Apply a JSON patch (RFC 6902); it is Invalid when one of its tests fails."""
+        """Apply a JSON patch (RFC 6902). A failed test operation raises Invalid."""
         path = path_of(kind, namespace, name)
         return await self._transport.call(
             "PATCH", path, body=list(operations), content_type=JSON_PATCH
@@ -252,18 +251,18 @@ class Kube:
         propagation: Propagation = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete an object; one that is gone already is fine.
+        """Delete an object. An object that does not exist is no error.
 
         Args:
             kind: The resource.
             name: The object's name.
             namespace: The object's namespace.
-            uid: Only if it is this very object.
-            propagation: What becomes of what it owns.
+            uid: Deletes only the object with this UID.
+            propagation: How objects that it owns are deleted.
             grace_seconds: Overrides the object's own grace period.
 
         Raises:
-            Conflict: If an object of this name has another *uid*.
+            Conflict: If the object of this name has another UID.
         """
         options: Object = {"propagationPolicy": propagation}
         if uid is not None:
@@ -286,7 +285,7 @@ class Kube:
         whole_seconds: float | None = None,
         accept: str = JSON,
     ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """Give the body of a streamed response; it fails after *quiet_seconds* without data."""
+        """Open the body of a streamed response; it fails after *quiet_seconds* without data."""
         return self._transport.stream(
             path,
             query,

@@ -1,17 +1,17 @@
-"""What the API server's JSON says, in the one form that the rest of the controller reads.
+"""Decoding of the API server's JSON into the one form that the rest of the controller reads.
 
-Go has one zero value for a list or map that is empty and for one that is not there, and encodes it
-as ``null`` where the field is not ``omitempty``: an empty PartialObjectMetadataList has ``"items":
-null``. Kubernetes' own clients take null for absent (Kubernetes API conventions, "Optional vs.
-Required"), and so does this border: no member of what it returns is None.
+Go has one zero value for an empty and for an absent list or map, and encodes it as ``null`` if the
+field is not ``omitempty``: an empty PartialObjectMetadataList has ``"items": null``. Kubernetes'
+own clients treat null as absent (Kubernetes API conventions, "Optional vs. Required"). So does this
+package: no member of what it returns is None.
 
-A pod is some 12 KB, of which the controller reads a tenth. A :class:`FieldTransform` decodes only
-the fields that its shape declares: the others are skipped as they are parsed, and never exist.
+A pod has some 12 KB, of which the controller reads a tenth. A :class:`FieldTransform` decodes only
+the fields that its shape declares; the parser skips the others.
 
-A list is read page by page, and never decoded in one turn of the event loop. What is in memory is
-one page and what is kept of its objects. A page is as many objects as make some megabytes; where
-the server ignores ``limit`` and sends 50,000 pods at once, half a gigabyte, the objects are cut off
-while it still sends (Kubernetes API concepts, "Retrieving large results sets in chunks").
+A list is read page by page, and its decoding yields to the event loop. Only one page and the
+reduced objects are in memory. A page has as many objects as make a few megabytes. If the server
+ignores ``limit`` and sends 50,000 pods at once (half a gigabyte), objects are split off while it
+still sends (Kubernetes API concepts, "Retrieving large results sets in chunks").
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = list[Object]
 
 _NULL: Final = b"null"
-# A byte of it is no UTF-8, or it is nested deeper than the parser goes.
+# Invalid UTF-8, or nested deeper than the parser supports.
 _MALFORMED: Final = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 class FieldTransform:
-    """Decodes objects, and of each of them what *shape* declares (client-go's ``TransformFunc``).
+    """Decodes objects reduced to the fields of *shape* (as client-go's ``TransformFunc`` does).
 
     Args:
-        shape: The fields that are kept; without one everything is.
+        shape: The fields to keep; None keeps all.
     """
 
     def __init__(self, shape: Shape | None = None) -> None:
@@ -51,10 +51,10 @@ class FieldTransform:
         self._decoder = msgspec.json.Decoder[Any](dict if shape is None else _type_of(shape))
 
     def decode(self, text: bytes | msgspec.Raw) -> Object:
-        """Return the object that *text* is, without members that are null.
+        """Return the object in *text*, without members that are null.
 
         Raises:
-            Unavailable: If it is no object with metadata: whoever answered is no API server.
+            Unavailable: If it is not an object with metadata: the sender is not an API server.
         """
         raw = bytes(text)
         found = decode_object(raw) if self._shape is None else self._trimmed(raw)
@@ -67,11 +67,11 @@ class FieldTransform:
             found: Object = self._decoder.decode(text)
             return _without_nulls(found) if _NULL in text else found
         except _MALFORMED as error:
-            raise Unavailable("the API server sent an object that is malformed") from error
+            raise Unavailable("the API server sent a malformed object") from error
 
 
 def _type_of(shape: Shape) -> Any:
-    """Return the type by which msgspec keeps the fields of *shape*, and skips the others."""
+    """Return a type with which msgspec keeps the fields of *shape* and skips all others."""
     fields: dict[str, Any] = {}
     for name, within in shape.items():
         if within is None:
@@ -88,7 +88,7 @@ METADATA: Final = FieldTransform(ONLY_METADATA)
 
 
 class Page(NamedTuple):
-    """A part of a list, the version of the whole, and the token of what follows, or empty."""
+    """A page of a list, the version of the list, and the continue token; empty on the last page."""
 
     objects: list[msgspec.Raw]
     version: str
@@ -106,7 +106,7 @@ class _List(msgspec.Struct):
 
 
 class WatchLine(msgspec.Struct):
-    """A line of a watch: what has happened, and to what."""
+    """A line of a watch: the type of the event, and its object."""
 
     type: Any = None
     object: msgspec.Raw = msgspec.Raw(b"{}")
@@ -117,48 +117,48 @@ _decode_line: Final = msgspec.json.Decoder(WatchLine).decode
 
 
 def decode_object(text: bytes) -> Object:
-    """Return the object that *text* is, without members that are null.
+    """Return the object in *text*, without members that are null.
 
     Raises:
-        Unavailable: If it is no JSON object, or breaks off.
+        Unavailable: If it is not a JSON object, or incomplete.
     """
     try:
-        # The hook costs as much as the parser, and most of what is sent has no null.
+        # The hook costs as much as the parser, and most responses contain no null.
         hook = _without_null_members if _NULL in text else None
         found = json.loads(text, object_hook=hook)
     except _MALFORMED as error:
-        raise Unavailable("the API server sent what is no JSON") from error
+        raise Unavailable("the API server sent a body that is not JSON") from error
     if not isinstance(found, dict):
-        raise Unavailable("the API server sent JSON that is no object")
+        raise Unavailable("the API server sent JSON that is not an object")
     return found
 
 
 def decode_page(text: bytes) -> Page:
-    """Return what *text* (a list, or a part of one) holds; a list without items is empty.
+    """Return the page in *text* (a list or a part of one); a list without items is empty.
 
-    The objects are found, and not decoded: of 6 MB that takes 4 ms.
+    The objects are located, but not decoded: that takes 4 ms for 6 MB.
 
     Raises:
-        Unavailable: If it is no list.
+        Unavailable: If it is not a list.
     """
     try:
         found = _decode_list(text)
     except _MALFORMED as error:
-        raise Unavailable("the API server sent what is no list") from error
+        raise Unavailable("the API server sent a body that is not a list") from error
     metadata = found.metadata or _ListMeta()
     return Page(found.items or [], _text(metadata.version), _text(metadata.following))
 
 
 def decode_line(text: bytes) -> WatchLine:
-    """Return what a line of a watch says; its object is found, and not decoded.
+    """Return the event in a line of a watch; its object is located, but not decoded.
 
     Raises:
-        Unavailable: If it is no event.
+        Unavailable: If it is not an event.
     """
     try:
         return _decode_line(text)
     except _MALFORMED as error:
-        raise Unavailable("the watch sent what is no event") from error
+        raise Unavailable("the watch sent a line that is not an event") from error
 
 
 def _text(given: object) -> str:
@@ -172,7 +172,7 @@ def _without_null_members(found: Object) -> Object:
 
 
 def _without_nulls(found: Any) -> Any:
-    """Do the same with everything that is in *found*, which is small."""
+    """Return *found*, which is small, without nulls at any depth."""
     if isinstance(found, dict):
         return {name: _without_nulls(one) for name, one in found.items() if one is not None}
     if isinstance(found, list):
@@ -181,9 +181,9 @@ def _without_nulls(found: Any) -> Any:
 
 
 LONGEST_OBJECT: Final = 16 << 20
-"""etcd takes 1.5 MiB of one by default."""
+"""etcd accepts objects of at most 1.5 MiB by default."""
 
-# What is between two brackets that count: strings, what is in no string, and empty objects.
+# The text between two relevant brackets: strings, other text, and empty objects.
 _BETWEEN: Final = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"|\{\})*+', re.DOTALL)
 _ITEMS: Final = re.compile(rb'[{,\s]"items"\s*:\s*\Z')
 _SEPARATORS: Final = re.compile(rb"[,\s]*\Z")
@@ -193,18 +193,18 @@ _ITEMS_DEPTH: Final = 2
 
 
 class ListSplitter:
-    """Takes the bytes of a list as they come, and gives its objects as soon as they are whole.
+    """Splits the bytes of a list into its objects as soon as each is complete.
 
-    Once everything was fed, :meth:`end` returns the list without its objects.
+    At the end of the data, :meth:`end` returns the list without its objects.
     """
 
     def __init__(self) -> None:
         self._envelope = b""
         self._buffer = bytearray()
         self._at = 0
-        """Up to where brackets were counted."""
+        """The position up to which brackets were counted."""
         self._begin = 0
-        """From where on nothing was given away yet."""
+        """The position from which nothing was returned yet."""
         self._depth = 0
         self._in_items = False
 
@@ -212,7 +212,7 @@ class ListSplitter:
         """Return the objects that *data* completes.
 
         Raises:
-            Unavailable: If this is no list of objects.
+            Unavailable: If this is not a list of objects.
         """
         self._buffer += data
         found: list[bytes] = []
@@ -225,18 +225,18 @@ class ListSplitter:
         del self._buffer[: self._begin]
         self._at, self._begin = self._at - self._begin, 0
         if len(self._buffer) > LONGEST_OBJECT:
-            raise Unavailable("the API server sent an object without end")
+            raise Unavailable("the API server sent an object that is too long")
         return found
 
     def end(self) -> bytes:
-        """Return the list without its objects; one that breaks off is no JSON."""
+        """Return the list without its objects; it is invalid JSON if the list is incomplete."""
         return self._envelope + bytes(self._buffer)
 
     def _next_bracket(self) -> int | None:
         between = _BETWEEN.match(self._buffer, self._at)
         self._at = between.end() if between is not None else self._at
         if self._at == len(self._buffer) or self._buffer[self._at] == ord('"'):
-            return None  # a string that has not come to its end
+            return None  # within a string that is not complete
         return self._buffer[self._at]
 
     def _open(self, bracket: int) -> None:
@@ -267,21 +267,21 @@ class ListSplitter:
     def _pass_separators(self) -> None:
         before = self._at - 1
         if not _SEPARATORS.match(self._buffer, self._begin, before):
-            raise Unavailable("the API server sent what is no list of objects")
+            raise Unavailable("the API server sent a body that is not a list of objects")
         self._begin = before
 
 
 FIRST_LIMIT: Final = 100
-"""Nobody knows how large the objects are: VolcanoJobs may have 100 KB each."""
+"""The size of the objects is not known yet: a VolcanoJob may have 100 KB."""
 MOST_LIMIT: Final = 500
 LEAST_LIMIT: Final = 10
 PAGE_BYTES: Final = 4 << 20
-"""How long pages should be: to find the objects of one takes 3 ms."""
+"""The desired length of a page: locating its objects takes 3 ms."""
 LONGEST_PAGE: Final = 8 << 20
-"""A longer one is cut while it comes."""
+"""A longer page is split while it arrives."""
 SLICE_BYTES: Final = 32 << 10
 AT_ONCE: Final = 50
-"""Objects that are decoded without a look at the clock: a millisecond."""
+"""Objects that are decoded between two looks at the clock: about a millisecond."""
 
 OpenPage: TypeAlias = Callable[
     [Mapping[str, str]], AbstractAsyncContextManager[aiohttp.StreamReader]
@@ -289,9 +289,9 @@ OpenPage: TypeAlias = Callable[
 
 
 class Part(NamedTuple):
-    """Some objects of a list, and at which version the list is the whole truth.
+    """Some objects of a list, and the resourceVersion at which the list was complete.
 
-    The last part says the version; those before it do where it is known by then.
+    The last part has the version; earlier parts have it if it is known by then.
     """
 
     objects: Objects
@@ -300,7 +300,7 @@ class Part(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Objects of a page, found and not decoded; the last piece says what the page does."""
+    """Located objects of a page; the page's last piece has the version and the continue token."""
 
     found: Sequence[msgspec.Raw | bytes]
     version: str = ""
@@ -310,16 +310,16 @@ class _Piece(NamedTuple):
 async def read_list(
     open_page: OpenPage, query: Mapping[str, str], transform: FieldTransform, *, paged: bool = True
 ) -> AsyncGenerator[Part, None]:
-    """Yield all objects that *query* asks for, in parts.
+    """Yield all objects of the list *query* in parts.
 
     Args:
-        open_page: Asks the server.
-        query: What for.
-        transform: What is kept of each object.
-        paged: Whether the server is asked for pages; otherwise it gives all of them at once.
+        open_page: Sends a request.
+        query: The query parameters.
+        transform: Reduces each object.
+        paged: Whether to request pages; otherwise the server returns all objects at once.
 
     Raises:
-        Expired: If the list became too old between two pages.
+        Expired: If the list expired between two pages.
         KubeError: If it cannot be read.
     """
     version, turn = "", LoopTurn()
@@ -337,14 +337,14 @@ async def read_list(
                         await turn.rest()
                     held = some
                     meter.objects += len(some)
-                # The first page's: nothing that happened since may be taken for seen.
+                # The first page's version: later changes must come from the watch.
                 version = version or piece.version
                 following = piece.following
         if not following:
             yield Part(held, is_last=True, version=version)
             return
         if following == asked.get("continue"):
-            raise Unavailable("the API server goes on with the page that it has just sent")
+            raise Unavailable("the API server repeats the page that it has just sent")
         asked["continue"] = following
         if paged:
             asked["limit"] = str(meter.next_limit())
@@ -352,13 +352,13 @@ async def read_list(
 
 @dataclass(slots=True)
 class _Meter:
-    """How long a page was."""
+    """Measures a page."""
 
     bytes: int = 0
     objects: int = 0
 
     def next_limit(self) -> int:
-        """Return how many objects the next page should have."""
+        """Return how many objects to request for the next page."""
         each = max(1, self.bytes // max(1, self.objects))
         return max(LEAST_LIMIT, min(MOST_LIMIT, PAGE_BYTES // each))
 

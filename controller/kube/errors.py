@@ -1,15 +1,15 @@
-"""What a call to Kubernetes may raise.
+"""The errors of calls to Kubernetes.
 
 KubeError
-├── NotFound        404: the object, or its namespace, is not there
-│   └── NotServed   404: the server has no such kind, now; of its objects that says nothing
-├── AlreadyExists   409: an object of this name is there
-├── Conflict        409: it changed since it was read, or is not the one that was meant
-├── Invalid         400, 422: what was sent is wrong; an admission webhook's refusal too
-├── Forbidden       401, 403: these credentials may not
+├── NotFound        404: the object or its namespace does not exist
+│   └── NotServed   404: the server does not serve the kind now; its objects may exist
+├── AlreadyExists   409: an object of this name exists
+├── Conflict        409: the object changed since it was read, or has another UID
+├── Invalid         400, 422: the request is invalid, or an admission webhook refused it
+├── Forbidden       401, 403: the credentials lack the permission
 ├── Expired         410: the resourceVersion or continue token is too old
-├── Throttled       429: later, after ``retry_after_seconds``
-└── Unavailable     5xx, timeouts, lost connections: whether it was done is not known
+├── Throttled       429: try again after ``retry_after_seconds``
+└── Unavailable     5xx, timeouts, lost connections: the outcome is not known
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from controller.plain import plain_text
 from shared.numbers import whole_number
 
 LONGEST_ASKED_SECONDS: Final = 120.0
-"""A server that asks for more is asked sooner: nobody would look at its jobs for hours."""
+"""The longest ``Retry-After`` that is obeyed: jobs must not wait for hours."""
 _LONGEST: Final = 1 << 16
-"""Of a message: webhooks are anybody's, and say as much as they like, also what is no text."""
+"""The longest message that is kept: webhooks may return any text of any length."""
 
 
 class KubeError(Exception):
     """A call that failed.
 
-    ``reason`` is the Status' (Kubernetes API conventions, "Response Status Kind"), ``details`` its
-    details; ``retry_after_seconds`` is what the server asked for, if it did.
+    ``reason`` and ``details`` are those of the Status (Kubernetes API conventions, "Response
+    Status Kind"); ``retry_after_seconds`` is the server's ``Retry-After``, if it sent one.
     """
 
     def __init__(
@@ -51,30 +51,30 @@ class KubeError(Exception):
 
 
 class NotFound(KubeError):
-    """The object, or its namespace, is not there."""
+    """The object or its namespace does not exist."""
 
 
 class NotServed(NotFound):
-    """The server does not serve such objects now: whether this one is there is not known.
+    """The server does not serve the kind now, so that its objects may or may not exist.
 
-    So it is while a kind's definition is changed (``served: false``) or made anew.
+    This happens while the definition of a kind is changed (``served: false``) or recreated.
     """
 
 
 class AlreadyExists(KubeError):
-    """An object of this name is there."""
+    """An object of this name exists."""
 
 
 class Conflict(KubeError):
-    """The object changed since it was read, or is not the one that was meant."""
+    """The object changed since it was read, or has another UID than expected."""
 
 
 class Invalid(KubeError):
-    """What was sent is wrong, or an admission webhook refused it."""
+    """The request is invalid, or an admission webhook refused it."""
 
 
 class Forbidden(KubeError):
-    """These credentials may not do this."""
+    """The credentials lack the permission."""
 
 
 class Expired(KubeError):
@@ -82,18 +82,18 @@ class Expired(KubeError):
 
 
 class Throttled(KubeError):
-    """The server has too much to do."""
+    """The server is overloaded."""
 
 
 class Unavailable(KubeError):
-    """The server failed or did not answer; whether it was done is not known."""
+    """The server failed or did not respond; the outcome is not known."""
 
 
 _NOT_SERVED: Final = (
     "404 page not found",
     "the server could not find the requested resource",
 )
-"""What an API server says of a group or a kind that it does not serve."""
+"""The messages of an API server for a group or kind that it does not serve."""
 
 _BY_STATUS: Mapping[int, type[KubeError]] = {
     400: Invalid,
@@ -108,7 +108,7 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 
 
 def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = None) -> KubeError:
-    """Return the error that an answer stands for: its HTTP status and its body, a Status."""
+    """Return the error for a response with this HTTP status and this body, a Status."""
     reason = str(body.get("reason") or "")
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     if reason == "AlreadyExists":

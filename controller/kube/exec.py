@@ -1,10 +1,10 @@
-"""Running a command in a pod's container over ``pods/exec``, as a stream of a terminal's bytes.
+"""Runs a command in a container over ``pods/exec``, as a byte stream of a terminal.
 
-The WebSocket speaks ``v5.channel.k8s.io`` or, with API servers before 1.30, ``v4``: each frame's
-first byte names its channel. We use aiohttp's client directly, with the configuration and the
-credentials of ``kubernetes_asyncio``, because its own ``WsApiClient`` offers only v4 and cannot be
-asked for the negotiated protocol. Of v5 nothing is used that v4 lacks (the half-close of stdin,
-which a terminal does not need), so both are the same here.
+The WebSocket uses ``v5.channel.k8s.io`` or, with API servers before 1.30, ``v4``: the first byte of
+each frame is its channel. This module uses aiohttp directly, with the configuration and credentials
+of ``kubernetes_asyncio``: that library's ``WsApiClient`` offers only v4 and does not tell the
+negotiated protocol. The half-close of stdin, which only v5 has, is not needed by a terminal, so
+both versions are treated alike.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from shared.numbers import whole_number
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OPEN_SECONDS: Final = 10.0
-# The API server and kubelet answer pings; without them a dead path would be found by nobody.
+# Without pings, which API server and kubelet answer, a dead connection would stay unnoticed.
 PING_SECONDS: Final = 30.0
-# A longer write is cut: kubelets read frames into buffers of this size.
+# Longer writes are split: kubelets read frames into buffers of this size.
 INPUT_BYTES: Final = 32 * 1024
-# The kernel takes up to megabytes by itself, and an interrupt of a flood has effect behind them.
+# By default the kernel buffers megabytes, and an interrupt takes effect only behind them.
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
 
 Socket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
@@ -51,7 +51,7 @@ _RESIZE: Final = b"\x04"
 
 
 class ExecFailed(FumaroleError):
-    """The command could not be started; ``status`` is the API server's, 0 if it did not answer."""
+    """The command could not be started; ``status`` is the API server's, 0 without a response."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class ExecFailed(FumaroleError):
 
 @dataclass(frozen=True, slots=True)
 class ExecTarget:
-    """Where a command runs."""
+    """The container in which a command runs."""
 
     namespace: str
     pod: str
@@ -69,12 +69,12 @@ class ExecTarget:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """How a command ended: ``code`` where it ran, else None and why it is not known."""
+    """The end of a command: its exit ``code``, or None and the reason why it is not known."""
 
     code: int | None
     message: str = ""
     lost: bool = False
-    """The stream broke off: the command may be running yet, and cannot be reached again."""
+    """The connection was lost: the command may still run, but cannot be reached again."""
 
 
 Received: TypeAlias = bytes | Exited
@@ -84,16 +84,16 @@ class TerminalStream(Protocol):
     """A command that runs with a terminal."""
 
     async def receive(self) -> Received:
-        """Return what it writes next (never empty), or how it ended; after that, only that."""
+        """Return the next output (never empty), or how the command ended, also if called again."""
 
     async def send(self, data: bytes) -> None:
-        """Type *data*; returns when more may be sent. Nothing happens after the end."""
+        """Send *data* as input; returns when more may be sent. After the end, does nothing."""
 
     async def resize(self, cols: int, rows: int) -> None:
-        """Give the terminal another size. Nothing happens after the end."""
+        """Resize the terminal. After the end, does nothing."""
 
     async def close(self) -> None:
-        """Hang up; twice is fine."""
+        """Close the connection. A repeated call does nothing."""
 
 
 class Executor(Protocol):
@@ -103,12 +103,12 @@ class Executor(Protocol):
         """Start *command* with a terminal.
 
         Raises:
-            ExecFailed: If that is refused, before anything ran.
+            ExecFailed: If it was refused before anything ran.
         """
 
 
 class PodExec:
-    """Starts commands over ``pods/exec``; make it with :meth:`connect`."""
+    """Starts commands over ``pods/exec``. Create it with :meth:`connect`."""
 
     def __init__(self, configuration: Configuration, rest: RESTClientObject, renew: Renew) -> None:
         self._configuration = configuration
@@ -124,15 +124,15 @@ class PodExec:
         renew: Renew,
         follow: Callable[[ssl.SSLContext], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
-        """Give an executor; nothing is sent yet.
+        """Open an executor; nothing is sent yet.
 
         Args:
-            configuration: The API server and the credentials for it.
-            renew: Reads the credentials again, when the API server refuses them.
-            follow: Has connections trust and show certificates that are read later.
+            configuration: The API server and its credentials.
+            renew: Reads the credentials again when the API server refuses them.
+            follow: Has a TLS context use certificates that are read later.
         """
-        # Connections of its own, as many as there are shells: in a pool that is shared with other
-        # calls a hundred shells would leave no connection for those.
+        # A pool of its own without a bound: in a shared pool, a hundred shells would leave no
+        # connection for other calls.
         rest = RESTClientObject(configuration, maxsize=0)
         read_environment_once(rest, configuration.host or "")
         accept_plain_authorities(tls_of(rest))
@@ -146,17 +146,17 @@ class PodExec:
         """Start *command* with a terminal.
 
         Raises:
-            ExecFailed: If the API server refuses, or does not answer within ten seconds.
+            ExecFailed: If the API server refuses, or does not respond within ten seconds.
         """
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 return ExecStream(await self._connect(container, command))
         except aiohttp.WSServerHandshakeError as error:
-            # The Status in the answer's body is lost in aiohttp; the code says enough.
+            # aiohttp drops the Status in the response's body; the HTTP status is enough.
             text = f"pods/exec was refused with {error.status}"
             if error.status == 403:
                 right = f"get and create pods/exec in the namespace {container.namespace}"
-                text += f": this account may not {right} (ClusterRole fumarole-terminals)"
+                text += f": missing permission to {right} (ClusterRole fumarole-terminals)"
             raise ExecFailed(text, status=error.status) from error
         except (aiohttp.ClientError, OSError) as error:
             raise ExecFailed(f"pods/exec failed: {type(error).__name__}") from error
@@ -188,18 +188,18 @@ class PodExec:
         )
         if socket.protocol not in PROTOCOLS:
             await socket.close()
-            raise ExecFailed("the API server speaks none of our exec protocols")
+            raise ExecFailed("the API server supports none of our exec protocols")
         _bound_receive_buffer(socket)
         return socket
 
     async def _credentials(self) -> dict[str, str]:
-        """Return what authenticates us, fresh; empty where a client certificate does."""
+        """Return the current credentials as headers; empty with a client certificate."""
         bearer = (await self._configuration.auth_settings()).get("BearerToken")
         return {"Authorization": bearer["value"]} if bearer and bearer["value"] else {}
 
 
 def _bound_receive_buffer(socket: Socket) -> None:
-    """Have the kernel take little of what is not read; Linux counts twice the number."""
+    """Bound the kernel's receive buffer; Linux allocates twice this number."""
     connection = socket.get_extra_info("socket")
     if connection is not None:
         connection.setsockopt(SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -211,14 +211,14 @@ def exec_url(host: str, container: ExecTarget, command: list[str]) -> str:
     scheme = "wss" if base.scheme == "https" else "ws"
     namespace, pod = quote(container.namespace, safe=""), quote(container.pod, safe="")
     path = f"{base.path.rstrip('/')}/api/v1/namespaces/{namespace}/pods/{pod}/exec"
-    # With a terminal there is no separate stderr.
+    # With a terminal, stderr is not separate.
     flags = [("container", container.name), ("stdin", "1"), ("stdout", "1"), ("tty", "1")]
     query = urlencode([*flags, *(("command", part) for part in command)])
     return urlunsplit((scheme, base.netloc, path, query, ""))
 
 
 class ExecStream:
-    """One connected ``pods/exec``; see :class:`TerminalStream`."""
+    """A connected ``pods/exec`` stream; see :class:`TerminalStream`."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -226,22 +226,22 @@ class ExecStream:
         self._exited: Exited | None = None
 
     async def receive(self) -> Received:
-        """Return what the command writes next, or how it ended."""
+        """Return the next output, or how the command ended."""
         while self._exited is None:
             message = await self._socket.receive()
             if message.type is aiohttp.WSMsgType.BINARY:
                 if output := self._take(message.data):
                     return output
             elif message.type is not aiohttp.WSMsgType.TEXT:
-                # 1006, without a close frame, is how an exec always ends; without a Status before
-                # it, it is how a connection breaks.
+                # An exec always ends with 1006, without a close frame. Without a Status before
+                # it, the connection was lost.
                 self._exited = read_status(self._status) or Exited(
                     None, "the connection to the container was lost", lost=True
                 )
         return self._exited
 
     def _take(self, frame: bytes) -> bytes:
-        """Return a frame's output, if that is what it holds."""
+        """Return the output in *frame*; empty for other channels."""
         if len(frame) < 2:
             return b""  # kubelets open each channel with an empty frame
         if frame[0] in _OUTPUT:
@@ -252,12 +252,12 @@ class ExecStream:
         return b""
 
     async def send(self, data: bytes) -> None:
-        """Type *data*."""
+        """Send *data* as input."""
         for begin in range(0, len(data), INPUT_BYTES):
             await self._send(_INPUT + data[begin : begin + INPUT_BYTES])
 
     async def resize(self, cols: int, rows: int) -> None:
-        """Give the terminal another size."""
+        """Resize the terminal."""
         await self._send(_RESIZE + msgspec.json.encode({"Width": cols, "Height": rows}))
 
     async def _send(self, frame: bytes) -> None:
@@ -266,10 +266,10 @@ class ExecStream:
         try:
             await self._socket.send_bytes(frame)
         except (aiohttp.ClientError, OSError):
-            return  # receive() finds out and says how it ended
+            return  # receive() reports how the stream ended
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._exited = self._exited or Exited(None, "closed", lost=True)
         await self._socket.close()
 
@@ -294,7 +294,7 @@ _STATUS_DECODER = msgspec.json.Decoder(_Status)
 
 
 def read_status(data: bytes) -> Exited | None:
-    """Return how a command ended by the ``Status`` in *data*; None if that is no whole Status."""
+    """Return how the command ended by the ``Status`` in *data*; None if it is incomplete."""
     try:
         status = _STATUS_DECODER.decode(data)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The resources that the controller calls; ``client.path_of`` says where each is."""
+"""The resources that the controller calls; ``client.path_of`` returns the path of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A resource: ``api`` is its group and version (``v1`` for the core)."""
+    """A resource; ``api`` is its group and version (``v1`` for the core group)."""
 
     api: str
     plural: str

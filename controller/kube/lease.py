@@ -1,8 +1,8 @@
-"""A Lease of the cluster (coordination.k8s.io/v1): one holds it, others see when it is let go.
+"""A Lease (coordination.k8s.io/v1) for leader election.
 
-Clocks are not compared: whoever wants the Lease measures by its own clock for how long nobody has
-renewed it. The Lease only says whose turn it is; that two who both believe to hold it do no harm
-is for the store's term to see to.
+Clocks of different processes are not compared. A candidate measures by its own clock how long the
+Lease was not renewed. The Lease only decides whose turn it is; the store's term ensures that two
+processes which both believe to hold it do no harm.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from controller.kube.kinds import LEASES
 from controller.volcano.names import INSTANCE_LABEL
 
 DURATION_SECONDS: Final = 8
-"""A Lease that nobody has renewed for so long may be taken."""
+"""A Lease that was not renewed for so long may be taken."""
 AWAY_SECONDS: Final = DURATION_SECONDS / 2
-"""After so long without an answer of the API server, the holder has its time from anew."""
+"""If the API server was unavailable for so long, a candidate measures the holder's time anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A Lease as it was first seen like this, and when."""
+    """A version of the Lease, and when it was first observed."""
 
     holder: str
     version: str
@@ -34,15 +34,16 @@ class _Seen:
 
 
 class Lease:
-    """The Lease *name*, as *holder* sees it.
+    """The Lease *name*, on behalf of *holder*.
 
     Args:
+        kube: The client.
         name: The Lease's name.
-        namespace: Where it is.
-        instance: What it is labelled with.
-        holder: Who this is: unique for each process.
+        namespace: The Lease's namespace.
+        instance: The value of its instance label.
+        holder: The identity of this process, which must be unique.
         clock: Monotonic seconds.
-        now: Unix seconds, which are only written down.
+        now: Unix seconds, used only for the Lease's timestamps.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Lease:
         self._seen: _Seen | None = None
         self._read_at = clock()
         self._failed = False
-        """Whether it could not be read since ``_read_at``."""
+        """Whether a read has failed since ``_read_at``."""
 
     async def take(self) -> bool:
-        """Take the Lease if it is free or nobody has renewed it; say whether it is held now.
+        """Take the Lease if it is free or was not renewed in time; return whether it is held.
 
         Raises:
-            KubeError: If the cluster does not say.
+            KubeError: If the API server does not tell.
         """
         try:
             found = await self._kube.get(LEASES, self._name, self._namespace)
@@ -89,10 +90,10 @@ class Lease:
         return await self._write(found, self.holder)
 
     async def renew(self) -> bool:
-        """Say that the holder lives; False if the Lease is somebody else's by now.
+        """Renew the Lease; return False if another process holds it.
 
         Raises:
-            KubeError: If the cluster does not say; nobody else can have learned more.
+            KubeError: If the API server does not tell; others can then not know more either.
         """
         try:
             found = await self._kube.get(LEASES, self._name, self._namespace)
@@ -101,10 +102,10 @@ class Lease:
         return _holder_of(found) == self.holder and await self._write(found, self.holder)
 
     async def is_anothers(self) -> bool:
-        """Say whether somebody else holds the Lease.
+        """Return whether another process holds the Lease.
 
         Raises:
-            KubeError: If the cluster does not say.
+            KubeError: If the API server does not tell.
         """
         try:
             found = await self._kube.get(LEASES, self._name, self._namespace)
@@ -113,7 +114,7 @@ class Lease:
         return _holder_of(found) not in ("", self.holder)
 
     async def release(self) -> None:
-        """Give the Lease up, so that nobody has to wait; as far as the cluster can be told."""
+        """Release the Lease, so that a successor need not wait. Failures are ignored."""
         with suppress(KubeError):
             found = await self._kube.get(LEASES, self._name, self._namespace)
             if _holder_of(found) == self.holder:
@@ -121,7 +122,7 @@ class Lease:
 
     def _is_abandoned(self, found: Object) -> bool:
         version, now = found["metadata"]["resourceVersion"], self._clock()
-        # While the API server was away, the holder could not renew it either: that is no sign.
+        # While the API server was unavailable, the holder could not renew the Lease either.
         was_away = self._failed and now - self._read_at >= AWAY_SECONDS
         self._read_at, self._failed = now, False
         if self._seen is None or self._seen.version != version or was_away:
@@ -145,7 +146,7 @@ class Lease:
         if spec.get("holderIdentity") == holder:
             body["spec"]["acquireTime"] = spec.get("acquireTime") or body["spec"]["acquireTime"]
         try:
-            # With the resourceVersion that was read: of two who take it, one does.
+            # Has the resourceVersion that was read: of two candidates, only one succeeds.
             await self._kube.replace(LEASES, self._name, body, self._namespace)
         except Conflict:
             return False

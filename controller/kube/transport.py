@@ -1,6 +1,6 @@
-"""Requests to the API server: credentials, retries, and the HTTP client's errors translated.
+"""Requests to the API server: credentials, retries, and translation of the HTTP client's errors.
 
-Credentials are read again before they expire, and once the server has refused them (401).
+Credentials are read again before they expire, and after the server has refused them (401).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from controller.kube.library import (
 
 CALL_SECONDS: Final = 30.0
 PAUSES_SECONDS: Final = (0.2, 0.8)
-"""Pauses before a write is sent again that the server could not do. A step of a job makes several
-writes, and would otherwise begin anew."""
+"""Pauses before a failed write is sent again. A step of a job makes several writes, and would
+otherwise start over."""
 LONGEST_PAUSE_SECONDS: Final = 2.0
 """A longer ``Retry-After`` is left to the caller."""
 RETRIED: Final = frozenset({"POST", "PATCH", "DELETE"})
@@ -72,14 +72,15 @@ log = logging.getLogger(__name__)
 
 
 class Credentials:
-    """The client's configuration: in-cluster where there is one, else a kubeconfig.
+    """The client's configuration: in-cluster in a pod, else from a kubeconfig.
 
-    ``generation`` counts how often they were read again. Authorities and client certificates are
-    read with tokens: clusters rotate them, and programs give certificates for an hour.
+    ``generation`` counts how often credentials were read again. Authorities and client
+    certificates are read with the tokens: clusters rotate them, and exec credential plugins issue
+    certificates for as little as an hour.
 
     Args:
-        kubeconfig: A kubeconfig's path; without it the in-cluster configuration if this is a pod,
-            else ``~/.kube/config``.
+        kubeconfig: A kubeconfig's path; None: the in-cluster configuration if this is a pod, else
+            ``~/.kube/config``.
     """
 
     def __init__(self, kubeconfig: Path | None) -> None:
@@ -95,7 +96,7 @@ class Credentials:
         """Read the configuration for the first time.
 
         Raises:
-            Unavailable: If there is none, or it is malformed.
+            Unavailable: If there is no configuration, or it is malformed.
         """
         await self._load_into(self.configuration)
         self._take_certificates(self.configuration)
@@ -104,20 +105,20 @@ class Credentials:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether the client shows a certificate: connections keep that of when they opened."""
+        """Whether there is a client certificate; a connection keeps the one that it opened with."""
         return bool(self.configuration.cert_file)
 
     def follow(self, context: ssl.SSLContext) -> None:
-        """Have connections that *context* opens trust and show what is read from now on.
+        """Have connections that *context* opens later use the certificates that are read then.
 
-        An authority that is taken away stays trusted until the process ends.
+        An authority that is removed stays trusted until the process ends.
         """
         self._contexts.append(context)
 
     async def renew(self, generation: int) -> None:
-        """Read the credentials again: the server refused those of *generation*.
+        """Read the credentials again because the server refused those of *generation*.
 
-        Of many calls that were refused together the first reads them: it may start a program.
+        Of several concurrent callers only the first reads them, since that may start a program.
 
         Raises:
             Unavailable: If they cannot be read.
@@ -130,7 +131,7 @@ class Credentials:
         fresh = Configuration()
         await self._load_into(fresh)
         if self.configuration.api_key and not (fresh.api_key or fresh.cert_file):
-            raise Unavailable("no credentials were given any more")
+            raise Unavailable("the configuration has no credentials any more")
         self.configuration.api_key = fresh.api_key
         self.generation += 1
         self._read_at = time.monotonic()
@@ -141,14 +142,14 @@ class Credentials:
             found = _read_certificates(fresh)
             if found == self._certificates:
                 return
-            # First into a context that nobody uses: a key may be written later than its
-            # certificate. (An SSLError is an OSError.)
+            # First into an unused context: a key may be written later than its certificate.
+            # (An SSLError is an OSError.)
             for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), *self._contexts):
                 _load_certificates(context, fresh)
         except OSError as error:
             raise Unavailable(f"certificates cannot be used: {error}") from error
         if self._contexts:
-            log.info("certificates for the API server were read again")
+            log.info("reloaded the certificates for the API server")
         self._certificates = found
         self.configuration.cert_file = fresh.cert_file
 
@@ -156,7 +157,7 @@ class Credentials:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the credentials again if that was long ago; where they cannot be, keep them."""
+        """Read the credentials again if the last time was long ago; on failure, keep them."""
         if self._is_fresh():
             return
         async with self._lock:
@@ -165,8 +166,8 @@ class Credentials:
             try:
                 await self._renew()
             except Unavailable as error:
-                # The old ones may still be good; if they are not, the server says so.
-                log.warning("credentials could not be read again: %s", error)
+                # They may still be valid; otherwise the server refuses them.
+                log.warning("cannot reload the credentials for the API server: %s", error)
                 self._read_at = time.monotonic()
 
     def _is_fresh(self) -> bool:
@@ -178,24 +179,24 @@ class Credentials:
                 load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library's
             else:
                 file = str(self._kubeconfig) if self._kubeconfig else None
-                # It may name a program to be asked, which may hang. A TimeoutError is an OSError.
+                # It may start an exec credential plugin, which may hang. (TimeoutError: OSError.)
                 async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
                     await load_kube_config(file, client_configuration=configuration)
         except _MALFORMED as error:
             raise Unavailable(f"no usable Kubernetes configuration: {self._why(error)}") from error
-        # A file that a token is read from may end with a line break; client-go trims it, too.
+        # A token file may end with a line break, which client-go trims too.
         keys = configuration.api_key.items()
         configuration.api_key = {name: key.strip() for name, key in keys}
 
     def _why(self, error: Exception) -> str:
-        """Say which file is meant; the library's own words often name none."""
+        """Return the cause with the file's name, which the library's messages often lack."""
         if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             return str(error)
         file = self._kubeconfig or Path("~/.kube/config")
         if self._kubeconfig is None and not file.expanduser().exists():
-            return f"KUBECONFIG is not set, this is no pod, and there is no {file}"
-        if isinstance(error, (TypeError, AttributeError)):  # it is YAML of another shape, or empty
-            return f"{file}: it is empty, or no kubeconfig"
+            return f"KUBECONFIG is not set, this is not a pod, and {file} does not exist"
+        if isinstance(error, (TypeError, AttributeError)):  # YAML of another structure, or empty
+            return f"{file}: it is empty, or not a kubeconfig"
         return f"{file}: {type(error).__name__}: {error}"
 
 
@@ -234,7 +235,7 @@ class Transport:
     @classmethod
     @asynccontextmanager
     async def connect(cls, kubeconfig: Path | None) -> AsyncIterator[Self]:
-        """Give a transport; nothing is sent yet.
+        """Open a transport; nothing is sent yet.
 
         Raises:
             Unavailable: If there is no usable configuration.
@@ -264,7 +265,7 @@ class Transport:
         body: object = None,
         content_type: str = JSON,
     ) -> Object:
-        """Return the response's object; a write that the server could not do is sent again."""
+        """Return the object in the response; a write that failed is sent again after a pause."""
         request = Request(method, path, query or {}, body, content_type)
         for pause in PAUSES_SECONDS if method in RETRIED else ():
             try:
@@ -277,7 +278,7 @@ class Transport:
         return await self.once(request)
 
     async def once(self, request: Request) -> Object:
-        """Return the response's object, without a retry."""
+        """Return the object in the response, without a retry."""
         timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
         response = await self._respond(self._api.rest_client, request, timeout)
         async with response:
@@ -297,7 +298,7 @@ class Transport:
         whole_seconds: float | None = None,
         accept: str = JSON,
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Give the body of a streamed response; it fails after *quiet_seconds* without data."""
+        """Open the body of a streamed response; it fails after *quiet_seconds* without data."""
         timeout = aiohttp.ClientTimeout(
             total=whole_seconds, sock_connect=CALL_SECONDS, sock_read=quiet_seconds
         )
@@ -314,7 +315,7 @@ class Transport:
     async def _respond(
         self, rest: RESTClientObject, request: Request, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """Return the response; after a 401, the one to the same request with new credentials."""
+        """Return the response; after a 401, repeat the request with new credentials."""
         generation = self.credentials.generation
         response = await self._send(rest, request, timeout)
         renewals = 0
@@ -337,7 +338,7 @@ class Transport:
         *,
         last: bool = False,
     ) -> aiohttp.ClientResponse:
-        """Return the response; with *last*, the connection is not used again."""
+        """Return the response; with *last*, the connection is not reused."""
         own = {"Accept": request.accept, "Content-Type": request.content_type}
         headers = {**self._api.default_headers, **own} | ({"Connection": "close"} if last else {})
         if not self.credentials.configuration.api_key:  # else the library refreshes them below
@@ -367,7 +368,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> KubeError:
         if text.strip() == NOT_SERVED:
             body = {"message": NOT_SERVED.decode()}
         elif response.status in ABOUT_OBJECTS:
-            said = f"something before the API server answered {response.status}"
+            said = f"a proxy before the API server responded with {response.status}"
             return Unavailable(said, status=response.status)
     return error_from(response.status, body, response.headers.get("Retry-After"))
 
@@ -378,9 +379,9 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        # ValueError: the body is no JSON, or is cut off. A TimeoutError is an OSError.
-        # Only an error of the connection attempt names the connection and the cause.
+        # ValueError: the body is not JSON, or cut off. A TimeoutError is an OSError.
+        # Only errors of a connection attempt name the connection and the cause.
         why = (
             str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
         )
-        raise Unavailable(f"the API server did not answer: {why}") from error
+        raise Unavailable(f"the API server did not respond: {why}") from error

@@ -1,13 +1,13 @@
-"""A stream of a kind's objects that never ends.
+"""An endless stream of a kind's objects.
 
-It begins with all of them, in parts, and then says what changed. It begins again, with all of
-them, only when the server has forgotten what was last seen (410 Gone), says what is older than
-that, or nothing follows it any more; a stream that the server ended, or a connection that was cut,
-goes on where it was. (Kubernetes API concepts, "Efficient detection of changes".)
+The stream begins with all objects, in parts, and continues with each change. It lists all objects
+again only if the server no longer has the last version (410 Gone), sends an older version, or sends
+nothing after it. After a stream that the server ended, or a lost connection, it continues from the
+last version (Kubernetes API concepts, "Efficient detection of changes").
 
-Of several API servers behind one address one may lag behind. A list that is older than what was
-last seen is asked for again, for about half a minute; then it is the truth, of an etcd that was
-restored. (Kubernetes API concepts, "Resource versions": versions of one kind can be compared.)
+Of several API servers behind one address, one may lag behind. A list that is older than the last
+version is requested again for about half a minute. After that it is accepted: etcd was restored.
+(Kubernetes API concepts, "Resource versions": versions of one kind can be compared.)
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from controller.kube.kinds import Kind
 
 STREAM_SECONDS: Final = 240.0
 QUIET_SECONDS: Final = 90.0
-"""Bookmarks come about every minute; a connection that is silent for longer is dead."""
+"""Bookmarks arrive about every minute; a connection that is silent for longer is dead."""
 SHORT_SECONDS: Final = 5.0
-"""A stream that ends sooner was not ended by its own timeout: the next one waits a little."""
+"""A stream that ends sooner did not reach its own timeout: the next one waits a little."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 30.0
 MOST_FRUITLESS: Final = 3
-"""Streams in a row that fail by themselves without one event: then everything is listed anew. The
-server may have an event that it cannot send, or a store that was restored and is behind."""
+"""After so many consecutive streams that fail without an event, all objects are listed again. The
+server may be unable to send an event, or its store was restored and is behind."""
 MOST_OLDER: Final = 8
-"""Lists in a row that are older than what was last seen."""
+"""The most consecutive lists that are refused because they are older than the last version."""
 MAX_LINE: Final = 16 << 20
 
 log = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Some of all the objects that there are.
+    """Some of all existing objects.
 
-    With the *first* a list begins, anew where one has begun before; after the *last*, whatever was
-    in none of its parts is gone.
+    The *first* part begins a list, anew if one has begun before. After the *last* part, objects
+    that no part of the list contained are gone.
     """
 
     objects: tuple[Object, ...]
@@ -61,14 +61,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """This object was added or modified."""
+    """The object was added or modified."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """This object is gone, or no longer matches the selector; this is how it was last."""
+    """The object was deleted or no longer matches the selector; *object* is its last state."""
 
     object: Object
 
@@ -77,7 +77,7 @@ WatchEvent: TypeAlias = Listed | Changed | Deleted
 
 
 class Backoff:
-    """Pauses that double, with jitter, and never come earlier than the server asked for."""
+    """Pauses that double, with jitter, and are never shorter than the server's ``Retry-After``."""
 
     def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
         self._uniform = uniform
@@ -94,9 +94,9 @@ class Backoff:
         return pause
 
     def after(self, error: KubeError, *, lived: float = 0.0) -> float:
-        """Return how many seconds to wait after *error*, which ended what *lived* so long.
+        """Return how many seconds to wait after *error* ended a stream that *lived* so long.
 
-        Of a quiet stream that an idle timeout cuts, nothing came, and nothing was wrong.
+        A quiet stream that an idle timeout cuts had no events, but nothing was wrong.
         """
         if lived >= SHORT_SECONDS:
             self.reset()
@@ -104,7 +104,7 @@ class Backoff:
 
 
 class WatchConnection:
-    """The connection of a watch, which can be given up for another one."""
+    """The connection of a watch, which can be replaced by another one."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -113,10 +113,10 @@ class WatchConnection:
         self._content: aiohttp.StreamReader | None = None
 
     def renew(self) -> None:
-        """Have the watch go on from where it was; ``opened`` is set once the server answers.
+        """Reconnect the watch at its last version; ``opened`` is set once the server responds.
 
-        Whether a connection on which nothing comes is dead is found out only after
-        ``QUIET_SECONDS``. A pause after a failure ends, too.
+        A silent connection is otherwise found to be dead only after ``QUIET_SECONDS``. A pause
+        after a failure ends too.
         """
         self._renewed.set()
         if self._content is not None:
@@ -124,20 +124,20 @@ class WatchConnection:
             self._content.set_exception(_Renewed())
 
     async def rest(self, seconds: float) -> None:
-        """Return after so long, or once the connection is renewed or was just now."""
+        """Return after so many seconds, or as soon as the connection is renewed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._renewed.wait()
         self._renewed.clear()
 
     def use(self, content: aiohttp.StreamReader) -> None:
-        """Take note that the watch goes on with *content*."""
+        """Set the stream with which the watch continues."""
         self._content = content
         self.opened.set()
 
 
 class _Renewed(Exception):
-    """The connection was given up."""
+    """The connection was replaced."""
 
 
 def _nobody(_trouble: KubeError | None) -> None:
@@ -155,8 +155,8 @@ async def watch(
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield all objects, then each change; raises nothing but cancellation.
 
-    *told* is called with what keeps it from going on, and with None once it does go on. Of each
-    object *transform* says what is kept. By *connection* it is had to open another one.
+    *told* is called with the error that interrupts the watch, and with None when it continues.
+    *transform* reduces each object. *connection* allows to reconnect.
     """
     connection = connection or WatchConnection()
     stream = _Stream(kube, kind, labels, transform, told, connection)
@@ -166,20 +166,20 @@ async def watch(
                 async for event in events:
                     yield event
         except Expired as error:
-            log.info("watch of %s begins again: %s", kind.plural, error)
-            # A server that forgets at once must not be made to list for ever.
+            log.info("watch of %s lists again: %s", kind.plural, error)
+            # A server whose versions expire at once must not make the watch list without a pause.
             await connection.rest(stream.begin_again(error))
         except KubeError as error:
             told(error)
             pause = stream.pause_after(error)
-            log.warning("watch of %s: %s; again in %.1f s", kind.plural, error, pause)
+            log.warning("watch of %s failed: %s; retrying in %.1f s", kind.plural, error, pause)
             await connection.rest(pause)
         else:
             await connection.rest(stream.pause_after_end())
 
 
 class _Stream:
-    """What is followed, and how far."""
+    """The state of one watch."""
 
     def __init__(
         self,
@@ -199,20 +199,20 @@ class _Stream:
         self._list_parts = partial(kube.parts, kind, labels=labels, transform=transform)
         self._clock = asyncio.get_running_loop().time
         self._backoff = Backoff()
-        self._older_backoff = Backoff()  # what is newer in between does not reset it
+        self._older_backoff = Backoff()  # newer versions in between do not reset it
         self._floor, self._older = "", 0
-        """What a list must not be older than, and how many in a row were."""
+        """The version that a list must reach, and how many consecutive lists did not."""
         self._version: str | None = None
         self._expired_lists = 0
         self._fruitless = 0
         self._opened = inf
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
-        """Yield what has changed, first of all the objects where that is not known.
+        """Yield the changes; first all objects if the last version is not known.
 
         Raises:
-            Expired: If the server has forgotten what was last seen.
-            KubeError: If it does not go on.
+            Expired: If the server no longer has the last version.
+            KubeError: If the watch is interrupted.
         """
         self._opened = inf
         if self._version is None:
@@ -222,8 +222,8 @@ class _Stream:
         async with aclosing(self._changes(self._version or "")) as changes:
             async for change, seen in changes:
                 if _is_older(seen, self._version or ""):
-                    raise _WentBack("it says what is older than what it said before")
-                # The first says only that it is open: nothing may happen for long.
+                    raise _WentBack("it sent a version that is older than an earlier one")
+                # The first event only shows that the stream is open: it may be quiet for long.
                 self._opened = min(self._opened, self._clock())
                 self._told(None)
                 if change is not None or seen != self._version:
@@ -235,7 +235,7 @@ class _Stream:
                     yield change
 
     def begin_again(self, error: Expired) -> float:
-        """Have all objects listed, since *error* came; return how many seconds to wait."""
+        """Have all objects listed after *error*; return how many seconds to wait."""
         self._expired_lists += self._version is None
         self._floor = self._version or self._floor
         self._version = None
@@ -243,11 +243,11 @@ class _Stream:
         return backoff.after(error, lived=self._clock() - self._opened)
 
     def pause_after(self, error: KubeError) -> float:
-        """Return how many seconds to wait after *error*; too many in vain, and it begins again."""
+        """Return how many seconds to wait after *error*; after too many, list all objects."""
         if self._opened < inf and not _was_cut(error):
             self._fruitless += 1
         if self._fruitless >= MOST_FRUITLESS:
-            log.info("watch of %s begins again: nothing follows what was last seen", self._path)
+            log.info("watch of %s lists again: nothing follows the last version", self._path)
             self._version, self._floor, self._fruitless = None, "", 0
         return self._backoff.after(error, lived=self._clock() - self._opened)
 
@@ -274,10 +274,10 @@ class _Stream:
                 first = False
 
     def _refuse_older(self, version: str) -> None:
-        """Raise Unavailable if a list of this *version* is older than what was last seen."""
+        """Raise Unavailable if a list of this *version* is older than the last version."""
         if self._older < MOST_OLDER and _is_older(version, self._floor):
             self._older += 1
-            raise Unavailable("the API server sent a list that is older than what its watch said")
+            raise Unavailable("the API server sent a list that is older than its watch")
 
     async def _changes(self, version: str) -> AsyncGenerator[tuple[WatchEvent | None, str], None]:
         query = {
@@ -309,33 +309,33 @@ def _read(text: bytes, transform: FieldTransform) -> tuple[WatchEvent | None, st
         case "DELETED":
             return Deleted(thing), version
         case _:
-            return None, version  # BOOKMARK, and what may come later
+            return None, version  # BOOKMARK, or a type of a later Kubernetes version
 
 
 class _WentBack(Expired):
-    """The watch sent what is older than what was seen."""
+    """The watch sent an older version."""
 
 
 def _is_older(version: str, other: str) -> bool:
-    """Say whether *version* is known to be older; those that are no numbers are not compared."""
+    """Return whether *version* is older; versions that are not numbers are not compared."""
     numbers = version.isdecimal() and other.isdecimal()
     return numbers and int(version) < int(other)
 
 
 def _was_cut(error: KubeError) -> bool:
-    """Say whether *error* is of a connection that was whole until it broke: it was not silent."""
+    """Return whether *error* is a lost connection, as opposed to a silent one."""
     cause = error.__cause__
     return isinstance(cause, aiohttp.ClientError | OSError) and not isinstance(cause, TimeoutError)
 
 
 def _error(status: Object) -> KubeError:
-    """Return the error that the watch ends with; one that says nothing is the server's."""
+    """Return the error that ended the watch; without a code it counts as a server error."""
     code = status.get("code")
     return error_from(code if isinstance(code, int) else 500, status)
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    # Not content.readline(): its limit is smaller than what an object may have.
+    # Not content.readline(): its limit is below the size of large objects.
     pending = bytearray()
     async for piece in content.iter_any():
         *lines, rest = piece.split(b"\n")
@@ -344,7 +344,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             pending.clear()
         pending += rest
         if len(pending) > MAX_LINE:
-            raise Unavailable("the watch sent a line without end")
+            raise Unavailable("the watch sent a line that is too long")
         for line in lines:
             if line.strip():
                 yield line

@@ -164,7 +164,7 @@ async def test_a_file_that_is_no_kubeconfig_is_told_by_its_name(
     file = tmp_path / "config"
     file.write_text(content)
     with pytest.raises(
-        Unavailable, match=r"config: (it is empty, or no kubeconfig|.*current-context)"
+        Unavailable, match=r"config: (it is empty, or not a kubeconfig|.*current-context)"
     ):
         async with Kube.connect(file):
             pass
@@ -272,5 +272,5 @@ async def test_without_any_configuration_the_places_are_told(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(Unavailable, match="KUBECONFIG is not set, this is no pod, and there is no"):
+    with pytest.raises(Unavailable, match="KUBECONFIG is not set, this is not a pod, and"):
         await transport.Credentials(None).load()
