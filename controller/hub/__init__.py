@@ -1,19 +1,23 @@
-"""The terminal hub: keeps shells in pods alive and lets gateways attach to them.
+"""The terminal hub: keeps shells in pods alive, to which gateways attach.
 
-A shell is one ``pods/exec`` stream. It lives here, not in a gateway, so that a browser's reload,
-a gateway's restart and a second pair of eyes all find the same shell.
+A shell is one ``pods/exec`` stream. The hub holds it instead of a gateway, so that a reloaded page,
+a restarted gateway and a second viewer all find the same shell.
 
-- ``scrollback`` is the ring of what a shell has written; it is cut only where a terminal may begin
-  to read, and those of all shells are kept within a bound. ``protocol`` is what is said over an
-  attached WebSocket. ``claims`` decides which attach tokens are taken, and knows whose grants were
-  revoked. These do no I/O.
-- ``shell`` is one shell: it reads the stream into its scrollback, paced by its clients, and by none
-  of them after an interrupt of a flood (``interrupts``).
-- ``attached`` is one client: it reads the scrollback at its own pace (``window``), and its keys go
-  to the shell.
-- ``held`` is all shells of this process, kept equal to what the store says this hub holds.
-- ``opening`` starts the best shell that a container has.
-- ``server`` is the HTTP door and the role as a whole, which a process plays like this::
+Without I/O:
+
+- ``scrollback``: the ring of a shell's output. It is cut only where a terminal can begin to read;
+  all rings together are bounded.
+- ``protocol``: the messages of an attached WebSocket.
+- ``claims``: verifies attach tokens, and knows which grants were revoked.
+
+With I/O:
+
+- ``shell``: one shell. It reads the stream into the scrollback at the pace of its clients; after an
+  interrupt of a flood, without waiting for them (``interrupts``).
+- ``attached``: one client. It reads the scrollback at its own pace (``window``) and sends input.
+- ``held``: all shells of this process, kept equal to the store's terminals of this hub.
+- ``opening``: starts the best shell that a container has.
+- ``server``: the HTTP server and the role as a whole, which a process runs like this::
 
     async with (
         PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,

@@ -1,4 +1,4 @@
-"""One attached WebSocket: shows a shell to a client, and types for it if it may."""
+"""One attached WebSocket: sends a shell's output to a client, and the client's input to it."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ from controller.hub.window import SendWindow
 from shared.tokens import Mode
 
 PIECE_BYTES: Final = 64 * 1024
-# A client that takes no byte for so long, or whose input the shell does not read, is let go.
+# A client is disconnected if it, or the shell for its input, accepts no byte for so long.
 STUCK_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
 GOODBYE_SECONDS: Final = 2.0
-# CAN ends a sequence that was cut, SGR 0 the colours that it may have left on.
+# CAN ends an incomplete sequence, SGR 0 resets colours that it may have left on.
 _AFTER_A_GAP: Final = b"\x18\x1b[m"
 
 
 class _Stuck(Exception):
-    """The client, or the shell for it, takes nothing any more."""
+    """The client accepts no output, or the shell accepts no input."""
 
 
 class Attached:
-    """A client of *shell*, from :meth:`serve` until either is gone.
+    """A client of *shell*, from :meth:`serve` until either has ended.
 
     Args:
-        shell: What it is attached to.
-        socket: The client's side, ready to be used.
-        mode: What it may do; the hub itself holds to it.
-        holder: By whose grant, so that a revocation finds what it has typed.
-        resume: From where it wants to be shown the output; None for clients of before.
-        names: The session's shells as they are now.
-        abort: Drops the connection, with what has not been sent.
+        shell: The shell.
+        socket: The prepared WebSocket.
+        mode: Whether the client may send input; the hub itself enforces this.
+        holder: The client's grant, so that a revocation finds its input.
+        resume: The position from which to send output; None for clients of earlier versions.
+        names: Returns the current names of the session's shells.
+        abort: Resets the connection and drops unsent data.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Attached:
         self._size = shell.size
 
     async def serve(self) -> None:
-        """Show and type until the client leaves or the shell ends; then close the WebSocket."""
+        """Relay output and input until the client leaves or the shell ends; then close."""
         shell, resumed = self._shell, self._shell.visited
         ring, resume = shell.scrollback, self._resume
         reader = shell.enter(self._holder, may_type=self._mode == "control", resume=resume)
         begin = (shell.stream_id, reader.position, ring.end) if resume is not None else None
         first = attached_text(mode=self._mode, resumed=resumed, size=self._size, begin=begin)
-        # Taken now, or it would hold what is written before it is sent, and that would come twice.
+        # Taken now: output that arrives before the first message would otherwise be sent twice.
         replay = ring.replay() if resume is None else b""
         showing = asyncio.create_task(self._show(reader, first, replay))
         typing = asyncio.create_task(self._type(reader))
@@ -111,21 +111,21 @@ class Attached:
             await asyncio.gather(showing, typing, return_exceptions=True)
             await self._close(TRY_LATER, "")
 
-    # Showing
+    # Output
 
     async def _show(self, reader: Reader, first: str, replay: bytes) -> ShellEnd | None:
-        """Send everything that the shell writes; return how it ended."""
+        """Send all output of the shell; return how the shell ended."""
         shell = self._shell
         await self._text(first)
         for begin in range(0, len(replay), PIECE_BYTES):
             await self._bytes(replay[begin : begin + PIECE_BYTES])
         while True:
-            reader.news.clear()
+            reader.changed.clear()
             if reader.ending is not None:
                 return reader.ending
-            await self._tell()
+            await self._send_changes()
             if self._must_wait(reader):
-                await reader.news.wait()
+                await reader.changed.wait()
                 continue
             data, skipped = shell.read(reader, PIECE_BYTES)
             if skipped:
@@ -138,10 +138,10 @@ class Attached:
             elif shell.ending is not None:
                 return shell.ending
             else:
-                await reader.news.wait()
+                await reader.changed.wait()
 
-    async def _tell(self) -> None:
-        """Tell what has changed about the shell, other than its output."""
+    async def _send_changes(self) -> None:
+        """Send what has changed about the shell, except its output."""
         shell = self._shell
         if shell.suspect and not self._told_suspect:
             self._told_suspect = True
@@ -154,7 +154,7 @@ class Attached:
             await self._text(shells_text(names))
 
     def _must_wait(self, reader: Reader) -> bool:
-        """Say whether the client has enough to show; after the shell's end it gets the rest."""
+        """Return whether sending must wait for the client; the end of the output never waits."""
         if self._shell.ending is not None:
             return False
         return self._window.is_full(reader.position) or self._shell.is_held(reader)
@@ -172,16 +172,16 @@ class Attached:
         except TimeoutError:
             raise _Stuck from None
 
-    # Typing
+    # Input
 
     async def _type(self, reader: Reader) -> None:
-        """Pass on what the client sends, until it leaves."""
+        """Send the client's input to the shell, until the client leaves."""
         may_type = self._mode == "control"
         until = perf_counter() + WORK_SECONDS
         while True:
             message = await self._socket.receive()
             if perf_counter() >= until:
-                # Messages that wait are received without a turn of the loop between them.
+                # aiohttp returns queued messages without a turn of the loop between them.
                 await asyncio.sleep(0)
                 until = perf_counter() + WORK_SECONDS
             if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
@@ -189,7 +189,8 @@ class Attached:
             if message.type is WSMsgType.ERROR:
                 return
             if message.type is WSMsgType.PING:
-                # Not aiohttp's own Pong: that one waits for good while the client reads nothing.
+                # Not aiohttp's own Pong, which waits without a deadline for a client that does not
+                # read.
                 await self._within_bounds(self._socket.pong(message.data))
                 continue
             if message.type is WSMsgType.PONG:
@@ -201,11 +202,11 @@ class Attached:
 
     async def _take_text(self, text: str, reader: Reader) -> None:
         if reader.ending is not None:
-            return  # its right is over; what it says has no effect
+            return  # the grant was revoked: the message has no effect
         match read_text(text):
             case Seen(offset):
                 self._window.acknowledge(offset, sent=reader.position, now=monotonic())
-                reader.news.set()
+                reader.changed.set()
             case Ping():
                 await self._text(pong_text())
             case Renew() if reader.may_type:
@@ -215,7 +216,7 @@ class Attached:
             case _:
                 pass
 
-    # Ending
+    # The end
 
     async def _goodbye(self, ending: ShellEnd) -> None:
         if ending.exited:
@@ -233,11 +234,11 @@ class Attached:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._socket.close(code=code, message=reason)
         except (ClientError, ConnectionError, TimeoutError):
-            self._abort()  # or the connection would stay until the client reads what is queued
+            self._abort()  # otherwise the connection stays until the client reads queued data
 
 
 def make_socket() -> web.WebSocketResponse:
-    """Return the server's side of a WebSocket as attached clients use it."""
+    """Return an unprepared WebSocket for an attached client."""
     return web.WebSocketResponse(
         protocols=(SUBPROTOCOL,),
         heartbeat=PING_SECONDS,
@@ -249,7 +250,7 @@ def make_socket() -> web.WebSocketResponse:
 
 
 async def refuse(socket: web.WebSocketResponse, message: str) -> None:
-    """Tell a client that it gets no shell, and close."""
+    """Send the reason why the client gets no shell, and close."""
     with contextlib.suppress(ClientError, ConnectionError, TimeoutError):
         async with asyncio.timeout(GOODBYE_SECONDS):
             await socket.send_str(refused_text(message))
@@ -257,7 +258,7 @@ async def refuse(socket: web.WebSocketResponse, message: str) -> None:
 
 
 def _result(task: asyncio.Task[ShellEnd | None]) -> ShellEnd | None:
-    """Return how the shell ended; None when the client was gone first."""
+    """Return how the shell ended; None if the client disconnected first."""
     if task.cancelled() or task.exception() is not None:
         return None
     return task.result()

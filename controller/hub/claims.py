@@ -1,7 +1,7 @@
-"""Which attach tokens are taken, each once before it ends, and whose grants have been revoked.
+"""Attach tokens, of which each is accepted once, and revoked grants.
 
-The gateway ends a revoked user's connection. The user's typed text stays in the shell (a
-function named ``sudo``, say), which others share: so the hub must know of revocations, too.
+The gateway closes a revoked user's connection. But the user's input stays in the shell (a function
+named ``sudo``, say), which others share. So the hub must know of revocations too.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ MOST_REMEMBERED: Final = 100_000
 
 
 class TokenSpent(Exception):
-    """The token was taken before."""
+    """The token was used before."""
 
 
 class TooManyTokens(Exception):
-    """More tokens came in their few seconds than can be remembered: nothing is taken on trust."""
+    """More tokens arrived within their lifetime than can be remembered, so none is accepted."""
 
 
 class Claims:
-    """Verifies attach tokens and takes each once, by its ``jti``, until it has expired.
+    """Verifies attach tokens, and accepts each ``jti`` once until it expires.
 
     Args:
-        link_keys: Each verifies: while a key is rotated there are two.
+        link_keys: The keys, each of which verifies: during a rotation there are two.
         clock: Unix seconds.
-        most: How many tokens are remembered at a time.
+        most: The most tokens that are remembered at a time.
     """
 
     __slots__ = ("_clock", "_ends", "_most", "_taken", "_tokens")
@@ -52,10 +52,10 @@ class Claims:
         self._ends: list[tuple[float, str]] = []
 
     def verify(self, token: str) -> Attach:
-        """Return what *token* allows; it is not taken yet.
+        """Return the claims of *token*, without spending it.
 
         Raises:
-            TokenRefused: If it does not verify, or its time is over.
+            TokenRefused: If it does not verify, or has expired.
         """
         now = self._clock()
         for tokens in self._tokens[:-1]:
@@ -64,11 +64,11 @@ class Claims:
         return self._tokens[-1].verify(token, now=now)
 
     def take(self, attach: Attach) -> None:
-        """Take the token; nobody can take it again.
+        """Spend the token, so that it cannot be used again.
 
         Raises:
-            TokenSpent: If somebody has.
-            TooManyTokens: If it could not be remembered.
+            TokenSpent: If it was used before.
+            TooManyTokens: If it cannot be remembered.
         """
         self._forget()
         if attach.jti in self._taken:
@@ -86,7 +86,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """By whose grant a client is attached. ``jti`` and ``kid`` are None where none was told."""
+    """The grant of an attached client. ``jti`` and ``kid`` are None if the gateway sent none."""
 
     sub: str
     jti: str | None
@@ -95,10 +95,10 @@ class Holder:
 
 
 def holder_of(attach: Attach) -> Holder:
-    """Return whose grant *attach* was made from.
+    """Return the grant that *attach* was made from.
 
-    A gateway of before tells none: then the attach itself counts as what was issued, so that what
-    revokes a user or everybody is known, and what revokes one grant is not.
+    A gateway of an earlier version sends no grant. Then the attach token counts as the grant:
+    revocations of a user or of everybody apply to it, those of a single grant do not.
     """
     grant = attach.grant
     if grant is None:
@@ -107,7 +107,7 @@ def holder_of(attach: Attach) -> Holder:
 
 
 class Revocations:
-    """The revocations that a grant could still outlive."""
+    """The revocations that a grant could outlive."""
 
     __slots__ = ("_at",)
 
@@ -115,7 +115,7 @@ class Revocations:
         self._at: dict[str, StoredRevocation] = {}
 
     def take(self, revocations: Iterable[StoredRevocation]) -> bool:
-        """Take in *revocations*; say whether anything is new."""
+        """Add *revocations*; return whether any of them is new."""
         new = False
         for one in revocations:
             known = self._at.get(one.member)
@@ -125,12 +125,12 @@ class Revocations:
         return new
 
     def forget(self, now: float) -> None:
-        """Drop those that no grant can outlive."""
+        """Drop revocations that no grant can outlive."""
         for member in [name for name, one in self._at.items() if one.score < now]:
             del self._at[member]
 
     def cover(self, sid: str, holder: Holder) -> bool:
-        """Say whether *holder*'s grant to *sid* was revoked; see ``RouteTable.is_revoked``."""
+        """Return whether *holder*'s grant to *sid* was revoked; see ``RouteTable.is_revoked``."""
         told = holder.jti is not None
         if told and (f"jti:{holder.jti}" in self._at or f"kid:{holder.kid}" in self._at):
             return True

@@ -1,8 +1,8 @@
-"""A program's output without what it puts on the clipboard of whoever looks at it.
+"""Removes sequences that set the viewer's clipboard from a program's output.
 
-A terminal that honours OSC 52 (xterm, "Operating System Commands") writes what a program says to
-the clipboard. Our page does not, other clients may: where a session's text must stay in it, the
-sequences are left out.
+A terminal that implements OSC 52 (xterm, "Operating System Commands") writes text that a program
+sends to the clipboard. The page of this project does not, but other clients may. The sequences are
+removed if a session's text must not leave the session.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import re
 from typing import Final
 
 _LONGEST_PREFIX: Final = 16
-"""Bytes that are held back because they may begin a sequence."""
+"""The most bytes that are held back because they may begin a sequence."""
 _BEGIN: Final = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:0{0,8}52;|0{9})")
-"""Nobody numbers a sequence with nine zeros, but to have it pass here."""
+"""Nine zeros have no purpose except to evade this pattern, so they match too."""
 _PERHAPS: Final = re.compile(rb"(?:\x1b|(?:\x1b\]|\xc2\x9d)0{0,8}(?:52?)?|\xc2)\Z")
 _END: Final = re.compile(rb"\x07|\xc2\x9c|\x1b\\|[\x18\x1a]|\x1b(?=[^\\])")
-"""BEL or ST; CAN, SUB and any other ESC break a sequence off (ECMA-48, xterm's parser)."""
+"""BEL or ST end a sequence; CAN, SUB and any other ESC abort it (ECMA-48, xterm's parser)."""
 
 
 class ClipboardGuard:
-    """Leaves sequences of OSC 52 out of a stream, however it is cut into pieces."""
+    """Removes OSC 52 sequences from a stream, however it is split."""
 
     def __init__(self) -> None:
         self._held = b""
         self._within = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of *data*, and of what was held back before, may be shown."""
+        """Return the part of *data*, and of data held back before, that may be shown."""
         data, self._held = self._held + data, b""
         shown = bytearray()
         while data:
@@ -49,7 +49,7 @@ class ClipboardGuard:
     def _leave_out(self, data: bytes) -> bytes:
         end = _END.search(data)
         if end is None:
-            # The first half of an end, perhaps.
+            # This may be the first half of a terminator.
             self._held = data[-1:] if data[-1:] in (b"\x1b", b"\xc2") else b""
             return b""
         self._within = False

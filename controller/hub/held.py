@@ -1,8 +1,8 @@
-"""All shells of this hub, kept equal to the terminals that the store says it holds.
+"""All shells of this hub, kept equal to the store's terminals of this hub.
 
-The store decides, the hub follows: it looks every second, and once more whenever somebody attaches,
-so that a terminal of a moment ago is found and one that is no longer held is not served. While the
-store does not answer nothing is ended.
+The store decides and the hub follows. It reads the store every second, and whenever a client
+attaches, so that a new terminal is found at once and one that moved is not served. While the store
+is unavailable, no shell is ended.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from shared.log import Outage
 REFRESH_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
 OPEN_SECONDS: Final = 20.0
-# After a failure the container is left in peace for so long.
+# Pause after a failure to open a shell in a container.
 AGAIN_SECONDS: Final = 2.0
-# Shells that are opened ahead of their first client, at a time.
+# The most shells that are opened concurrently before their first client attaches.
 AHEAD: Final = 8
 MOST_SHELLS: Final = 8
-"""Of one session."""
+"""The most shells of one session."""
 
 _SESSION_ENDED = ShellEnd(ENDED, "the session has ended")
 _POD_REPLACED = ShellEnd(REPLACED, "the job's pod was replaced")
 _MOVED = ShellEnd(REPLACED, "another hub holds the terminal")
-_HUB_ENDS = ShellEnd(REPLACED, "the terminal hub ends")
+_HUB_ENDS = ShellEnd(REPLACED, "the terminal hub shuts down")
 
-_UNTOLD: Final = "the store cannot be told of this hub"
-_UNSEEN: Final = "the store does not answer, what is held stays"
+_UNTOLD: Final = "the hub cannot register in the store"
+_UNSEEN: Final = "the store is unavailable, the hub's shells stay"
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +53,16 @@ def _fresh_id() -> str:
 
 
 class NotHeld(Exception):
-    """This hub holds no such terminal."""
+    """This hub does not hold the terminal."""
 
 
 class NoSuchShell(Exception):
-    """The session has no such shell, and gets none by that name; the text says why."""
+    """The session has no such shell, and none can be added; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldShell:
-    """The place of a shell, and the shell once there is one; ``gone`` when there will be none."""
+    """A slot for a shell, which holds it once it is open; ``gone`` if none may be opened."""
 
     terminal: Terminal
     shell: Shell | None = None
@@ -72,28 +72,28 @@ class HeldShell:
 
     @property
     def container(self) -> ExecTarget:
-        """Where its shell runs."""
+        """The container of the shell."""
         terminal = self.terminal
         return ExecTarget(terminal.namespace, terminal.pod, terminal.container)
 
     @property
     def is_live(self) -> bool:
-        """Whether a shell runs here, or is being opened."""
+        """Whether a shell runs or is being opened."""
         return self.opening.locked() or (self.shell is not None and self.shell.ending is None)
 
     @property
     def is_unused(self) -> bool:
-        """Whether no shell runs here, and nobody is at the last words of one."""
+        """Whether no shell runs, and no client reads the rest of an ended one."""
         return not (self.is_live or (self.shell is not None and self.shell.is_read))
 
     def replace(self, shell: Shell) -> None:
-        """Put *shell* where another one was, perhaps."""
+        """Put *shell* in the slot, instead of an ended one."""
         if self.shell is not None:
             self.shell.retire()
         self.shell = shell
 
     def leave(self, ending: ShellEnd) -> None:
-        """End its shell for good."""
+        """End the shell; no other follows."""
         self.gone = True
         if self.shell is not None:
             self.shell.end(ending)
@@ -102,29 +102,29 @@ class HeldShell:
 
 @dataclass(slots=True, eq=False)
 class HeldTerminal:
-    """A terminal and its shells: the first has no name, others are named by who opens them."""
+    """A terminal and its shells. The first has no name; clients name the others."""
 
     terminal: Terminal
     shells: dict[str, HeldShell] = field(default_factory=dict)
     gone: bool = False
 
     def __post_init__(self) -> None:
-        """Make the first one's place."""
+        """Make the slot of the first shell."""
         self.shells[""] = HeldShell(self.terminal)
 
     def find(self, name: str, *, may_open: bool) -> HeldShell:
-        """Return the place of the shell *name*, a new one if need be.
+        """Return the slot of the shell *name*, a new one if necessary.
 
         Raises:
-            NoSuchShell: If it is not there and cannot be added.
+            NoSuchShell: If it does not exist and cannot be added.
         """
         if name and not may_open and name not in self.names():
-            raise NoSuchShell("This shell has ended, or was never there.")
+            raise NoSuchShell("This shell has ended, or never existed.")
         if name not in self.shells:
             for old in [one for one, place in self.shells.items() if one and place.is_unused]:
                 self._forget(old)
             if len(self.shells) >= MOST_SHELLS:
-                raise NoSuchShell(f"This session has {MOST_SHELLS} shells already: end one first.")
+                raise NoSuchShell(f"This session already has {MOST_SHELLS} shells: end one first.")
             self.shells[name] = HeldShell(self.terminal, gone=self.gone)
         return self.shells[name]
 
@@ -135,17 +135,17 @@ class HeldTerminal:
             place.shell.retire()
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the shells that run, in the order in which they were opened."""
+        """Return the names of running shells in the order of their opening."""
         return tuple(name for name, place in self.shells.items() if not name or place.is_live)
 
-    def tell(self) -> None:
-        """Have everybody who is attached look at :meth:`names`."""
+    def notify(self) -> None:
+        """Wake all attached clients, so that they compare :meth:`names`."""
         for place in self.shells.values():
             if place.shell is not None:
-                place.shell.tell()
+                place.shell.notify()
 
     def leave(self, ending: ShellEnd) -> None:
-        """End its shells for good."""
+        """End all shells; no others follow."""
         self.gone = True
         for place in self.shells.values():
             place.leave(ending)
@@ -155,11 +155,11 @@ class HeldShells:
     """The shells of this hub, from :meth:`run` on.
 
     Args:
-        terminals: The store's view.
-        executor: Starts the shells.
+        terminals: The terminals in the store.
+        executor: Starts shells.
         clock: Monotonic seconds.
         wall: Unix seconds.
-        scrollbacks: Where their output is kept.
+        scrollbacks: Keeps the output.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class HeldShells:
 
     @property
     def running(self) -> int:
-        """How many shells run."""
+        """The number of running shells."""
         shells = [place.shell for place in self._all()]
         return sum(1 for shell in shells if shell is not None and shell.ending is None)
 
@@ -192,16 +192,16 @@ class HeldShells:
         return (place for held in self._places.values() for place in held.shells.values())
 
     async def run(self) -> None:
-        """Keep this hub registered and its shells as they should be, until cancelled.
+        """Keep this hub registered and its shells equal to the store's, until cancelled.
 
-        Then the store is told and every shell is ended, so that its client comes back for another.
+        At the end the hub unregisters and ends every shell, so that clients reconnect elsewhere.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                told = Outage(log, begins=_UNTOLD, ends="the store is told of this hub again")
+                told = Outage(log, begins=_UNTOLD, ends="the hub is registered in the store again")
                 tasks.create_task(self._every(REFRESH_SECONDS, self._refresh, told))
-                seen = Outage(log, begins=_UNSEEN, ends="the store answers again")
+                seen = Outage(log, begins=_UNSEEN, ends="the store is available again")
                 tasks.create_task(self._every(LOOK_SECONDS, self._look, seen))
                 try:
                     await asyncio.Event().wait()
@@ -220,7 +220,7 @@ class HeldShells:
             async with asyncio.timeout(REFRESH_SECONDS):
                 await self._terminals.leave()
         except (StoreUnavailable, TimeoutError):
-            log.warning("the store could not be told that this hub ends; it will notice")
+            log.warning("the hub could not unregister from the store; its entry expires")
 
     async def _every(
         self, seconds: float, act: Callable[[], Awaitable[None]], outage: Outage
@@ -239,8 +239,8 @@ class HeldShells:
         self.problem = None
 
     async def _look(self) -> None:
-        """Compare once what is held with what should be."""
-        # Only what was there before the question can be judged by the answer.
+        """Compare the shells with the store's terminals once."""
+        # Terminals that are added during the query are not in its result, and must stay.
         before = dict(self._places)
         held = await self._terminals.held()
         missing = before.keys() - held.keys()
@@ -272,7 +272,7 @@ class HeldShells:
     # Revocations
 
     async def _withdraw(self) -> None:
-        """Let go whose grants were revoked, and begin anew the shells that are nobody's now."""
+        """Disconnect clients whose grants were revoked, and replace shells without an owner."""
         if not self._revocations.take(await self._terminals.revocations()):
             return
         for sid, held in self._places.items():
@@ -285,29 +285,29 @@ class HeldShells:
                     self._open_ahead(held, name)
 
     def is_revoked(self, sid: str, holder: Holder) -> bool:
-        """Say whether *holder*'s grant to *sid* was revoked, as of the last :meth:`find`."""
+        """Return whether *holder*'s grant to *sid* was revoked, as of the last :meth:`find`."""
         return self._revocations.cover(sid, holder)
 
     # Shells
 
     async def find(self, sid: str) -> HeldTerminal:
-        """Return the terminal *sid*, as the store has it now.
+        """Return the terminal *sid* as it is in the store now.
 
         Raises:
-            NotHeld: If it is not this hub's.
-            StoreUnavailable: If that cannot be known.
+            NotHeld: If this hub does not hold it.
+            StoreUnavailable: If the store cannot be read.
         """
         place = self._places.get(sid)
         try:
             terminal = await self._terminals.find(sid)
             moved = await self._terminals.moved({sid}) if terminal is None else ()
-            # Before anybody comes in: who attaches now is not there to decide about the shell.
+            # Before the caller attaches: it must not count as a user who decides about the shell.
             await self._withdraw()
         except StoreUnavailable:
             if place is None:
                 raise
             return place
-        # Another caller may have found it meanwhile.
+        # A concurrent caller may have added it.
         place = self._places.get(sid)
         if place is not None:
             self._judge(sid, place, terminal, _MOVED if sid in moved else _SESSION_ENDED)
@@ -323,12 +323,12 @@ class HeldShells:
         may_open: bool = True,
         resume: Resume | None = None,
     ) -> Shell:
-        """Return the shell *name* of *held*, a new one if there is none or it has ended.
+        """Return the shell *name* of *held*; open a new one if there is none or it has ended.
 
-        A client that comes back for a shell that has exited gets its last output.
+        A client that resumes a shell that has exited gets the rest of its output.
 
         Raises:
-            NoSuchShell: If there is none of that name, and none may be added.
+            NoSuchShell: If there is no shell of that name, and none may be added.
             ExecFailed: If none could be started, now or a moment ago.
         """
         place = held.find(name, may_open=may_open)
@@ -338,7 +338,7 @@ class HeldShells:
                 return shell
             shell = await self._start(place)
             place.replace(shell)
-        held.tell()
+        held.notify()
         if self._tasks is not None:
             self._tasks.create_task(self._keep(shell, held))
         return shell
@@ -353,7 +353,7 @@ class HeldShells:
             raise self._failed(place, ExecFailed("the shell did not start in time")) from None
         except ExecFailed as error:
             raise self._failed(place, error) from error
-        # Ended, or the hub with it, while the shell was being started.
+        # The terminal or the hub ended while the shell was started.
         if self._tasks is None or place.gone:
             await stream.close()
             raise ExecFailed("the terminal has ended")
@@ -366,28 +366,28 @@ class HeldShells:
         named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
         pod = f"{terminal.namespace}/{terminal.pod}"
         level = logging.WARNING if error.status in (401, 403) else logging.INFO
-        log.log(level, "a shell could not be opened: %s", error, extra=named | {"pod": pod})
+        log.log(level, "cannot open a shell: %s", error, extra=named | {"pod": pod})
         return error
 
     async def _keep(self, shell: Shell, held: HeldTerminal) -> None:
         terminal = held.terminal
         named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
-        log.info("a shell runs", extra=named)
+        log.info("shell opened", extra=named)
         try:
             await shell.run()
-        except Exception:  # the outermost boundary of a shell: its fault must not end the others
-            log.exception("a shell failed", extra=named)
-        held.tell()
+        except Exception:  # the outermost boundary of a shell: other shells must continue
+            log.exception("shell failed", extra=named)
+        held.notify()
         if shell.ending is not None:
-            log.info("a shell ended", extra=named | {"why": shell.ending.message})
+            log.info("shell ended", extra=named | {"why": shell.ending.message})
 
     def _open_ahead(self, held: HeldTerminal, name: str) -> None:
-        """Open the shell before anybody attaches: its prompt is there when the page is."""
+        """Open the shell before a client attaches, so that the page begins with a prompt."""
         if self._tasks is not None:
             self._tasks.create_task(self._try_to_open(held, name))
 
     async def _try_to_open(self, held: HeldTerminal, name: str) -> None:
-        # A failure is logged; whoever attaches tries again, and is told.
+        # A failure is logged; a client that attaches tries again and gets the error.
         async with self._ahead:
             with suppress(ExecFailed, NoSuchShell):
                 await self.open(held, name)

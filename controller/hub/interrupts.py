@@ -1,10 +1,10 @@
-"""An interrupt (Ctrl+C) of a flood has all output that waits behind the clients read at once.
+"""Reads a flood of output at once after an interrupt (Ctrl+C), without waiting for clients.
 
-Megabytes of a flood may wait in the sockets between the hub, the API server and the kubelet, which
-are not the hub's to bound. A terminal drops its output queue with INTR, QUIT and SUSP
-(POSIX.1-2024, 11.1.9). The hub does the same with this queue: the stream is read without waiting
-for any client until it falls silent. Clients that are far behind then continue near its end, and
-are told how much was left out. A client that keeps up loses nothing.
+Megabytes of output may wait in the sockets between the hub, the API server and the kubelet, which
+the hub cannot bound. A terminal discards its output queue on INTR, QUIT and SUSP (POSIX.1-2024,
+11.1.9). The hub does the same with this queue: it reads the stream without backpressure until the
+stream falls silent. Clients that are far behind then continue near its end, and are told how much
+was skipped. A client that keeps up loses nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-# Ctrl+C, Ctrl+\ and Ctrl+Z, each typed by itself.
+# Ctrl+C, Ctrl+\ and Ctrl+Z, each sent alone.
 INTERRUPTS: Final = frozenset((b"\x03", b"\x1c", b"\x1a"))
 QUIET_SECONDS: Final = 0.2
-"""Without output for so long the flood is over."""
+"""The flood is over after so long without output."""
 DRAIN_SECONDS: Final = 2.0
-"""A program that writes on despite the interrupt is waited for again after so long."""
+"""After so long, backpressure applies again to a program that writes on despite the interrupt."""
 _LOOK_SECONDS: Final = 0.05
 
 
 class Drain:
-    """Whether a stream is read without waiting for its clients; *finish* is called at its end."""
+    """Whether the stream is read without backpressure; *finish* is called at the end of that."""
 
     def __init__(self, finish: Callable[[], None]) -> None:
         self._finish = finish
@@ -32,11 +32,11 @@ class Drain:
 
     @property
     def is_going(self) -> bool:
-        """Whether it has begun, and is not finished."""
+        """Whether the drain has begun and is not over."""
         return self._timer is not None
 
     def begin(self) -> None:
-        """Begin, unless it has."""
+        """Begin, unless the drain is under way."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._heard = loop.time()
@@ -44,12 +44,12 @@ class Drain:
             self._timer = loop.call_later(_LOOK_SECONDS, self._look)
 
     def heard(self) -> None:
-        """There was output."""
+        """Note that there was output."""
         if self._timer is not None:
             self._heard = asyncio.get_running_loop().time()
 
     def cancel(self) -> None:
-        """Be over, without finishing."""
+        """End the drain without calling *finish*."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,17 +1,18 @@
-"""Starting the best shell that a container has, and ending it."""
+"""Starts the best shell that a container has, and hangs up on it."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from controller.kube.exec import ExecFailed, ExecTarget, Executor, Exited, Received, TerminalStream
 
-# The first word is which process the shell will be, hidden from a terminal in an OSC of its own.
-# Interactive, but no login shell: a login reads /etc/profile, which on Debian sets PATH anew and
-# so loses the one that the image was built with.
+# The script first writes the process id of the shell, in a private OSC that terminals ignore.
+# The shell is interactive, but not a login shell: /etc/profile, which on Debian resets PATH, would
+# lose the PATH of the image.
 _SCRIPT: Final = """\
 printf '\\033]5522;%s\\007' "$$"
 export TERM=xterm-256color
@@ -28,8 +29,8 @@ _MARK: Final = b"\x1b]5522;"
 _PROCESS = re.compile(rb"\x1b\]5522;([1-9][0-9]{0,9})\x07")
 _HANG_UP: Final = 'kill -HUP "$1"'
 
-# One exec of a fixed script is the quickest, and nothing in it comes from outside. What follows is
-# for containers without /bin/sh: each is asked for in turn.
+# One exec of a fixed script is fastest, and contains no external input. The other commands are for
+# containers without /bin/sh and are tried in turn.
 COMMANDS: Final[Sequence[list[str]]] = (
     ["/bin/sh", "-c", _SCRIPT],
     ["bash", "-i"],
@@ -39,22 +40,24 @@ COMMANDS: Final[Sequence[list[str]]] = (
     ["/busybox/sh", "-i"],
 )
 
-# A shell that has said nothing by then is taken for one without a prompt.
+# A shell without output by then counts as a shell without a prompt.
 FIRST_WORD_SECONDS: Final = 3.0
 _LAST_WORDS_SECONDS: Final = 1.0
-# The runtime's own: the file is missing, or is no program (POSIX.1-2024, 2.8.2).
+# A hub that shuts down, or a client that waits for a shell, must not wait longer for a container.
+HANG_UP_SECONDS: Final = 2.0
+# Exit codes of the runtime: the file is missing or not executable (POSIX.1-2024, 2.8.2).
 _NOT_STARTED: Final = (126, 127)
 
 
 class NoShell(ExecFailed):
-    """The container has no shell that we know."""
+    """The container has no known shell."""
 
 
 class ShellStream:
-    """A shell's stream that hangs up on the shell when it is closed; see :class:`TerminalStream`.
+    """A shell's stream that sends SIGHUP to the shell when closed; see :class:`TerminalStream`.
 
-    A kubelet whose client leaves closes the terminal's ends, but with common runtimes nobody tells
-    the shell, which then waits for input as long as the container lives. So it is told.
+    When a client disconnects, the kubelet closes its ends of the terminal. With common runtimes
+    the shell does not notice, and would wait for input as long as the container lives.
     """
 
     def __init__(
@@ -67,26 +70,28 @@ class ShellStream:
         self._ended = False
 
     async def receive(self) -> Received:
-        """Return what the shell writes next, or how it ended."""
+        """Return the shell's next output, or how it ended."""
         received = await self._stream.receive()
-        # Whoever has ended has no process any more, and its number may be another's.
+        # After its end the process id may belong to another process.
         self._ended = self._ended or isinstance(received, Exited)
         return received
 
     async def send(self, data: bytes) -> None:
-        """Type *data*."""
+        """Send *data* as input."""
         await self._stream.send(data)
 
     async def resize(self, cols: int, rows: int) -> None:
-        """Give the terminal another size."""
+        """Resize the terminal."""
         await self._stream.resize(cols, rows)
 
     async def close(self) -> None:
-        """Hang up on the shell if it still runs."""
+        """Send SIGHUP to the shell if it still runs, and close the stream."""
         try:
             if not self._ended:
                 self._ended = True
-                await self._hang_up()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(HANG_UP_SECONDS):
+                        await self._hang_up()
         finally:
             await self._stream.close()
 
@@ -104,7 +109,7 @@ class ShellStream:
 
 
 async def open_shell(executor: Executor, container: ExecTarget) -> tuple[TerminalStream, bytes]:
-    """Return a running shell and the first that it wrote.
+    """Return a running shell and its first output.
 
     Raises:
         ExecFailed: If the container cannot be reached.
@@ -115,7 +120,7 @@ async def open_shell(executor: Executor, container: ExecTarget) -> tuple[Termina
         stream = await executor.open(container, command)
         try:
             first = await _first_word(stream)
-        except BaseException:  # also when it is cancelled: nobody else knows the stream yet
+        except BaseException:  # also if cancelled: the stream has no other owner yet
             await stream.close()
             raise
         if isinstance(first, bytes):
@@ -130,7 +135,7 @@ async def open_shell(executor: Executor, container: ExecTarget) -> tuple[Termina
 def _named(
     stream: TerminalStream, first: bytes, executor: Executor, container: ExecTarget
 ) -> tuple[TerminalStream, bytes]:
-    """Return the stream and its first word, after taking out which process it is."""
+    """Return the stream and its first output, without the process id."""
     named = _PROCESS.match(first)
     if named is None:
         return stream, first
@@ -139,7 +144,7 @@ def _named(
 
 
 async def _first_word(stream: TerminalStream) -> bytes | Exited:
-    """Return what the shell first writes, or how it ended before it could be used."""
+    """Return the shell's first output, or how it ended before it could be used."""
     try:
         async with asyncio.timeout(FIRST_WORD_SECONDS):
             first: Received = await stream.receive()
@@ -150,7 +155,7 @@ async def _first_word(stream: TerminalStream) -> bytes | Exited:
         return b""
     if not isinstance(first, bytes) or not _reads_as_a_failure(first):
         return first
-    # Some runtimes write why they could not start a command to its terminal.
+    # Some runtimes write their error to the command's terminal.
     try:
         async with asyncio.timeout(_LAST_WORDS_SECONDS):
             last = await stream.receive()

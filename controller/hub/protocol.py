@@ -1,8 +1,8 @@
-"""What is said over a WebSocket between a gateway and the hub: ``fumarole.terminal.v1``.
+"""The messages between gateway and hub on a WebSocket: ``fumarole.terminal.v1``.
 
-Binary frames are the terminal's bytes: to the hub what is typed, to the client what is shown.
-Text frames are JSON objects with a ``type``; types that are not known are passed over, in both
-directions, so that either side may learn new ones first.
+Binary frames are the terminal's bytes: input to the hub, output to the client. Text frames are JSON
+objects with a ``type``. Unknown types are ignored in both directions, so that either side can be
+upgraded first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CloseCode = Literal[4410, 4401, 1012, 1013, 1008]
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many columns and rows a terminal has."""
+    """The columns and rows of a terminal."""
 
     cols: int
     rows: int
@@ -40,32 +40,32 @@ DEFAULT_SIZE: Final = Size(80, 24)
 
 
 class Resize(msgspec.Struct, frozen=True, tag="resize"):
-    """A client gives the terminal a size."""
+    """The client resizes the terminal."""
 
-    # Typed strictly by msgspec: true, 80.0 and "80" are no integers.
+    # msgspec is strict: true, 80.0 and "80" are not integers.
     cols: int
     rows: int
 
     @property
     def size(self) -> Size | None:
-        """The size, brought within bounds; None for none."""
+        """The size within its bounds; None if it is invalid."""
         if self.cols < 1 or self.rows < 1:
             return None
         return Size(min(self.cols, MAX_CELLS), min(self.rows, MAX_CELLS))
 
 
 class Renew(msgspec.Struct, frozen=True, tag="renew"):
-    """A client asks for the shell to be begun anew."""
+    """The client requests a new shell."""
 
 
 class Seen(msgspec.Struct, frozen=True, tag="seen"):
-    """A client has shown everything before *offset*, and wants little ahead of that."""
+    """The client has shown everything before *offset*, which opens the send window."""
 
     offset: int
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """A client asks whether somebody is there."""
+    """The client checks whether the connection is alive."""
 
 
 Message: TypeAlias = Resize | Renew | Seen | Ping
@@ -73,9 +73,9 @@ _MESSAGE: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
 
 
 def read_text(text: str) -> Message | None:
-    """Return what a client's *text* says; None where it is not understood.
+    """Return the message in a client's *text*; None if it is unknown or malformed.
 
-    A text that is not understood is no reason to end anyone's shell.
+    A malformed message must not end a shell that others share.
     """
     if len(text) > MAX_TEXT_BYTES:
         return None
@@ -86,10 +86,10 @@ def read_text(text: str) -> Message | None:
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """From where a client wants to be shown what a shell writes.
+    """The position from which a client wants a shell's output.
 
-    A negative *offset* asks for so many of the last bytes. *stream* names the shell whose output
-    has that offset; without it the client takes it for this one's.
+    A negative *offset* requests so many last bytes. *stream* identifies the shell that the offset
+    belongs to; without it the offset is applied to the current shell.
     """
 
     offset: int
@@ -101,10 +101,10 @@ _NAME: Final = re.compile(r"[0-9a-z]{1,32}")
 
 
 def read_resume(query: Mapping[str, str]) -> Resume | None:
-    """Return from where to begin; None for a client of before, which does not say it.
+    """Return the position to begin at; None for a client of an earlier version, which sends none.
 
     Raises:
-        ValueError: If it cannot be read.
+        ValueError: If the query is malformed.
     """
     after, stream = query.get("after"), query.get("stream")
     if after is None:
@@ -115,60 +115,60 @@ def read_resume(query: Mapping[str, str]) -> Resume | None:
 
 
 def read_name(name: str) -> str:
-    """Return *name*, which a client has given a shell or was told of one.
+    """Return *name*, the name of a shell or of a stream.
 
     Raises:
-        ValueError: If it is no such name.
+        ValueError: If it is not a valid name.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError("a name is 1 to 32 lower case letters and digits")
+        raise ValueError("a name must have 1 to 32 lower-case letters and digits")
     return name
 
 
 def attached_text(
     *, mode: Mode, resumed: bool, size: Size, begin: tuple[str, int, int] | None = None
 ) -> str:
-    """Return the first message: how the client is attached, before any output.
+    """Return the first message, which precedes any output.
 
-    *begin* is for clients that say from where: the stream, the offset at which the output begins
-    that follows, and the one up to which it was written before.
+    *begin* is for clients that sent a position: the stream, the offset of the output that follows,
+    and the current end of the output.
     """
     place = {} if begin is None else dict(zip(("stream", "offset", "end"), begin, strict=True))
     return _text("attached", mode=mode, resumed=resumed, cols=size.cols, rows=size.rows, **place)
 
 
 def shells_text(names: Sequence[str]) -> str:
-    """Return the message that the session has these shells; the first one has no name."""
+    """Return the message with the names of the session's shells; the first one has no name."""
     return _text("shells", shells=names)
 
 
 def refused_text(message: str) -> str:
-    """Return the message that the client gets no shell, and why; the Close follows."""
+    """Return the message that the client gets no shell, with the reason; a Close follows."""
     return _text("refused", message=message)
 
 
 def pong_text() -> str:
-    """Return the answer to a ping."""
+    """Return the response to a ping."""
     return _text("pong")
 
 
 def resized_text(size: Size) -> str:
-    """Return the message that the terminal has another size now."""
+    """Return the message that the terminal was resized."""
     return _text("resized", cols=size.cols, rows=size.rows)
 
 
 def revoked_input_text() -> str:
-    """Return the message that somebody has typed into the shell whose grant was revoked since."""
+    """Return the message that a user whose grant is revoked has sent input to the shell."""
     return _text("revoked_input")
 
 
 def skipped_text(count: int) -> str:
-    """Return the message that *count* bytes were not sent, because the client is too slow."""
+    """Return the message that *count* bytes were skipped because the client is too slow."""
     return _text("skipped", bytes=count)
 
 
 def exit_text(*, code: int | None, message: str) -> str:
-    """Return the message that the shell has ended; *code* is None where it is not known."""
+    """Return the message that the shell has exited; *code* is None if it is not known."""
     return _text("exit", code=code, message=message)
 
 

@@ -1,15 +1,15 @@
-"""What a shell has written, as a ring that begins only where a terminal may begin to read.
+"""The output of a shell, as a ring that begins only where a terminal can begin to read.
 
-Cut at any byte, the rest could begin within a character or an escape sequence, and a terminal
-would print its tail as text. So the ring is cut between tokens. The grammar is that of ECMA-48
-with xterm's strings; a shell may write anything, and no string token is longer than 8 KiB.
+After a cut at any byte, the rest could begin within a character or an escape sequence, and a
+terminal would print its tail as text. So the ring is cut between tokens. The grammar is ECMA-48
+with xterm's strings. A shell may write anything, so string tokens longer than 8 KiB are split.
 
-The ring is made of segments, each of which has a place where a terminal may begin: what is cut
-off, and where a new client begins, costs no look at the whole of it.
+The ring consists of segments. Each has a mark at which a terminal can begin, so that cutting the
+ring and attaching a client need not scan it.
 
-Each scrollback of a hub has a limit, and all together have one. While they are at it, the shells
-that nobody is attached to give way first, in the order in which they were left; then the largest.
-Each keeps a segment or two whatever happens.
+Each scrollback has a limit, and all scrollbacks of a hub have a common one. At the common limit,
+scrollbacks without clients are cut first, those left longest ago before others; then the largest.
+Each keeps at least a segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 LIMIT_BYTES: Final = 8 << 20
 REPLAY_BYTES: Final = 256 * 1024
-"""How much of the past a client is shown that asks for no offset."""
+"""The output that is replayed for a client that sends no position."""
 SEGMENT_BYTES: Final = 64 * 1024
 
 _TOKENS: Final = rb"""
@@ -33,7 +33,7 @@ _TOKENS: Final = rb"""
 _TOKEN = re.compile(_TOKENS, re.VERBOSE)
 _RUN = re.compile(rb"(?:" + _TOKENS + rb")*+", re.VERBOSE)
 
-# What a terminal answers by itself: a replay must not make it type the answers a second time.
+# Requests that a terminal answers by itself: a replay must not cause the responses again.
 _QUERIES = re.compile(
     rb"""
       \x1b\[ [>=?]? [0-9;]* c                  # DA: what are you
@@ -53,8 +53,8 @@ _QUERIES = re.compile(
 class Scrollback:
     """The last bytes of a stream, addressed by their position in the whole stream.
 
-    Positions only grow. :attr:`start` is where a terminal may begin to read, :attr:`end` is where
-    the next byte will be.
+    Positions only grow. A terminal can begin to read at :attr:`start`; the next byte is written at
+    :attr:`end`.
     """
 
     __slots__ = ("_base", "_limit", "_marks", "_segment", "_segments", "end")
@@ -62,8 +62,8 @@ class Scrollback:
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
         self._segment = max(1, min(SEGMENT_BYTES, limit // 4))
-        # All but the last are full. A mark is where a terminal may begin within its segment, or,
-        # where one sequence goes through all of it, right after.
+        # All segments but the last are full. A mark is where a terminal can begin within its
+        # segment, or right after it if one sequence fills the segment.
         self._segments: deque[bytearray] = deque([bytearray()])
         self._marks: deque[int] = deque([0])
         self._base = 0
@@ -72,16 +72,16 @@ class Scrollback:
 
     @property
     def start(self) -> int:
-        """The position of the first byte that is kept."""
+        """The position of the first kept byte."""
         return self._marks[0]
 
     @property
     def size(self) -> int:
-        """How many bytes are kept."""
+        """The number of kept bytes."""
         return self.end - self.start
 
     def append(self, data: bytes) -> None:
-        """Add *data*; segments that are beyond the limit then are cut off at the front."""
+        """Append *data*, and drop the first segments beyond the limit."""
         at = 0
         while at < len(data):
             if len(self._segments[-1]) == self._segment:
@@ -94,7 +94,7 @@ class Scrollback:
                 self.shrink()
 
     def _begin_segment(self) -> None:
-        """Begin a segment, and mark the last one now that all of it is there."""
+        """Begin a segment, and set the mark of the last one, which is complete now."""
         if len(self._segments) > 1:
             begin = self._base + (len(self._segments) - 1) * self._segment
             mark = self._marks[-1]
@@ -103,7 +103,7 @@ class Scrollback:
         self._segments.append(bytearray())
 
     def shrink(self) -> int:
-        """Forget the first segment; return how many bytes fewer are kept, 0 with no other one."""
+        """Drop the first segment; return the number of dropped bytes, 0 if it is the only one."""
         if len(self._marks) < 2:
             return 0
         before = self._marks.popleft()
@@ -112,7 +112,7 @@ class Scrollback:
         return self.start - before
 
     def read(self, position: int, most: int) -> bytes:
-        """Return up to *most* bytes from *position*, which must not be before the start."""
+        """Return up to *most* bytes from *position*, which must not precede the start."""
         if not self.start <= position <= self.end:
             raise ValueError(f"{position} is not in {self.start}..{self.end}")
         pieces, offset, left = [], position - self._base, min(most, self.end - position)
@@ -124,19 +124,19 @@ class Scrollback:
         return b"".join(pieces)
 
     def tail(self, most: int) -> int:
-        """Return where a terminal may begin to read the last *most* bytes, or a segment fewer."""
+        """Return where a terminal can begin to read the last *most* bytes, or a segment less."""
         return next((mark for mark in self._marks if self.end - mark <= most), self._marks[-1])
 
     def replay(self) -> bytes:
-        """Return the last 256 KiB, without what a terminal would answer."""
+        """Return the last 256 KiB without requests that a terminal would answer."""
         return _QUERIES.sub(b"", self.read(self.tail(REPLAY_BYTES), REPLAY_BYTES))
 
 
 def safe_cut(data: bytes | bytearray, least: int) -> int:
-    """Return the first place at or after *least* at which *data* may be cut.
+    """Return the first position at or after *least* at which *data* can be cut.
 
-    *data* must begin at such a place itself. A token that does not end is cut through, as is one
-    that is longer than any that makes sense.
+    *data* must begin at such a position. A token without an end, or of an unreasonable length, is
+    cut through.
     """
     position = 0
     while position < least:
@@ -149,7 +149,7 @@ def safe_cut(data: bytes | bytearray, least: int) -> int:
 
 
 def _character_at(data: bytes | bytearray, position: int) -> int:
-    """Return the first place from *position* on that does not continue a UTF-8 character."""
+    """Return the first position from *position* on that does not continue a UTF-8 character."""
     for ahead in range(4):
         if position + ahead >= len(data) or data[position + ahead] & 0xC0 != 0x80:
             return position + ahead
@@ -160,47 +160,47 @@ TOTAL_BYTES: Final = 512 << 20
 
 
 class Scrollbacks:
-    """Makes scrollbacks, adds to them, and keeps all of them within *total_bytes*.
+    """Creates scrollbacks, appends to them, and keeps their total size within *total_bytes*.
 
     Args:
-        shell_bytes: The most that one shell keeps.
-        total_bytes: The most that all shells keep together.
+        shell_bytes: The most bytes of one shell.
+        total_bytes: The most bytes of all shells.
     """
 
     def __init__(self, shell_bytes: int = LIMIT_BYTES, total_bytes: int = TOTAL_BYTES) -> None:
         self._shell_bytes = shell_bytes
         self._total_bytes = total_bytes
-        # In the order in which they were left: dicts keep it.
+        # In the order of detaching, which dicts keep.
         self._detached: dict[Scrollback, None] = {}
         self._attached: dict[Scrollback, None] = {}
         self.bytes = 0
-        """How much is kept."""
+        """The total size."""
 
     def make(self) -> Scrollback:
-        """Return an empty one, to which nobody is attached."""
+        """Return an empty scrollback without clients."""
         made = Scrollback(self._shell_bytes)
         self._detached[made] = None
         return made
 
     def attach(self, scrollback: Scrollback) -> None:
-        """Somebody reads *scrollback*."""
+        """Note that a client reads *scrollback*."""
         if scrollback in self._detached:
             self._attached[scrollback] = self._detached.pop(scrollback)
 
     def detach(self, scrollback: Scrollback) -> None:
-        """Nobody reads *scrollback* any more."""
+        """Note that no client reads *scrollback* any more."""
         if scrollback in self._attached:
             self._detached[scrollback] = self._attached.pop(scrollback)
 
     def forget(self, scrollback: Scrollback) -> None:
-        """Count *scrollback* no more: its shell is over, and nobody reads it."""
+        """Stop counting *scrollback*: its shell has ended, and no client reads it."""
         for kept in (self._detached, self._attached):
             if scrollback in kept:
                 del kept[scrollback]
                 self.bytes -= scrollback.size
 
     def append(self, scrollback: Scrollback, data: bytes) -> None:
-        """Add *data* to *scrollback*; whatever is too much then is forgotten somewhere."""
+        """Append *data* to *scrollback*, and drop the excess somewhere."""
         before = scrollback.size
         scrollback.append(data)
         if scrollback in self._attached or scrollback in self._detached:

@@ -1,4 +1,4 @@
-"""The hub's door: gateways attach at ``/terminals/<sid>``; everything that makes up the role."""
+"""The hub's HTTP server: gateways attach at ``/terminals/<sid>``; and the role as a whole."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ log = logging.getLogger(__name__)
 
 
 class Door:
-    """Lets gateways in that hold a token for a terminal of this hub."""
+    """Attaches gateways that present a token for a terminal of this hub."""
 
     def __init__(self, claims: Claims, shells: HeldShells, registry: CollectorRegistry) -> None:
         self._claims = claims
         self._shells = shells
         self._clients = 0
         self._attaches = Counter(
-            "fumarole_hub_attaches", "Attaches by answer", ["answer"], registry=registry
+            "fumarole_hub_attaches", "Attach requests by HTTP status", ["answer"], registry=registry
         )
-        Gauge("fumarole_hub_shells", "Shells that run", registry=registry).set_function(
+        Gauge("fumarole_hub_shells", "Running shells", registry=registry).set_function(
             lambda: shells.running
         )
         Gauge("fumarole_hub_clients", "Attached clients", registry=registry).set_function(
             lambda: self._clients
         )
         Gauge(
-            "fumarole_hub_scrollback_bytes", "Output of shells that is kept", registry=registry
+            "fumarole_hub_scrollback_bytes", "Bytes in all scrollbacks", registry=registry
         ).set_function(lambda: shells.scrollbacks.bytes)
 
     async def attach(self, request: web.Request) -> web.StreamResponse:
-        """Attach a gateway to a terminal, or answer why not."""
+        """Attach a gateway to a terminal, or return the error."""
         try:
             return await self._attach(request)
         except _Refused as refused:
@@ -71,7 +71,8 @@ class Door:
         attach = self._verify(request)
         socket = make_socket()
         if SUBPROTOCOL not in _offered(request) or not socket.can_prepare(request):
-            raise _Refused(400, "bad_upgrade", f"a WebSocket with {SUBPROTOCOL} is expected")
+            message = f"the request must be a WebSocket upgrade with {SUBPROTOCOL}"
+            raise _Refused(400, "bad_upgrade", message)
         try:
             resume = read_resume(request.query)
             name = read_name(request.query["shell"]) if request.query.get("shell") else ""
@@ -82,7 +83,7 @@ class Door:
         await socket.prepare(request)
         _share_turns(request)
         if isinstance(found, NoSuchShell):
-            # On the WebSocket, since no script sees how an upgrade was refused.
+            # On the WebSocket, since scripts cannot read the response to a refused upgrade.
             await refuse(socket, str(found))
             return socket
         shell, names = found
@@ -105,7 +106,7 @@ class Door:
     async def _open(
         self, attach: Attach, name: str, resume: Resume | None
     ) -> tuple[Shell, Callable[[], Sequence[str]]] | NoSuchShell:
-        """Return the shell and what names all of its session, or why there is none."""
+        """Return the shell and the function that names the session's shells, or the reason."""
         try:
             held = await self._shells.find(attach.sid)
             self._claims.take(attach)
@@ -116,7 +117,7 @@ class Door:
         except NoSuchShell as error:
             return error
         except NotHeld:
-            raise _Refused(404, "not_held", "this hub holds no such terminal") from None
+            raise _Refused(404, "not_held", "this hub does not hold the terminal") from None
         except TokenSpent:
             raise _Refused(409, "token_spent", "the token was used before") from None
         except (ExecFailed, StoreUnavailable, TooManyTokens) as error:
@@ -126,7 +127,7 @@ class Door:
     def _verify(self, request: web.Request) -> Attach:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise _Refused(401, "no_token", "an attach token is needed")
+            raise _Refused(401, "no_token", "an attach token is required")
         try:
             attach = self._claims.verify(token.strip())
         except TokenRefused as error:
@@ -137,7 +138,7 @@ class Door:
 
 
 class _Refused(Exception):
-    """An attach that is answered instead of upgraded."""
+    """An attach request that gets an error response instead of the upgrade."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -161,7 +162,7 @@ def _offered(request: web.Request) -> list[str]:
 
 
 def _share_turns(request: web.Request) -> None:
-    """Have what this client sends understood a little at a time."""
+    """Process this client's frames in slices."""
     if request.transport is not None:
         loop = asyncio.get_running_loop()
         request.transport.set_protocol(InTurns(request.protocol, loop))
@@ -170,7 +171,7 @@ def _share_turns(request: web.Request) -> None:
 def _aborting(request: web.Request) -> Callable[[], None]:
     def abort() -> None:
         if request.transport is not None:
-            # Not asked what class it is: uvloop's have the interface but not the base class.
+            # No isinstance check: uvloop's transports lack the base class.
             request.transport.abort()
 
     return abort
@@ -178,13 +179,13 @@ def _aborting(request: web.Request) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class HubRole:
-    """A hub that serves: where it listens, and why it is not ready, if so."""
+    """A running hub: its address, and why it is not ready."""
 
     address: Address
     shells: HeldShells
 
     def problems(self) -> Sequence[str]:
-        """Return why this hub is not ready: nothing when it is."""
+        """Return why this hub is not ready; empty if it is."""
         return [f"hub: {self.shells.problem}"] if self.shells.problem else []
 
 
@@ -200,21 +201,22 @@ async def serving_hub(
     scrollbacks: Scrollbacks | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[HubRole]:
-    """Serve terminals until the block ends; then every shell ends, and the store is told.
+    """Serve terminals until the context ends; then all shells end and the hub unregisters.
 
     Args:
-        store: Where the hub registers itself and finds its terminals.
+        store: The hub registers in it, and finds its terminals there.
         executor: Starts shells in containers.
-        link_keys: Each verifies attach tokens.
-        listen: Where gateways reach it; port 0 takes a free one.
-        advertise: What gateways dial, where that is not *listen*; port 0 is the port taken.
-        registry: Where its metrics go.
-        scrollbacks: Where the shells' output is kept.
+        link_keys: The keys of attach tokens, each of which verifies.
+        listen: The listen address; port 0 is a free port.
+        advertise: The address that gateways dial, if it is not *listen*; port 0 is the port of
+            *listen*.
+        registry: The metrics' registry.
+        scrollbacks: Keeps the shells' output.
         clock: Unix seconds.
 
     Raises:
-        ValueError: If it listens on all addresses and *advertise* does not name one.
-        OSError: If the address cannot be taken.
+        ValueError: If it listens on all addresses and *advertise* is not set.
+        OSError: If the address cannot be bound.
     """
     door: Door | None = None
 
@@ -236,7 +238,7 @@ async def serving_hub(
             scrollbacks=scrollbacks,
         )
         door = Door(Claims(link_keys, clock=clock), shells, registry)
-        log.info("the hub listens", extra={"hub": hub.id, "address": f"{host}:{port}"})
+        log.info("hub listening", extra={"hub": hub.id, "address": f"{host}:{port}"})
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(shells.run())
             try:
@@ -246,12 +248,12 @@ async def serving_hub(
 
 
 def dialled(taken: Address, advertise: Address | None) -> Address:
-    """Return what gateways dial for a hub that listens at *taken*.
+    """Return the address that gateways dial for a hub that listens at *taken*.
 
     Raises:
-        ValueError: If that would be the address that means all of them.
+        ValueError: If that is the unspecified address.
     """
     host, port = advertise or taken
     if is_unspecified(host):
-        raise ValueError("FUMAROLE_CONTROLLER_HUB_ADVERTISE must say what gateways dial")
+        raise ValueError("FUMAROLE_CONTROLLER_HUB_ADVERTISE must be the address that gateways dial")
     return host, port or taken[1]

@@ -1,11 +1,10 @@
-"""One shell: its stream is read into its scrollback, from which each client reads at its own pace.
+"""One shell: its stream is read into a scrollback, from which each client reads at its own pace.
 
-The fastest client sets the pace of the shell, as a terminal does of a program that writes more
-than can be shown. A client that keeps everything waiting for ``PAUSE_SECONDS``, and hardly takes
-anything meanwhile, counts no more until it has caught up or takes something again: the ring moves
-on, and what it missed is left out for it alone. So no client stalls the others, and none that is
-stuck stalls the shell for longer than that. An interrupt of a flood has the rest of it read at
-once: see ``interrupts``.
+The fastest client sets the pace of the shell, as a terminal does for a program that writes more
+than can be shown. A client that delays the shell for ``PAUSE_SECONDS`` and accepts hardly anything
+in that time no longer counts, until it has caught up or reads again. The ring moves on, and only
+that client misses output. So no client stalls the others, and a stuck client stalls the shell only
+for that long. An interrupt of a flood has the rest of it read at once: see ``interrupts``.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, Clos
 from controller.hub.scrollback import REPLAY_BYTES, SEGMENT_BYTES, Scrollbacks
 from controller.kube.exec import Exited, TerminalStream
 
-# How far the fastest client may be behind before the stream is left unread.
+# How far the fastest client may lag behind before the stream is not read further.
 WINDOW_BYTES: Final = 128 * 1024
 PAUSE_SECONDS: Final = 1.0
 HANG_UP_SECONDS: Final = 2.0
 MOST_TYPISTS: Final = 4096
-"""Grants by which somebody has typed that are remembered for one shell."""
+"""The most grants that are remembered as having sent input to one shell."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ShellEnd:
-    """Why a shell is no more, as its clients are told: ``close`` is the WebSocket's close code.
+    """Why a shell has ended, as clients see it: ``close`` is the WebSocket's close code.
 
-    ``exited`` says that it ended by itself, which a client may show; after any other end the close
-    code alone says whether to come back. ``code`` is its exit code, where that is known.
+    ``exited`` means that it ended by itself, which a client may show. After any other end only the
+    close code matters: it says whether to reconnect. ``code`` is the exit code, if it is known.
     """
 
     close: CloseCode
@@ -48,46 +47,46 @@ class ShellEnd:
 
 
 def ending_of(exited: Exited) -> ShellEnd:
-    """Return what clients are told of a shell that ended by itself."""
+    """Return what clients are sent about a shell that ended by itself."""
     if exited.lost:
         return ShellEnd(REPLACED, exited.message)
     return ShellEnd(ENDED, exited.message or "the shell has ended", exited=True, code=exited.code)
 
 
 ACCESS_REVOKED: Final = ShellEnd(REVOKED, "the grant was revoked")
-BEGUN_ANEW: Final = ShellEnd(REPLACED, "a user who had typed was revoked: a new shell begins")
+BEGUN_ANEW: Final = ShellEnd(REPLACED, "a user who had sent input was revoked: a new shell starts")
 
 
 class Reader:
-    """A client's place in the output of a shell.
+    """A client's position in the output of a shell.
 
-    ``holder`` is by whose grant it is attached, ``ending`` why it is let go before the shell ends.
+    ``holder`` is its grant. ``ending`` is set if it is disconnected before the shell ends.
     """
 
-    __slots__ = ("counts", "ending", "holder", "may_type", "news", "next", "position", "taken")
+    __slots__ = ("changed", "counts", "ending", "holder", "may_type", "next", "position", "taken")
 
     def __init__(self, position: int, holder: Holder | None, *, may_type: bool) -> None:
         self.position = position
-        # What is before it is left out.
+        # Output before it is skipped.
         self.next = 0
         self.holder = holder
         self.may_type = may_type
         self.ending: ShellEnd | None = None
-        self.news = asyncio.Event()
-        # Whether the shell waits for this one, and how much it took since that was looked at.
+        self.changed = asyncio.Event()
+        # Whether the shell waits for this client, and how much it read since that was checked.
         self.counts = True
         self.taken = 0
 
 
 class Shell:
-    """A shell that runs, from :meth:`run` until :attr:`ending` is set.
+    """A running shell, from :meth:`run` until :attr:`ending` is set.
 
     Args:
-        stream: The shell's own.
-        first: What has been read from it already.
-        scrollbacks: Where its output is kept.
-        guard: Where what the programs in it say must not reach a clipboard.
-        stream_id: Names its output, to clients that come back.
+        stream: The shell's stream.
+        first: Output that was read from it already.
+        scrollbacks: Keeps the output.
+        guard: Removes sequences that set a clipboard.
+        stream_id: Identifies the output for clients that resume.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Shell:
         self._stop = asyncio.Event()
         self._typists: set[Holder] = set()
         self.suspect = False
-        """Whether somebody has typed into it whose grant was revoked since."""
+        """Whether a user whose grant was revoked since has sent input."""
         self._scrollbacks = scrollbacks or Scrollbacks()
         self.scrollback = self._scrollbacks.make()
         self._retired = False
@@ -118,10 +117,10 @@ class Shell:
         self.ending: ShellEnd | None = None
         self.visited = False
 
-    # The stream's side
+    # The stream
 
     async def run(self) -> None:
-        """Read the stream until the shell ends, or is ended; then hang up."""
+        """Read the stream until the shell ends or is ended; then hang up."""
         reading = asyncio.create_task(self._read())
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -141,7 +140,7 @@ class Shell:
         while not isinstance(received := await self._stream.receive(), Exited):
             self._record(received)
             self._drain.heard()
-            self.tell()
+            self.notify()
             await self._keep_pace()
         return received
 
@@ -150,7 +149,7 @@ class Shell:
         self._scrollbacks.append(self.scrollback, shown)
 
     async def _keep_pace(self) -> None:
-        """Wait for the fastest client, but not for long."""
+        """Wait for the fastest client, up to ``PAUSE_SECONDS``."""
         if not self._all_behind():
             return
         for reader in self._readers:
@@ -180,42 +179,42 @@ class Shell:
         return self._backlog(reader) > 2 * WINDOW_BYTES
 
     def is_held(self, reader: Reader) -> bool:
-        """Say whether *reader* is to wait: what comes next is left out after an interrupt."""
+        """Return whether *reader* must wait: its next output is skipped after an interrupt."""
         return self._drain.is_going and self._is_far_behind(reader)
 
     def _leave_out(self) -> None:
-        """After an interrupt, have clients that are far behind go on near the end."""
+        """After an interrupt, have clients that are far behind continue near the end."""
         place = self.scrollback.tail(SEGMENT_BYTES)
         for reader in self._readers:
             if self._is_far_behind(reader):
                 reader.next = place
         self._moved.set()
-        self.tell()
+        self.notify()
 
     async def _hang_up(self) -> None:
         try:
             async with asyncio.timeout(HANG_UP_SECONDS):
                 await self._stream.close()
         except TimeoutError:
-            log.info("a shell's stream did not close in time")
+            log.info("the stream of a shell did not close in time")
 
     def _set_ending(self, ending: ShellEnd) -> None:
         self.ending = self.ending or ending
         self._moved.set()
-        self.tell()
+        self.notify()
 
-    def tell(self) -> None:
-        """Have every client look whether there is news."""
+    def notify(self) -> None:
+        """Wake every client."""
         for reader in self._readers:
-            reader.news.set()
+            reader.changed.set()
 
     def end(self, ending: ShellEnd) -> None:
-        """Hang up, and tell the clients *ending*; the first ending counts."""
+        """Hang up, and send *ending* to the clients; only the first ending counts."""
         self._set_ending(ending)
         self._stop.set()
 
     def retire(self) -> None:
-        """Forget the output once the last client has left: nobody can come back for it."""
+        """Drop the output once the last client has left: no client can resume it."""
         self._retired = True
         self._let_go()
 
@@ -225,11 +224,11 @@ class Shell:
             if self._retired:
                 self._scrollbacks.forget(self.scrollback)
 
-    # The clients' side
+    # Clients
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody is attached."""
+        """Whether a client is attached."""
         return bool(self._readers)
 
     def enter(
@@ -239,7 +238,7 @@ class Shell:
         may_type: bool = False,
         resume: Resume | None = None,
     ) -> Reader:
-        """Return a new client's place: without *resume* at the end of the scrollback's replay."""
+        """Return a new client's position; without *resume* it is the end of the replay."""
         reader = Reader(self._place(resume), holder, may_type=may_type)
         self._readers.add(reader)
         self._scrollbacks.attach(self.scrollback)
@@ -257,37 +256,37 @@ class Shell:
         return ring.tail(REPLAY_BYTES)
 
     def may_finish(self, resume: Resume | None) -> bool:
-        """Say whether a client comes back for the last words of this shell, which has exited."""
+        """Return whether a client resumes this shell, which has exited, for its last output."""
         ending = self.ending
         if ending is None or not ending.exited or resume is None or resume.offset < 0:
             return False
         return resume.stream == self.stream_id
 
     def leave(self, reader: Reader) -> None:
-        """Forget a client."""
+        """Remove a client."""
         self._readers.discard(reader)
         self._moved.set()
         self._let_go()
 
     def read(self, reader: Reader, most: int) -> tuple[bytes, int]:
-        """Return what comes next for *reader* (empty at the end), and how much had to be skipped.
+        """Return the next output for *reader* (empty at the end), and how much was skipped.
 
-        Call it again only when what it returned has been sent: that is what moves the pace. News is
-        to be cleared before, so that whatever comes after is noticed.
+        Call it again only when the output has been sent, since that sets the pace. Clear
+        ``changed`` before the call, so that later changes are noticed.
         """
         skipped = max(0, max(self.scrollback.start, reader.next) - reader.position)
         reader.position += skipped
         data = self.scrollback.read(reader.position, most)
         reader.position += len(data)
         reader.taken += len(data)
-        # One that is slow is never rid of what came while nobody waited for it.
+        # A slow client counts again once it has caught up, or reads a whole window.
         if self._backlog(reader) <= WINDOW_BYTES // 2 or reader.taken >= WINDOW_BYTES:
             reader.counts = True
         self._moved.set()
         return data, skipped
 
     async def type(self, data: bytes, reader: Reader | None = None) -> None:
-        """Send *data* to the shell for *reader*; returns when more may be sent."""
+        """Send *data* to the shell as input of *reader*; returns when more may be sent."""
         async with self._typing:
             if self.ending is not None or (reader is not None and reader.ending is not None):
                 return
@@ -307,19 +306,19 @@ class Shell:
         if len(self._typists) < MOST_TYPISTS:
             self._typists.add(holder)
         elif holder not in self._typists and not self.suspect:
-            # Whose typing is not remembered cannot be told from a revoked user's later on.
+            # Input that is not remembered cannot be told from a revoked user's later.
             self._suspect()
 
     def withdraw(self, revoked: Callable[[Holder], bool]) -> bool:
-        """Let go the clients whose grants are *revoked*; say whether the shell must be begun anew.
+        """Disconnect clients whose grants are *revoked*; return whether the shell must be replaced.
 
-        It must be where one of them has typed and nobody else is there to decide. Others who may
-        type are told, and decide by :meth:`renew`.
+        It must be if one of them has sent input and nobody else is attached who may decide. Other
+        users who may send input are notified, and decide by :meth:`renew`.
         """
         for reader in self._readers:
             if reader.ending is None and reader.holder is not None and revoked(reader.holder):
                 reader.ending = ACCESS_REVOKED
-                reader.news.set()
+                reader.changed.set()
         gone = {holder for holder in self._typists if revoked(holder)}
         if not gone:
             return False
@@ -329,18 +328,18 @@ class Shell:
 
     def _suspect(self) -> None:
         self.suspect = True
-        self.tell()
+        self.notify()
 
     def renew(self) -> None:
-        """End a suspect shell, so that its clients come back for a new one."""
+        """End a suspect shell, so that its clients reconnect to a new one."""
         if self.suspect:
             self.end(BEGUN_ANEW)
 
     async def resize(self, size: Size) -> None:
-        """Give the terminal *size*, and tell all clients."""
+        """Resize the terminal, and notify all clients."""
         if size == self.size or self.ending is not None:
             return
         self.size = size
-        self.tell()
+        self.notify()
         async with self._typing:
             await self._stream.resize(size.cols, size.rows)

@@ -1,7 +1,7 @@
-"""An attached client's bytes, given to aiohttp a little at a time, so that the others get theirs.
+"""Feeds an attached client's bytes to aiohttp in slices, so that other clients are served too.
 
-aiohttp understands all frames of a read at once: 256 KB of the smallest ones take it seconds, in
-which no other terminal shows or types anything.
+aiohttp parses all frames of a read at once. 256 KB of the smallest frames take it seconds, during
+which no other terminal would be served.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import Final, Protocol
 
 SLICE_BYTES: Final = 512
-"""Some eighty of the smallest frames: about three milliseconds."""
+"""Some eighty of the smallest frames, which take about three milliseconds."""
 WORK_SECONDS: Final = 0.001
-"""After so long in one turn of the loop the others go first."""
+"""After so long in one turn of the loop, other clients are served first."""
 
 
 class _Handler(Protocol):
@@ -29,12 +29,13 @@ class _Handler(Protocol):
 class InTurns(asyncio.Protocol):
     """Stands between a transport and its *handler*.
 
-    While bytes wait here nothing more is read. The handler pauses and resumes for its own reasons
-    as well: whoever reads first pauses again, so that each costs one read more at most.
+    While bytes wait here, the transport is paused. The handler also pauses and resumes it for its
+    own reasons. Whichever receives data while it should be paused pauses again, at the cost of at
+    most one more read.
 
     Args:
-        handler: The transport's protocol so far.
-        loop: The transport's.
+        handler: The transport's previous protocol.
+        loop: The transport's event loop.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class InTurns(asyncio.Protocol):
         self._lost = False
 
     def data_received(self, data: bytes) -> None:
-        """Have *data* understood, after whatever waits."""
+        """Feed *data* to the handler, after the bytes that wait."""
         if self._waiting:
             self._waiting += data
             self._handler.pause_reading()
@@ -81,18 +82,18 @@ class InTurns(asyncio.Protocol):
         self._feed(data)
 
     def eof_received(self) -> bool | None:
-        """Pass it on."""
+        """Forward to the handler."""
         return self._handler.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass it on; what waits is of no use any more."""
+        """Forward to the handler; waiting bytes are dropped."""
         self._lost = True
         self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Forward to the handler."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Forward to the handler."""
         self._handler.resume_writing()

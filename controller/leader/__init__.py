@@ -1,7 +1,7 @@
-"""The leader: elected (``election``), with its loops (``leader``), and watched (``watchdog``).
+"""The leader: its election (``election``), its tasks (``leader``), and the ``watchdog``.
 
-``standby`` follows the cluster in every replica, so that whoever is elected knows it already.
+``standby`` follows the cluster in every replica, so that a new leader's cache is warm.
 
-``discovery`` reads what the cluster's Volcano can do, which the leader alone writes down, and what
-the controller may do there.
+``discovery`` reads what the cluster's Volcano supports, which only the leader stores, and which
+permissions the controller has.
 """

@@ -1,12 +1,12 @@
-"""Learns what the cluster's Volcano can do and what the controller may do, again and again.
+"""Discovers what the cluster's Volcano supports, and the controller's permissions, repeatedly.
 
-The leader learns the former, and writes it down: every replica refuses by what is in the store (see
-:meth:`controller.jobs.pipeline.pipeline.Pipeline.learn_from`), also one that was started while
-the API server is away.
+The leader stores Volcano's capabilities. Every replica validates jobs by the store (see
+:meth:`controller.jobs.pipeline.pipeline.Pipeline.learn_from`), even if it was started while the API
+server was unavailable.
 
-What is missing of the rights to companions that plugins declare is in the log and in ``/readyz``,
-before a job waits for it. (Kubernetes API: SelfSubjectAccessReview, which everybody may create who
-may log in.)
+Missing permissions for the companions of plugins are logged and shown in ``/readyz``, before a job
+waits for them. (Kubernetes API: SelfSubjectAccessReview, which every authenticated client may
+create.)
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from controller.volcano.preflight import PATH, read_openapi
 from shared.log import Outage
 
 AGAIN_SECONDS: Final = 300.0
-"""An upgrade of Volcano is noticed after this long."""
+"""Interval after which an upgrade of Volcano is noticed."""
 
 FIRST_SECONDS: Final = 2.0
-"""Between tries, until it is known once."""
+"""Interval until the first success."""
 
 log = logging.getLogger(__name__)
 
 
 async def keep_learning(kube: Kube, store: Store, pipeline: Pipeline, *, term: int) -> None:
-    """Read the cluster's OpenAPI document now and then; what was learned stays until it is read.
+    """Read the cluster's OpenAPI document repeatedly; the last result stays on failures.
 
     Raises:
-        LeadershipLost: If another one leads than the leader of *term*.
+        LeadershipLost: If the leader of *term* is not the leader any more.
     """
     known = False
     outage = Outage(
-        log, begins="what Volcano can do is not known", ends="what Volcano can do is known"
+        log, begins="cannot read Volcano's capabilities", ends="Volcano's capabilities are known"
     )
     while True:
         try:
@@ -69,15 +69,16 @@ async def _learn(kube: Kube, store: Store, pipeline: Pipeline, term: int) -> Non
 
 
 SOON_SECONDS: Final = 15.0
-"""Until nothing is missing any more, or the server answers."""
+"""Interval while a permission is missing."""
 
 
 class CompanionRights:
-    """Knows what the deployment does not grant.
+    """Finds permissions that the deployment does not grant.
 
     Args:
-        kinds: The kinds that plugins declare, with the plugin that does.
-        namespace: Returns one in which jobs run; None where there is none yet.
+        kube: The client.
+        kinds: The companion kinds, each with the plugin that declares it.
+        namespace: Returns a namespace in which jobs run; None if there is none yet.
     """
 
     def __init__(
@@ -91,16 +92,16 @@ class CompanionRights:
         self._kinds = dict(kinds)
         self._namespace = namespace
         self.problems: Sequence[str] = ()
-        """What is missing, as sentences."""
+        """The missing permissions, as sentences."""
 
     async def run(self) -> None:
-        """Ask now and then; return at once where no plugin declares anything."""
+        """Check repeatedly; return at once if no plugin declares a kind."""
         while self._kinds:
             await self.look()
             await asyncio.sleep(SOON_SECONDS if self.problems else AGAIN_SECONDS)
 
     async def look(self) -> None:
-        """Ask about every kind; what cannot be asked stays as it was known."""
+        """Check every kind; on a failure the last result stays."""
         try:
             found = [
                 problem
@@ -108,11 +109,11 @@ class CompanionRights:
                 for problem in await self._missing(kind, plugin)
             ]
         except KubeError as error:
-            log.warning("rights of plugins cannot be looked at", extra={"why": str(error)})
+            log.warning("cannot check the permissions of plugins", extra={"why": str(error)})
             return
         for problem in found:
             if problem not in self.problems:
-                log.error("a right is missing", extra={"why": problem})
+                log.error("a permission is missing", extra={"why": problem})
         self.problems = found
 
     async def _missing(self, kind: CompanionKind, plugin: str) -> list[str]:
@@ -123,17 +124,19 @@ class CompanionRights:
             served = {}
         found = served.get(kind.plural)
         if found is None:
-            return [f"the plugin {plugin} makes {called}, which the cluster does not have"]
+            return [f"the plugin {plugin} makes {called}, which the cluster does not serve"]
         if not found.get("namespaced"):
-            return [f"the plugin {plugin} makes {called}, which are in no namespace"]
+            return [f"the plugin {plugin} makes {called}, which are not namespaced"]
         if found.get("kind") != kind.kind:
-            return [f"the plugin {plugin} makes {called} as {kind.kind}: it is {found.get('kind')}"]
+            return [
+                f"the plugin {plugin} makes {called} as {kind.kind}, not as {found.get('kind')}"
+            ]
         namespace = self._namespace()
         wanted = [("list", "")]
         if namespace is not None:
             wanted += [(verb, namespace) for verb in NAMESPACED_VERBS]
         return [
-            f"the plugin {plugin} needs the right to {verb} {called} "
+            f"the plugin {plugin} needs permission to {verb} {called} "
             + (f"in the namespace {where}" if where else "in the whole cluster")
             for verb, where in wanted
             if not await self._may(verb, kind, where)

@@ -1,17 +1,15 @@
-"""Whose turn it is to lead.
+"""Leader election.
 
-With PostgreSQL, several controllers stand for it, and a Lease of the cluster says which one leads.
-With SQLite there is one controller: it leads from its start, and whoever led before it is told so
-by the store.
+With PostgreSQL there are several controllers, and a Lease of the cluster decides which one leads.
+With SQLite there is one controller, which leads from its start; the store tells a former leader.
 
-Either way a leader has a *term*, a number that its start raises in the store. Each of its
-transactions checks it, and so does Redis: a leader that was believed dead and is not writes
-nothing any more. So a leader that cannot reach the API server keeps on leading, since nobody
-else could have been elected without it: what people have open goes on.
+A leader has a *term*, a number that its start raises in the store. Each of its transactions checks
+the term, and so does Redis, so that a leader that was wrongly believed dead cannot write any more.
+A leader that cannot reach the API server therefore continues to lead: nobody else can be elected
+without it, and open sessions continue.
 
-A leader whose store does not answer frees the Lease, and leads on until somebody else holds it: a
-replica whose own store does answer. Where the store is away for all, nobody does, and nothing
-changes hands.
+A leader whose store is unavailable releases the Lease, and leads until another replica, whose store
+is available, holds it. If the store is unavailable for all, nobody takes the Lease.
 """
 
 from __future__ import annotations
@@ -30,33 +28,33 @@ from shared.log import Outage
 
 RENEW_SECONDS: Final = 2.0
 SILENT_SECONDS: Final = 15.0
-"""A leader that could not write to its store for so long frees the Lease."""
+"""A leader that could not write to its store for so long releases the Lease."""
 PROBE_SECONDS: Final = 4.0
 ROUNDS_TO_WAIT: Final = 4
 FRESH_SECONDS: Final = 5.0
-"""Only who has written to its store within so long takes it."""
+"""Only a candidate that has written to its store within so long takes the Lease."""
 
 log = logging.getLogger(__name__)
 
 
 class Election(Protocol):
-    """Says when to lead, and until when."""
+    """Decides when this process leads, and until when."""
 
     again: bool
-    """Whether who has lost leadership stands for it once more."""
+    """Whether a process that lost leadership becomes a candidate again."""
 
     async def acquire(self) -> None:
-        """Return when it is this process' turn."""
+        """Return when this process is elected."""
 
     async def renew(self) -> None:
         """Run while leading.
 
         Raises:
-            LeadershipLost: When it is somebody else's turn.
+            LeadershipLost: When another process is elected.
         """
 
     async def release(self) -> None:
-        """Let somebody else have the turn at once."""
+        """Let another process be elected at once."""
 
 
 class _Writable(Protocol):
@@ -66,7 +64,7 @@ class _Writable(Protocol):
 
 
 class NoElection:
-    """The only controller there is meant to be: it leads from its start."""
+    """The election of the only controller, which leads from its start."""
 
     again = False
 
@@ -74,21 +72,22 @@ class NoElection:
         """Return at once."""
 
     async def renew(self) -> None:
-        """Wait; the store tells when another one leads."""
+        """Wait; the store tells when another controller leads."""
         await asyncio.Event().wait()
 
     async def release(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no process waits for it."""
 
 
 class ByLease:
-    """One of several controllers: who holds the Lease leads.
+    """The election among several controllers: the holder of the Lease leads.
 
     Args:
+        kube: The client.
         lease: The Lease.
-        namespace: Where the Lease is; made if missing.
-        instance: What is made is labelled with.
-        store: Who cannot write to it is not to lead.
+        namespace: The namespace of the Lease, created if missing.
+        instance: The value of the namespace's instance label.
+        store: A process that cannot write to it must not lead.
     """
 
     again = True
@@ -105,7 +104,7 @@ class ByLease:
         self._store = store
         self._probe: asyncio.Task[None] | None = None
         self._unanswered = Outage(
-            log, begins="the store does not answer", ends="the store answers again"
+            log, begins="the store is unavailable", ends="the store is available again"
         )
         self._is_free = False
         self._rounds_to_wait = 0
@@ -116,17 +115,17 @@ class ByLease:
 
     async def acquire(self) -> None:
         """Return when the Lease is held."""
-        self._ask_store()
-        while not self._may_stand() or not await self._try():
+        self._probe_store()
+        while not self._is_candidate() or not await self._try():
             await asyncio.sleep(RENEW_SECONDS)
-            self._ask_store()
+            self._probe_store()
         self._is_free = False
         log.info("elected", extra={"holder": self._lease.holder})
 
-    def _may_stand(self) -> bool:
-        """Say whether the store answers, and has for a while where it was away.
+    def _is_candidate(self) -> bool:
+        """Return whether the store is available, and has been for a while after an outage.
 
-        Whoever led before it was away may be back, too: then nothing need change hands.
+        After an outage the former leader may be back as well; then nothing needs to change.
         """
         silent = self._silent_seconds()
         if silent >= FRESH_SECONDS:
@@ -140,7 +139,7 @@ class ByLease:
             await ensure_namespace(self._kube, self._namespace, instance=self._instance)
             return await self._lease.take()
         except KubeError as error:
-            log.warning("the Lease cannot be taken", extra={"why": str(error)})
+            log.warning("cannot take the Lease", extra={"why": str(error)})
             return False
 
     async def renew(self) -> None:
@@ -150,26 +149,26 @@ class ByLease:
             LeadershipLost: When another one holds it.
         """
         while True:
-            self._ask_store()
+            self._probe_store()
             await asyncio.sleep(RENEW_SECONDS)
             try:
                 held = await self._renew()
             except KubeError as error:
-                log.warning("the Lease cannot be renewed", extra={"why": str(error)})
+                log.warning("cannot renew the Lease", extra={"why": str(error)})
                 continue
             if not held:
-                raise LeadershipLost("the Lease is another controller's")
+                raise LeadershipLost("another controller holds the Lease")
 
     async def _renew(self) -> bool:
-        """Renew the Lease, or free it; say whether nobody else has it."""
+        """Renew or release the Lease; return whether no other process holds it."""
         silent = self._silent_seconds()
-        # Freed once, it is taken again only by who would be given it.
+        # Once released, it is taken again only under a candidate's conditions.
         if silent < (FRESH_SECONDS if self._is_free else SILENT_SECONDS):
             self._is_free = False
             return await self._lease.renew() or await self._lease.take()
         if not self._is_free:
             log.warning(
-                "the store does not answer: the Lease is free for who reaches it",
+                "the store is unavailable: releasing the Lease for a replica that reaches it",
                 extra={"holder": self._lease.holder, "seconds": round(silent, 1)},
             )
             self._is_free = True
@@ -179,14 +178,14 @@ class ByLease:
     def _silent_seconds(self) -> float:
         return self._store.seconds_since_write if self._store is not None else 0.0
 
-    def _ask_store(self) -> None:
-        """Have the store probed; where the link is dead, nobody waits for that."""
+    def _probe_store(self) -> None:
+        """Start a probe of the store in a task, since a dead connection would delay the Lease."""
         if self._store is None or (self._probe is not None and not self._probe.done()):
             return
         self._probe = asyncio.create_task(_probed(self._store, self._unanswered))
 
     async def release(self) -> None:
-        """Give the Lease up."""
+        """Release the Lease."""
         if self._probe is not None:
             self._probe.cancel()
         await self._lease.release()

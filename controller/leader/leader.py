@@ -1,7 +1,7 @@
-"""What the leader does: brings jobs to where they should be, and tells gateways.
+"""The leader: reconciles jobs, and publishes routes to the gateways.
 
-There is one leader; who leads is whoever raised the store's term last (see ``election``).
-Everything that it writes, into the store and into Redis, is refused once another one has.
+There is one leader: the process that raised the store's term last (see ``election``). Store and
+Redis refuse everything that a former leader writes.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Leader:
-    """What all parts of the leader need."""
+class _LeaderContext:
+    """The dependencies of all parts of the leader."""
 
     settings: ControllerSettings
     store: Store
@@ -82,7 +82,7 @@ class _Leader:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What works while this process leads."""
+    """The parts that run while this process leads."""
 
     number: int
     queue: WorkQueue
@@ -93,20 +93,21 @@ class _Term:
     rights: CompanionRights
 
     def look_at_store(self) -> None:
-        """Have looked at what another process has written."""
+        """Have changes of other processes read from the store."""
         self.reconciler.look_at_store()
         self.publisher.look_at_store()
 
 
 class Leader:
-    """Leads whenever it is this process' turn; in between, it stands by.
+    """Leads whenever this process is elected; in between, it stands by.
 
     Args:
-        process: Whose settings, store and registry there are.
-        core: What the API has too.
-        redis: What gateways read.
-        election: Says whose turn it is.
-        webhooks: Sends what becomes of jobs; None where nobody is sent it.
+        process: The process' settings, store and metrics registry.
+        core: The parts that the API uses as well.
+        kube: The client.
+        redis: The Redis that gateways read.
+        election: Decides when this process leads.
+        webhooks: Sends updates of jobs; None without receivers.
     """
 
     def __init__(
@@ -143,32 +144,32 @@ class Leader:
 
     @property
     def publisher(self) -> RoutePublisher | None:
-        """What publishes; None while this process does not lead."""
+        """The publisher of routes; None while this process does not lead."""
         return self._term.publisher if self._term else None
 
     def problems(self) -> Sequence[str]:
-        """Return why this process is not ready; one that stands by is, once it could take over."""
+        """Return why this process is not ready. A standby is ready once it could take over."""
         term = self._term
         if term is None:
-            return self._standby.problems() if self._election.again else ("it does not lead yet",)
+            return self._standby.problems() if self._election.again else ("not the leader yet",)
         return (*term.adoption.problems, *self._standby.informer.problems())
 
     def degraded(self) -> Sequence[str]:
-        """Return what does not work, without which the API does its part all the same."""
+        """Return what does not work while the API works nevertheless."""
         term = self._term
         if term is None:
             return ()
         return (*term.publisher.problems, *term.rights.problems, *term.reconciler.degraded)
 
     def faults(self) -> Sequence[str]:
-        """Return what stands still though there is work that could be done: for liveness."""
+        """Return what makes no progress although it could: for liveness."""
         return self._term.reconciler.faults() if self._term is not None else ()
 
     async def run(self) -> None:
-        """Lead and stand by, until it is cancelled.
+        """Lead and stand by, until cancelled.
 
         Raises:
-            LeadershipLost: If another one leads, and this one is not to stand again.
+            LeadershipLost: If another controller leads, and this one must not stand again.
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._standby.run())
@@ -180,7 +181,7 @@ class Leader:
             try:
                 await self._lead()
             except ExceptionGroup as group:
-                # The tasks of a leader end together; what counts is why the first one did.
+                # The tasks of a leader end together; the cause is why the first one ended.
                 lost, others = group.split(LeadershipLost)
                 if others is not None or lost is None or not self._election.again:
                     raise
@@ -195,7 +196,7 @@ class Leader:
     async def _lead(self) -> None:
         term = await self._begin()
         async with asyncio.TaskGroup() as tasks:
-            # Renewed from the first moment: to read everything may take its time.
+            # Renewed from the beginning: reading everything may take long.
             tasks.create_task(self._election.renew())
             tasks.create_task(self._learn(term.number))
             tasks.create_task(term.rights.run())
@@ -211,7 +212,7 @@ class Leader:
     async def _begin(self) -> _Term:
         settings, store = self._process.settings, self._process.store
         before, number, revision = await self._raise_term()
-        log.info("leads", extra={"term": number})
+        log.info("leading", extra={"term": number})
         queue = WorkQueue(
             clock=time.monotonic, random=random.random, count=self._metrics.job_enqueued
         )
@@ -221,7 +222,7 @@ class Leader:
             self._job_changed(job_id)
 
         cluster = JobObjects(self._kube, instance=settings.instance)
-        leader = _Leader(
+        leader = _LeaderContext(
             settings,
             store,
             number,
@@ -241,12 +242,12 @@ class Leader:
         publisher = _make_publisher(leader, self._redis, positions)
         rights = _make_rights(leader)
         self._term = _Term(number, queue, adoption, reconciler, publisher, positions, rights)
-        # From here on, so that nothing that the leader before did is missed.
+        # From now on, so that no change by the previous leader is missed.
         self._standby.lead(changed)
         return self._term
 
     async def _raise_term(self) -> tuple[Leadership, int, int]:
-        """Return who led before, the new term, and the store's revision at its begin."""
+        """Return the previous leadership, the new term, and the store's revision at its start."""
         holder = f"{socket.gethostname()}:{os.getpid()}"
         while True:
             try:
@@ -257,7 +258,7 @@ class Leader:
             except StoreUnavailable as error:
                 if not self._election.again:
                     raise
-                log.warning("the term cannot be raised", extra={"why": str(error)})
+                log.warning("cannot raise the term", extra={"why": str(error)})
             await asyncio.sleep(1.0)
 
     async def _learn(self, term: int) -> None:
@@ -288,7 +289,7 @@ class Leader:
 
 
 def make_election(process: Process, kube: Kube) -> Election:
-    """Return how it is decided who leads: with SQLite there is nobody else."""
+    """Return how the leader is elected: with SQLite there is only one candidate."""
     settings = process.settings
     if process.store.is_single_host:
         return NoElection()
@@ -305,7 +306,7 @@ def make_election(process: Process, kube: Kube) -> Election:
     return ByLease(kube, lease, namespace=namespace, instance=instance, store=process.store)
 
 
-def _make_adoption(leader: _Leader) -> Adoption:
+def _make_adoption(leader: _LeaderContext) -> Adoption:
     return Adoption(
         store=leader.store,
         term=leader.term,
@@ -320,7 +321,7 @@ def _make_adoption(leader: _Leader) -> Adoption:
 
 
 def _make_reconciler(
-    leader: _Leader,
+    leader: _LeaderContext,
     adoption: Adoption,
     queue: WorkQueue,
     metrics: ControllerMetrics,
@@ -425,7 +426,7 @@ def _make_reconciler(
 
 
 def _make_log_keeper(
-    leader: _Leader, *, changed: Callable[[str], None], failed: Callable[[Exception], None]
+    leader: _LeaderContext, *, changed: Callable[[str], None], failed: Callable[[Exception], None]
 ) -> LogKeeper | None:
     if leader.log_storage is None:
         return None
@@ -442,11 +443,11 @@ def _make_log_keeper(
     )
 
 
-def _make_rights(leader: _Leader) -> CompanionRights:
+def _make_rights(leader: _LeaderContext) -> CompanionRights:
     jobs, informer = leader.settings.jobs, leader.informer
 
     def namespace() -> str | None:
-        # Rights in owners' namespaces are all the same, and come with the first job there.
+        # Permissions are the same in all owners' namespaces, and are granted with the first job.
         if jobs.fair_share is None:
             return jobs.namespace
         return next((one.namespace for one in informer.jobs), None)
@@ -455,13 +456,15 @@ def _make_rights(leader: _Leader) -> CompanionRights:
     return CompanionRights(leader.kube, kinds, namespace=namespace)
 
 
-def _make_positions(leader: _Leader, redis: Redis) -> QueuePositions:
+def _make_positions(leader: _LeaderContext, redis: Redis) -> QueuePositions:
     reader = ReportReader(redis, Keys(leader.settings.instance))
     activities = Activities(reader, clock=time.time)
     return QueuePositions(leader.store, activities_of=activities.of, clock=time.time)
 
 
-def _make_publisher(leader: _Leader, redis: Redis, positions: Mapping[str, int]) -> RoutePublisher:
+def _make_publisher(
+    leader: _LeaderContext, redis: Redis, positions: Mapping[str, int]
+) -> RoutePublisher:
     settings = leader.settings
     desired = DesiredRoutes(
         leader.store,
@@ -484,6 +487,6 @@ def _make_publisher(leader: _Leader, redis: Redis, positions: Mapping[str, int])
 
 
 async def _publish(publisher: RoutePublisher, adoption: Adoption) -> None:
-    # A store that does not know this cluster's jobs must not wipe their routes.
+    # A store that does not know this cluster's jobs must not delete their routes.
     await adoption.settled.wait()
     await publisher.run()

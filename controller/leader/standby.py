@@ -1,8 +1,8 @@
-"""Follows the cluster whoever leads, so that a controller that takes over need not read it first.
+"""Follows the cluster in every replica, so that a new leader need not read it first.
 
-To read 50,000 pods takes longer than all else at a change of leaders. So the informers of every
-replica run from its start, as those of kube-scheduler and of controller-runtime's managers do. What
-they tell is acted on by a leader alone.
+Reading 50,000 pods takes longer than the rest of a change of leaders. So the informers of every
+replica run from its start, as those of kube-scheduler and of controller-runtime's managers do. Only
+the leader acts on their events.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from controller.kube.client import Kube
 from controller.volcano.observed import ObservedJob, ObservedPod
 
 KEPT_SECONDS: Final = 60.0
-"""For so long at least it is known what has changed and left: for longer than nobody leads."""
+"""Changed and deleted jobs are remembered for at least so long: longer than nobody leads."""
 
 
 class Standby:
-    """Keeps the informer cache warm, and knows what changed lately.
+    """Keeps the informer cache warm, and remembers recent changes.
 
     Args:
-        instance: Whose objects are followed.
-        services: Whether Services are.
+        kube: The client.
+        instance: The instance whose objects are followed.
+        services: Whether to follow Services.
     """
 
     def __init__(self, kube: Kube, *, instance: str, services: bool) -> None:
@@ -36,19 +37,19 @@ class Standby:
         self._before: set[str] = set()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.informer.run())
             tasks.create_task(self._forget())
 
     def problems(self) -> tuple[str, ...]:
-        """Return why it could not take over at once: so that nobody ends the leader before."""
+        """Return why this replica could not take over at once."""
         return () if self.informer.is_complete else ("the cluster has not been read yet",)
 
     def lead(self, told: Callable[[str], None]) -> None:
-        """Tell *told* of each job that changes, and first of those that changed lately.
+        """Call *told* for each job that changes, and first for those that changed recently.
 
-        Of the latter, the leader before may not have seen everything.
+        The previous leader may not have seen all of the recent changes.
         """
         self._leader = told
         self.informer.renew()
@@ -56,19 +57,19 @@ class Standby:
             told(job_id)
 
     def stand_by(self) -> None:
-        """Tell nobody any more."""
+        """Stop calling the leader."""
         self._leader = None
 
     def _changed(self, job_id: str) -> None:
         if not self.informer.is_complete:
-            return  # until then everything is new, and a leader looks at all of it
+            return  # until then everything is new, and a leader reconciles all jobs
         if self._leader is not None:
             self._leader(job_id)
         else:
             self._lately.add(job_id)
 
     async def _forget(self) -> None:
-        """Forget what left, and what changed, long ago: whoever leads has written it down."""
+        """Drop old changes and deleted objects: the leader has recorded them."""
         left: list[ObservedJob | ObservedPod] = []
         while True:
             await asyncio.sleep(KEPT_SECONDS)

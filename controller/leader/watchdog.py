@@ -1,9 +1,9 @@
-"""Finds out, from a thread, that the event loop stands still, and which hook of a plugin is in it.
+"""Detects from a thread that the event loop is blocked, and by which plugin's hook.
 
-A hook that blocks the loop cannot be cancelled: nothing else runs, ``/healthz`` is not answered,
-and the process is ended from outside. Before that happens, it is written down which plugin it was,
-and for which job; the next process does not call that plugin for that job any more. Where the loop
-goes on by itself, that is taken back.
+A hook that blocks the loop cannot be cancelled: nothing else runs, ``/healthz`` gets no response,
+and the process is killed from outside. Before that happens, the watchdog stores the plugin and the
+job. The next process does not call that plugin for that job any more. If the loop continues by
+itself, the record is removed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shared.errors import FumaroleError
 
 BEAT_SECONDS: Final = 0.25
 SHORTEST_SECONDS: Final = 1.0
-"""Less is what a busy machine does to anybody."""
+"""Shorter stalls are normal on a busy machine."""
 BLOCKED_SECONDS: Final = 10.0
-"""When it is written down. Liveness gives a process a minute."""
+"""When the hook is recorded. Liveness allows a process a minute."""
 WRITE_SECONDS: Final = 20.0
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ class Watchdog:
 
     Args:
         border: Knows which hook runs in which task.
-        store_url: Where it is written down; a connection of its own, in the thread, is used.
+        store_url: The store; the thread opens its own connection.
+        metrics: Counts stalls.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Watchdog:
         self._stopped = threading.Event()
 
     async def run(self) -> None:
-        """Watch until this is cancelled."""
+        """Watch until cancelled."""
         loop = asyncio.get_running_loop()
         thread = threading.Thread(target=self._watch, args=(loop,), name="watchdog", daemon=True)
         self._beat = time.monotonic()
@@ -73,16 +74,16 @@ class Watchdog:
                 self._beat = now
                 stood = now - before - BEAT_SECONDS
                 if stood >= SHORTEST_SECONDS:
-                    self._tell(stood)
+                    self._report(stood)
         finally:
             self._stopped.set()
 
-    def _tell(self, seconds: float) -> None:
+    def _report(self, seconds: float) -> None:
         plugin = self._culprit.plugin if self._culprit is not None else ""
         self._culprit = None
         self._metrics.loop_stalled(seconds, plugin)
         log.warning(
-            "the event loop stood still", extra={"seconds": round(seconds, 1), "plugin": plugin}
+            "the event loop was blocked", extra={"seconds": round(seconds, 1), "plugin": plugin}
         )
 
     # In the thread
@@ -94,13 +95,13 @@ class Watchdog:
                 if stood >= SHORTEST_SECONDS:
                     self._culprit = self._border.call_in(asyncio.current_task(loop))
                 if stood >= BLOCKED_SECONDS and self._written is None:
-                    self._record_pods(self._culprit, stood)
+                    self._record(self._culprit, stood)
                 elif stood < SHORTEST_SECONDS and self._written is not None:
-                    self._take_back(*self._written)
+                    self._remove_record(*self._written)
             except (FumaroleError, OSError, RuntimeError, TimeoutError) as error:
-                log.error("what blocks cannot be written down", extra={"why": str(error)[:500]})
+                log.error("cannot record the blocking plugin", extra={"why": str(error)[:500]})
 
-    def _record_pods(self, call: Call | None, stood: float) -> None:
+    def _record(self, call: Call | None, stood: float) -> None:
         if call is None or not call.job_id:
             return
         log.error(
@@ -120,11 +121,11 @@ class Watchdog:
         asyncio.run(self._keep(call, failure))
         self._written = (call, failure)
         log.warning(
-            "from the next start on the plugin is not called for the job",
+            "after the next start, the plugin is not called for the job",
             extra={"plugin": call.plugin, "hook": call.hook, "job": call.job_id},
         )
 
-    def _take_back(self, call: Call, failure: HookFailure) -> None:
+    def _remove_record(self, call: Call, failure: HookFailure) -> None:
         asyncio.run(self._keep(call, failure, gone=True))
         self._written = None
 

@@ -24,7 +24,7 @@ from shared.settings import networks
 DIAL_SECONDS: Final = 3.0
 ANSWERS: Final = "answers from this machine"
 REFUSES: Final = "connection refused"
-REFUSED_SHELL: Final = "a shell could not be opened: "
+REFUSED_SHELL: Final = "cannot open a shell: "
 _NO_ROUTE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 
 Object = Mapping[str, Any]

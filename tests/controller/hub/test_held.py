@@ -234,8 +234,8 @@ async def test_a_store_that_is_away_for_long_fills_no_log(caplog: pytest.LogCapt
         await until(lambda: terminals.refused >= 10)
         terminals.down = False
         await until(lambda: shells.problem is None and caplog.text.count(" again") == 2)
-    assert caplog.text.count("the store does not answer, what is held stays") == 1
-    assert caplog.text.count("the store cannot be told of this hub") == 1
+    assert caplog.text.count("the store is unavailable, the hub's shells stay") == 1
+    assert caplog.text.count("the hub cannot register in the store") == 1
 
 
 async def test_a_refused_exec_is_told_and_tried_again_a_moment_later(clock: Clock) -> None:
@@ -260,7 +260,7 @@ async def test_a_hub_that_ends_tells_the_store_and_its_clients() -> None:
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
     assert terminals.left
-    assert shell.ending == ShellEnd(REPLACED, "the terminal hub ends")
+    assert shell.ending == ShellEnd(REPLACED, "the terminal hub shuts down")
     assert executor.streams[0].closed
 
 

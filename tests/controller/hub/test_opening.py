@@ -180,3 +180,14 @@ async def test_a_name_that_is_no_program_is_passed_over(tmp_path: Path) -> None:
 async def test_sh_is_the_last_resort(tmp_path: Path) -> None:
     assert shutil.which("sh", path=str(tmp_path)) is None
     assert await chosen(tmp_path) == ""  # no prompt on a pipe, and no error: it read its end
+
+
+async def test_hanging_up_ends_in_a_container_that_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "HANG_UP_SECONDS", 0.05)
+    executor = Scripted([b"\x1b]5522;123\x07$ "], [])
+    stream, _ = await open_shell(executor, WHERE)
+    async with asyncio.timeout(5):
+        await stream.close()
+    assert [one.closed for one in executor.streams] == [True, True]

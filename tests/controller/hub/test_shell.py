@@ -63,7 +63,7 @@ async def test_a_new_size_is_told_to_shell_and_clients() -> None:
         read_all(shell, reader)
         await shell.resize(Size(100, 30))
         assert stream.sizes[-1] == (100, 30)
-        assert reader.news.is_set()
+        assert reader.changed.is_set()
         await shell.resize(Size(100, 30))
         assert stream.sizes.count((100, 30)) == 1
 
@@ -178,7 +178,7 @@ async def test_a_cancelled_shell_hangs_up_and_tells_its_clients() -> None:
     assert stream.closed
     assert shell.ending is not None
     assert shell.ending.close == REPLACED
-    assert reader.news.is_set()
+    assert reader.changed.is_set()
 
 
 async def test_nothing_is_typed_into_an_ended_shell() -> None:

@@ -101,7 +101,7 @@ async def test_a_server_that_stays_away_is_told_once(
     away = [Unavailable("no")] * 5
     await learn(store, make_pipeline(), await lead(store), *away, document("a"), *away)
     assert [one for one in caplog.messages if "Volcano" in one] == [
-        "what Volcano can do is not known",
-        "what Volcano can do is known",
-        "what Volcano can do is not known",
+        "cannot read Volcano's capabilities",
+        "Volcano's capabilities are known",
+        "cannot read Volcano's capabilities",
     ]

@@ -187,7 +187,7 @@ def leading(store: Store, redis: Redis, tmp_path: Path) -> Lead:
 # Turns
 
 
-@pytest.mark.parametrize(("again", "why"), [(True, NOT_READ), (False, "it does not lead yet")])
+@pytest.mark.parametrize(("again", "why"), [(True, NOT_READ), (False, "not the leader yet")])
 async def test_one_that_does_not_lead_says_why_it_is_not_ready(
     leading: Lead, again: bool, why: str
 ) -> None:

@@ -152,7 +152,7 @@ async def test_what_the_hub_was_answered_is_said(
 def line(why: str, *, job: str) -> str:
     """Return a line of the hub's log."""
     record = logging.LogRecord(
-        "controller.hub.held", logging.INFO, "", 0, "a shell could not be opened: %s", (why,), None
+        "controller.hub.held", logging.INFO, "", 0, "cannot open a shell: %s", (why,), None
     )
     record.__dict__ |= {"sid": "s", "job": job, "rank": 0, "pod": "jobs/j-a-job-0"}
     return TextFormatter().format(record)

@@ -489,14 +489,14 @@ async def test_rights_that_plugins_need_are_asked_for_before_a_job_waits(both: B
     await rights.look()
     what = "roles of rbac.authorization.k8s.io/v1"
     assert rights.problems == [
-        f"the plugin two needs the right to list {what} in the whole cluster",
+        f"the plugin two needs permission to list {what} in the whole cluster",
         *(
-            f"the plugin two needs the right to {verb} {what} in the namespace jobs"
+            f"the plugin two needs permission to {verb} {what} in the namespace jobs"
             for verb in ("create", "get", "patch", "delete")
         ),
-        "the plugin three makes nothings of policy/v1, which the cluster does not have",
-        "the plugin four makes leases of coordination.k8s.io/v1 as Lese: it is Lease",
-        "the plugin five makes namespaces of v1, which are in no namespace",
+        "the plugin three makes nothings of policy/v1, which the cluster does not serve",
+        "the plugin four makes leases of coordination.k8s.io/v1 as Lese, not as Lease",
+        "the plugin five makes namespaces of v1, which are not namespaced",
     ]
 
 
