@@ -1,4 +1,4 @@
-"""Where the jobs stand in their queues whose sessions somebody has open, looked up now and then."""
+"""Queue positions of the jobs whose start page is open, looked up at an interval."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from bisect import bisect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs
@@ -17,11 +18,11 @@ from shared.routes.route import Route
 
 LOOK_SECONDS: Final = 30.0
 OPEN_SECONDS: Final = 30.0
-"""A page that was open so long ago is taken for open: reports are late, and their times rounded."""
+"""A page counts as open for so long: reports are late, and their times are rounded."""
 MOST_SESSIONS: Final = 2000
-"""Asked about in one turn; with more of them, a page waits for its turn."""
+"""Sessions per round. If there are more, a page waits for its round."""
 MOST_JOBS: Final = 100
-"""Looked up in one turn; each costs a query over the jobs that wait in its queue."""
+"""Jobs per round. Each costs a query over the jobs that wait in its queue."""
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,12 @@ log = logging.getLogger(__name__)
 class QueuePositions(Mapping[str, int]):
     """The last known positions, by job; 1 is next.
 
-    Gateways report which start pages are open. All others keep the position that was known last,
-    or none: nobody sees it.
+    Gateways report which start pages are open. Other jobs keep their last known position, or have
+    none, since nobody sees it.
 
     Args:
-        activities_of: What gateways report of sessions.
+        store: The store.
+        activities_of: Returns what gateways report of sessions.
         clock: Unix seconds.
     """
 
@@ -48,7 +50,7 @@ class QueuePositions(Mapping[str, int]):
         self._activities_of = activities_of
         self._clock = clock
         self._known: dict[str, int] = {}
-        """In the order in which they were looked up."""
+        """In the order of the look-ups, the oldest first."""
         self._last = ""
 
     def __getitem__(self, job_id: str) -> int:
@@ -63,20 +65,20 @@ class QueuePositions(Mapping[str, int]):
     async def run(
         self, published: Callable[[], Iterable[Route]], changed: Callable[[str], None]
     ) -> None:
-        """Look up positions until cancelled; *changed* is told the job whose position is new."""
+        """Look up positions until cancelled; *changed* is called with jobs that moved."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 for job_id in await self.look(published()):
                     changed(job_id)
             except StoreUnavailable as error:
-                log.info("positions in queues are not known", extra={"why": str(error)})
+                log.info("cannot read queue positions", extra={"why": str(error)})
 
     async def look(self, routes: Iterable[Route]) -> list[str]:
-        """Look up the positions of jobs whose start page is open; return those that have changed.
+        """Look up the positions of jobs whose start page is open; return the jobs with a new one.
 
         Raises:
-            StoreUnavailable: If the store does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         queued = {route.sid: route.job for route in routes if _is_queued(route)}
         waiting = set(queued.values())
@@ -94,7 +96,7 @@ class QueuePositions(Mapping[str, int]):
         return [sid for sid, one in activities.items() if (one.waiting_at or 0.0) >= since]
 
     async def _look_up(self, jobs: Sequence[str]) -> list[str]:
-        changed = []
+        changed, turn = list[str](), LoopTurn()
         async with self._store.read() as transaction:
             for job_id, record in (await find_jobs(transaction, jobs)).items():
                 place = await queue_place(transaction, record)
@@ -103,6 +105,8 @@ class QueuePositions(Mapping[str, int]):
                     self._known[job_id] = place.position
                 if self._known.get(job_id) != before:
                     changed.append(job_id)
+                # With SQLite a query takes milliseconds of the loop for 10,000 waiting jobs.
+                await turn.rest()
         return changed
 
 

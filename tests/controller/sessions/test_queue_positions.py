@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -89,3 +90,28 @@ async def test_many_take_turns(queued: Store, monkeypatch: pytest.MonkeyPatch) -
         await positions.look(routes)
         assert len(pages.asked) == 2
     assert dict(sorted(positions.items())) == {"q0": 1, "q1": 2, "q2": 3}
+
+
+async def test_other_tasks_run_between_the_queries(
+    queued: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.kube.loop_turn.TURN_SECONDS", 0.0)
+    turns, seen = 0, list[int]()
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def place(*_: object) -> None:
+        seen.append(turns)
+
+    monkeypatch.setattr(module, "queue_place", place)
+    routes, pages = [routed(job) for job in JOBS], Pages()
+    pages.open = {route.sid: 1000.0 for route in routes}
+    positions = QueuePositions(queued, activities_of=pages.activities_of, clock=lambda: 1000.0)
+    running = asyncio.create_task(other())
+    await positions.look(routes)
+    running.cancel()
+    assert len(set(seen)) == len(JOBS)
