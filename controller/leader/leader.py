@@ -49,7 +49,7 @@ from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Activities
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.queue_positions import QueuePositions
-from controller.sessions.sign_outs import SignOutAsks
+from controller.sessions.sign_outs import SignOutProcessor
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
@@ -265,7 +265,7 @@ class Leader:
         await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
 
     async def _take_sign_outs(self, term: _Term) -> None:
-        asks = SignOutAsks(
+        asks = SignOutProcessor(
             store=self._process.store,
             reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
             term=term.number,

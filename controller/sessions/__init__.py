@@ -1,11 +1,13 @@
-"""Interactive sessions: opened by the API, routed by what the cluster shows, told to gateways.
+"""Interactive sessions: opened by the API, routed by the cluster's state, published to gateways.
 
-- ``service``: opens, shows, ends and revokes, in the store.
-- ``routes``: where a session lives, as a function of its row, its job and its pod. No I/O.
-- ``desired``: reads all that from store and informer; assigns terminals to hubs.
-- ``snapshot``: whose routes are to be looked at next, and what the store says of them.
-- ``publisher``: keeps what gateways are told equal to that, over Redis; ``interval``: when.
-- ``gateways``: what they have been told, by this process or another, and what they report.
+- ``service``: opens, shows, ends and revokes sessions in the store.
+- ``routes``: the route of a session, as a function of its row, its job and its pod. No I/O.
+- ``statuses``: the status that a session shows to people. No I/O.
+- ``desired``: reads store and informer, and computes all routes; assigns terminals to hubs.
+- ``snapshot``: the jobs whose routes are due, and the store's state of them.
+- ``publisher``: keeps Redis equal to the desired routes; ``restored``: after a restored backup.
+- ``gateways``: what is published, and what gateways report.
+- ``sign_outs``: sign-outs of users at gateways. ``queue_positions``: for start pages.
 - ``control``: what plugins may do with a job's sessions.
 - ``terminals``: how a hub learns which shells it holds.
 """

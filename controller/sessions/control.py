@@ -1,4 +1,4 @@
-"""What plugins may do with a job's sessions."""
+"""The operations on a job's sessions that plugins may call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from shared.audit import AuditRecord, write_audit
 
 
 class JobSessions:
-    """Ends a job's sessions and has its routes looked at.
+    """Ends a job's sessions, and has its routes reconciled.
 
     Args:
+        store: The store.
         clock: Unix seconds.
-        enqueue: Is told the id of a job whose routes may have changed.
+        enqueue: Called with the id of a job whose routes may have changed.
     """
 
     def __init__(
@@ -25,17 +26,17 @@ class JobSessions:
         self._enqueue = enqueue
 
     async def routes_may_have_changed(self, job_id: str) -> None:
-        """Have the routes of the job's sessions compared with what is published, soon."""
+        """Have the routes of the job's sessions reconciled soon."""
         self._enqueue(job_id)
 
     async def end_sessions(self, job_id: str, *, reason: str) -> None:
-        """End all sessions of the job, for good.
+        """End all sessions of the job for good.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If the store cannot be written.
         """
         async with self._store.read() as transaction:
-            # Most jobs have none, and whoever writes waits for the disk.
+            # Most jobs have no session, and a writing transaction waits for the disk.
             live = await live_sessions_of(transaction, [job_id])
         if not live:
             return

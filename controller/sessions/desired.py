@@ -1,4 +1,4 @@
-"""The routes that should be: from sessions, their jobs, the pods, and the hubs that are alive."""
+"""The desired routes, from sessions, their jobs, the pods, and the live hubs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from controller.volcano.observed import ObservedPod
 from shared.routes.route import Route
 
 MOST_RUNS: Final = 10_000
-"""Of tools, of which is remembered whose they are, so that a pod's end is told at once."""
+"""The most tool runs whose job is remembered, so that a pod's end is published at once."""
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ _UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A route as it should be, and the secrets that go with it, which its ``repr`` leaves out.
+    """A desired route, and its secret, which its ``repr`` leaves out.
 
-    ``pods_of`` is the job to one of whose pods it leads, or the run of a tool.
+    ``pods_of`` is the job, or the tool run, whose pod the route leads to.
     """
 
     route: Route
@@ -51,16 +51,16 @@ class Desired:
 
 
 class DesiredRoutes:
-    """Says what should be published, as the leader of *term*.
+    """Computes the desired routes, as the leader of *term*.
 
     Args:
-        store: Where terminals are assigned to hubs.
+        store: Holds the assignment of terminals to hubs.
+        term: The leader's term.
         informer: The pods; it must be complete.
         vault: Opens the passwords of desktops.
         base_domain: The domain of the sessions' hosts.
-        rank_services: Whether ports are reached at the addresses of ranks' Services, and never at
-            those of pods.
-        positions: Where jobs stand in their queues, as far as that is known and shown.
+        rank_services: Whether ports are reached only at the addresses of the ranks' Services.
+        positions: Queue positions of jobs, as far as they are known.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class DesiredRoutes:
         self._job_of_run: dict[str, str] = {}
 
     def job_of(self, job_id: str) -> str:
-        """Return the job whose sessions matter where the pods of *job_id* change.
+        """Return the job whose sessions are affected by a change of the pods of *job_id*.
 
-        It is another one where *job_id* is the run of a tool to which sessions lead.
+        It is another job if *job_id* is the run of a tool.
         """
         return self._job_of_run.get(job_id, job_id)
 
@@ -96,13 +96,13 @@ class DesiredRoutes:
         records: Mapping[str, JobRecord],
         hubs: Mapping[str, Hub],
     ) -> dict[str, Desired]:
-        """Return the routes that these sessions should have, by sid.
+        """Return the desired routes of these sessions, by sid.
 
-        A terminal is assigned to a hub here, in the store: before anybody is told of it.
+        A terminal is assigned to a hub in the store before its route is published.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
+            LeadershipLost: If another controller leads.
+            StoreUnavailable: If the store does not respond.
         """
         desired: dict[str, Desired] = {}
         sessions = list(sessions)
@@ -117,7 +117,7 @@ class DesiredRoutes:
         return desired
 
     async def _runs(self, sessions: Sequence[Session]) -> dict[ToolKey, JobRecord]:
-        """Return the last run of each tool to which one of the sessions leads."""
+        """Return the last run of each tool that one of the sessions leads to."""
         places = {_tool_of(one) for one in sessions if tool_at(one.endpoint) is not None}
         if not places:
             return {}
@@ -127,7 +127,7 @@ class DesiredRoutes:
         runs = {place: found[one.run] for place, one in tools.items() if one.run in found}
         self._job_of_run |= {run.id: place[0] for place, run in runs.items() if not run.is_final}
         while len(self._job_of_run) > MOST_RUNS:
-            # The job's own reconcile tells of its tools as well, a little later.
+            # The job's own reconcile publishes its tools' routes too, a little later.
             del self._job_of_run[next(iter(self._job_of_run))]
         return runs
 
@@ -144,28 +144,28 @@ class DesiredRoutes:
             return await self._of(session, record, hubs)
         except StoreError:
             raise
-        except Exception:  # one row must not be the end of all routes
-            log.exception("a session has no target", extra={"sid": session.sid})
+        except Exception:  # one broken row must not prevent all other routes
+            log.exception("cannot compute the target of a session", extra={"sid": session.sid})
         try:
-            # Not withdrawn: that is final, and the session lives.
+            # Not removed: a removal is final, and the session is live.
             route = route_of(
                 session, record=record, pod=None, hub=None, base_domain=self._base_domain
             )
         except Exception:
-            log.exception("a session has no route", extra={"sid": session.sid})
+            log.exception("cannot compute the route of a session", extra={"sid": session.sid})
             return None
         return None if route is None else Desired(route, None, record.id)
 
     def holds(self, desired: Desired) -> bool:
-        """Say whether the pod that the route leads to, if it does, is still seen to be there."""
+        """Return whether the route's pod, if it has one, still exists in the informer."""
         route = desired.route
         if route.target is None:
             return True
-        # A terminal's names its hub before its pod.
+        # A terminal's target id has the hub before the pod.
         uid = (route.target.id or "").rpartition("/")[2]
         for pod in self._informer.pods.of_job(desired.pods_of):
             if pod.uid == uid:
-                # One that is not ready may lack only an endpoint that is not this route's.
+                # A pod that is not ready may lack only another endpoint.
                 return not pod.deleting and (pod.running or route.kind == "terminal")
         return False
 
@@ -207,11 +207,11 @@ class DesiredRoutes:
     def _of_tool(
         self, session: Session, record: JobRecord, run: JobRecord | None
     ) -> Desired | None:
-        """Return the route to the tool's pod; while it has none, what is told is why."""
+        """Return the route to the tool's pod; without one, the route says why."""
         if run is None or run.is_final or run.desired == "ended":
-            # Another one may come: the session goes on until the tool is removed.
+            # Another run may follow: the session stays until the tool is removed.
             waits = replace(
-                record, reason="tool", message="the tool does not run", state="IN_QUEUE"
+                record, reason="tool", message="the tool is not running", state="IN_QUEUE"
             )
             route = route_of(
                 session,
@@ -247,9 +247,9 @@ class DesiredRoutes:
     async def _assigned(
         self, session: Session, pod: ObservedPod, hubs: Mapping[str, Hub]
     ) -> tuple[Session, Hub | None] | None:
-        """Return the terminal with a hub that is alive, written down before it is published.
+        """Return the terminal with a live hub, assigned in the store before it is published.
 
-        None where it has ended since it was read.
+        None if the session has ended meanwhile.
         """
         hub = hubs.get(session.hub_id or "")
         if hub is not None and session.pod_uid == pod.uid:
@@ -271,10 +271,12 @@ class DesiredRoutes:
         try:
             return self._vault.open(record.id, record.sealed).get(name)
         except StoreError as error:
-            log.warning("a password cannot be read", extra={"job": record.id, "why": str(error)})
+            log.warning(
+                "cannot open the sealed password", extra={"job": record.id, "why": str(error)}
+            )
             return None
 
 
 def _tool_of(session: Session) -> ToolKey:
-    """Return by what the tool is known to which the session leads, if it does."""
+    """Return the key of the tool that the session leads to, if it leads to one."""
     return session.job_id, tool_at(session.endpoint) or "", session.rank

@@ -1,9 +1,9 @@
-"""What gateways have been told of sessions, what they report, and what they are told at once.
+"""What is published about sessions, what gateways report, and notices of revocations.
 
-What they report is shown to the orchestrator, and never a reason for access. Only the leader writes
-into the table, in one order. A replica that does not lead tells whoever listens of a revocation,
-and writes nothing: the revocation is in the store, from where the leader, this one or the next,
-brings it into the table. So it takes effect also while there is no leader.
+The orchestrator sees the reports; they never decide about access. Only the leader writes the table
+in Redis, in one order. A replica that does not lead sends a notice of a revocation to the gateways
+that listen, and writes nothing. The revocation is in the store, and the current or the next leader
+brings it into the table. So a revocation also takes effect while there is no leader.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from shared.routes.route import RouteReader
 from shared.routes.signed_table import TableSigner
 
 PATIENCE_SECONDS: Final = 1.0
-"""The leader hears of a session at once and publishes it some hundredths of a second later."""
+"""The leader learns of a session at once, and publishes it some hundredths of a second later."""
 IN_VAIN_SECONDS: Final = 0.1
-"""Once somebody has waited in vain: there may be no leader, and nobody is to be held up by that."""
+"""After a wait without success: there may be no leader, and requests must not be held up."""
 FIRST_LOOK_SECONDS: Final = 0.01
 LAST_LOOK_SECONDS: Final = 0.08
 READ_SECONDS: Final = 0.5
@@ -37,12 +37,13 @@ log = logging.getLogger(__name__)
 
 
 class PublishedRoutes:
-    """Looks for routes in Redis, unless this process publishes them itself and so knows.
+    """Reads routes from Redis, unless this process publishes them itself.
 
-    Nothing here fails: where Redis does not answer, a session's route is not known to be there.
+    It never fails: if Redis does not respond, a session's route counts as not published.
 
     Args:
-        publisher: Gives what publishes, while this process leads.
+        reader: Reads Redis.
+        publisher: Returns the publisher while this process leads.
     """
 
     def __init__(self, reader: BusReader, publisher: Callable[[], RoutePublisher | None]) -> None:
@@ -50,12 +51,12 @@ class PublishedRoutes:
         self._publisher = publisher
         self._routes = RouteReader()
         self.patience = PATIENCE_SECONDS
-        """For how many seconds whoever comes next waits."""
+        """How many seconds the next caller waits."""
 
     async def until_published(self, sids: Collection[str]) -> None:
-        """Return when Redis has routes of all these sessions, or patience is over.
+        """Return when Redis has routes of all these sessions, or after a deadline.
 
-        The sessions are in the store, so whoever leads publishes them, sooner or later.
+        The sessions are in the store, so the leader publishes them sooner or later.
         """
         publisher = self._publisher()
         if publisher is not None:
@@ -67,7 +68,7 @@ class PublishedRoutes:
             self.patience = PATIENCE_SECONDS
         except (BusUnavailable, TimeoutError) as error:
             self.patience = IN_VAIN_SECONDS
-            log.info("sessions are not published yet", extra={"why": str(error)})
+            log.info("new sessions are not published yet", extra={"why": str(error)})
 
     async def _look_for(self, missing: set[str]) -> None:
         pause = FIRST_LOOK_SECONDS
@@ -76,7 +77,7 @@ class PublishedRoutes:
             pause = min(pause * 2, LAST_LOOK_SECONDS)
 
     async def states_of(self, sids: Collection[str]) -> dict[str, Routed]:
-        """Return how the routes of these live sessions were last published."""
+        """Return the last published state of these live sessions."""
         publisher = self._publisher()
         if publisher is not None:
             return {sid: publisher.state_of(sid) for sid in sids}
@@ -84,7 +85,7 @@ class PublishedRoutes:
             async with asyncio.timeout(READ_SECONDS):
                 routes = await self._reader.routes_of(sids)
         except (BusUnavailable, TimeoutError) as error:
-            log.info("it is not known how sessions are published", extra={"why": str(error)})
+            log.info("cannot read the published routes", extra={"why": str(error)})
             routes = {}
         return {sid: self._state(sid, routes.get(sid)) for sid in sids}
 
@@ -99,9 +100,10 @@ class PublishedRoutes:
 
 
 class Activities:
-    """Reads activities; nothing here fails, and nobody waits for long.
+    """Reads activities. It never fails, and waits only briefly.
 
     Args:
+        reader: Reads the reports in Redis.
         clock: Unix seconds.
     """
 
@@ -110,7 +112,7 @@ class Activities:
         self._clock = clock
 
     async def of(self, sids: Sequence[str]) -> dict[str, Activity]:
-        """Return what gateways saw of these sessions, by sid, as far as that is known."""
+        """Return the activities that gateways have reported for these sessions, by sid."""
         found: dict[str, Activity] = {}
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -118,21 +120,21 @@ class Activities:
                     some = sids[first : first + ACTIVITIES_AT_ONCE]
                     found |= await self._reader.activities_of(some, now=self._clock())
         except (BusUnavailable, TimeoutError) as error:
-            log.info("it is not known who is connected", extra={"why": str(error)})
+            log.info("cannot read the gateways' reports", extra={"why": str(error)})
         return found
 
 
 NOTICE_SECONDS: Final = 2.0
-"""For how long a call that revokes is held up where Redis does not answer."""
+"""How long a request that revokes waits for Redis."""
 
 
 class Notices:
     """Sends notices of revocations.
 
     Args:
-        redis: Where gateways listen.
-        keys: This installation's names.
-        signer: Signs them, where gateways believe nothing that is not signed.
+        redis: The Redis that gateways listen to.
+        keys: This installation's keys in Redis.
+        signer: Signs notices, for gateways that accept only signed ones.
     """
 
     def __init__(self, redis: Redis, keys: Keys, *, signer: TableSigner | None = None) -> None:
@@ -141,18 +143,18 @@ class Notices:
         self._signer = signer
 
     async def tell(self, event: GrantRevoked, *, term: int) -> None:
-        """Tell gateways of *event*, which is in the store by now; never fail.
+        """Notify gateways of *event*, which is in the store already. It never fails.
 
         Args:
             event: The revocation.
-            term: The leader's, as the store knows it. A store that is behind what Redis knows is
-                not this installation's, or an old copy: nothing is told then.
+            term: The leader's term in the store. If Redis knows a higher one, the store is another
+                installation's or an old copy, and nothing is sent.
         """
         try:
             async with asyncio.timeout(NOTICE_SECONDS):
                 publisher = Publisher(self._redis, self._keys, term=term, signer=self._signer)
                 await publisher.notice(event)
         except PublishRefused as refused:
-            log.info("a revocation waits for the leader", extra={"why": refused.reason})
+            log.info("a revocation is left to the leader", extra={"why": refused.reason})
         except (BusUnavailable, TimeoutError) as error:
-            log.warning("a revocation could not be told yet", extra={"why": str(error)})
+            log.warning("gateways could not be notified of a revocation", extra={"why": str(error)})

@@ -1,4 +1,4 @@
-"""When something that is done again and again is due."""
+"""The due time of a repeated action."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from math import inf
 
 
 class Interval:
-    """Says when *seconds* have passed since something began; before its first time it is due.
+    """An action is due *seconds* after its last start, and before its first one.
 
     Args:
-        seconds: How long after each time it is due again.
-        monotonic: Seconds that go on evenly: setting the wall clock must not stop a heartbeat.
+        seconds: The interval.
+        monotonic: Monotonic seconds: a change of the wall clock must not stop a heartbeat.
     """
 
     def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
@@ -21,18 +21,18 @@ class Interval:
 
     @property
     def left_seconds(self) -> float:
-        """How long until it is due, 0 when it is."""
+        """Seconds until the action is due; 0 if it is."""
         return max(0.0, self._due_at - self._monotonic())
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """Whether the action is due."""
         return self._monotonic() >= self._due_at
 
     def begin(self) -> None:
-        """Count from now."""
+        """Start the interval now."""
         self._due_at = self._monotonic() + self._seconds
 
     def make_due(self) -> None:
-        """Have it done next, whenever it was done last."""
+        """Make the action due now."""
         self._due_at = -inf

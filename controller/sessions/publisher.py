@@ -1,9 +1,9 @@
-"""Keeps what gateways are told equal to what should be, over Redis.
+"""Keeps Redis equal to the desired routes and revocations.
 
-Level-triggered: whoever changes something says of which job, and the routes of its sessions are
-made anew from store and cluster and compared with what was published. One task does it all, so
-that publishes and heartbeats are one sequence. Whenever Redis holds anything else than expected,
-everything is published anew under a new epoch (docs/proxy-events.md).
+The publisher is level-triggered. A change names only its job; the routes of the job's sessions are
+then computed from store and cluster, and compared with what was published. One task does all of
+this, so that events and heartbeats form one sequence. Whenever Redis holds something else than
+expected, everything is published again under a new epoch (docs/proxy-events.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from controller.sessions.desired import Desired, DesiredRoutes
 from controller.sessions.interval import Interval
-from controller.sessions.restored import take_back
+from controller.sessions.restored import recover_from_redis
 from controller.sessions.snapshot import SessionsSnapshot, SnapshotReader
 from controller.sessions.statuses import ended_status
 from controller.store.database import Store
@@ -34,17 +34,17 @@ from shared.log import Outage
 from shared.routes.route import Route, digest, encode_route
 
 LOOK_SECONDS: Final = 0.5
-"""How soon is noticed what another process wrote into the store, should nobody tell."""
+"""Poll interval for changes of other processes whose notification was lost."""
 RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
 YIELD_SECONDS: Final = 60.0
-"""For how long nothing is published where another store's controller was there before."""
+"""How long nothing is published if another store's controller was there first."""
 RIVAL: Final = (
     "another controller, with another store, publishes to this Redis under the same instance"
 )
 APART_SECONDS: Final = 0.02
-"""Between two looks: what a burst of jobs changes meanwhile is looked at together."""
+"""Pause between two rounds, so that a burst of changes is handled together."""
 _EPOCH_BYTES: Final = 16
 
 log = logging.getLogger(__name__)
@@ -55,13 +55,14 @@ class RoutePublisher:
 
     Args:
         store: Sessions, jobs, revocations.
-        bus: Redis.
-        desired: Says what should be there.
-        seal: Hides passwords from everybody but gateways.
+        bus: Publishes to Redis.
+        desired: Computes the desired routes.
+        seal: Seals passwords for gateways.
         clock: Unix seconds.
-        revision: The store's when the term began.
-        monotonic: Seconds that go on evenly, for heartbeats.
-        sleep: Returns after so many seconds.
+        random: Returns random bytes.
+        revision: The store's revision at the beginning of the term.
+        monotonic: Monotonic seconds, for heartbeats.
+        sleep: Sleeps for so many seconds.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class RoutePublisher:
         self._began_at = revision
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
-        self._world = SnapshotReader(store, term=bus.term)
+        self._snapshots = SnapshotReader(store, term=bus.term)
         self._woken = asyncio.Event()
-        self._news = asyncio.Event()
+        self._published_event = asyncio.Event()
         self._rev = 0
         self._sleep = sleep
         self._beat = Interval(HEARTBEAT_SECONDS, monotonic)
@@ -105,38 +106,40 @@ class RoutePublisher:
         self._unsure: Callable[[], None] | None = None
         self._trouble = ""
         self._outage = Outage(
-            log, begins="routes cannot be published", ends="routes are published again"
+            log, begins="cannot publish routes", ends="routes are published again"
         )
-        self._unread = Outage(log, begins="changes cannot be read", ends="changes are read again")
+        self._unread = Outage(
+            log, begins="cannot read changes of sessions", ends="changes of sessions are read again"
+        )
 
     def enqueue(self, job_id: str) -> None:
-        """Have the job's sessions and all revocations looked at, soon."""
-        self._world.dirty_set.add([job_id])
+        """Have the job's sessions and all revocations published soon."""
+        self._snapshots.dirty_set.add([job_id])
         self._woken.set()
 
     def job_changed(self, job_id: str) -> None:
-        """Have the sessions of a job looked at, soon, if it has any; also those of a tool's."""
+        """Have the sessions of a job, or of its tools, published soon if there are any."""
         job_id = self._desired.job_of(job_id)
-        if self._world.concerns(job_id):
+        if self._snapshots.concerns(job_id):
             self.enqueue(job_id)
 
     def look_at_store(self) -> None:
-        """Have looked, at once, at what another process has written."""
+        """Read the changes of other processes from the store now."""
         self._woken.set()
 
     def state_of(self, sid: str) -> Literal["starting", "ready"]:
-        """Return how the session's route was last published."""
+        """Return the session's state as last published."""
         desired = self._published.get(sid)
         return "ready" if desired is not None and desired.route.state == "ready" else "starting"
 
     @property
     def is_published(self) -> bool:
-        """Whether Redis holds what should be, as far as is known."""
+        """Whether Redis holds the desired state, as far as is known."""
         return self._built and self._unsure is None
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why Redis does not hold what should be: for readiness."""
+        """Why Redis does not hold the desired state: for readiness."""
         rival = (RIVAL,) if self._rival is not None and not self._rival.is_due else ()
         if self.is_published:
             return rival
@@ -144,15 +147,15 @@ class RoutePublisher:
 
     @property
     def count(self) -> int:
-        """How many routes are published."""
+        """The number of published routes."""
         return len(self._published)
 
     def routes(self) -> list[Route]:
-        """Return what is published."""
+        """Return the published routes."""
         return [desired.route for desired in self._published.values()]
 
     def describe(self) -> dict[str, Any]:
-        """Return where gateways should stand, to be compared with where they do."""
+        """Return the position that gateways should have reached, for comparison with theirs."""
         return {
             "published": self.is_published,
             "term": self._bus.term,
@@ -160,24 +163,24 @@ class RoutePublisher:
             "seq": self._bus.seq,
             "hash": f"{self._hash:016x}",
             "routes": len(self._published),
-            "changed_jobs": len(self._world.dirty_set),
+            "changed_jobs": len(self._snapshots.dirty_set),
         }
 
     async def until_published(self, sids: Collection[str]) -> None:
-        """Return when gateways have been told of these sessions, after two seconds at the latest.
+        """Return when these sessions are published, after two seconds at the latest.
 
-        So that whoever is sent to a session right after it was opened finds it there.
+        So a user who is sent to a session right after its opening finds it.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not all(sid in self._published for sid in sids):
-                    await self._news.wait()
+                    await self._published_event.wait()
 
     async def run(self) -> None:
         """Publish until cancelled; the informer cache must be complete.
 
         Raises:
-            LeadershipLost: If another one leads.
+            LeadershipLost: If another controller leads.
         """
         lost = False
         while True:
@@ -191,23 +194,23 @@ class RoutePublisher:
             except PublishRefused as error:
                 outranked = error.reason == "term"
                 if outranked and not await self._is_outranked_by_a_rival():
-                    await self._outgrow()
+                    await self._raise_term_above_redis()
                     raise LeadershipLost("another controller publishes") from error
-                # It holds something else than it had acknowledged, so nobody knows what else.
+                # Redis lacks an acknowledged event, so that all of its content is in doubt.
                 self._built, self._unsure, lost = False, None, True
                 self._trouble = str(error)
-                log.warning("Redis holds something else", extra={"what": error.reason})
+                log.warning("Redis does not hold what was published", extra={"what": error.reason})
                 if outranked or error.reason == "epoch":
-                    await self._give_way(outranked=outranked)
+                    await self._yield_to_rival(outranked=outranked)
             except (BusUnavailable, StoreUnavailable) as error:
                 self._trouble = str(error)
                 self._outage.failed(error)
                 await self._sleep(PAUSE_SECONDS)
 
-    # One after another
+    # Rounds
 
     async def _round(self) -> None:
-        """Wait for something to do, and do it."""
+        """Wait for a change or a heartbeat, and handle it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(min(LOOK_SECONDS, self._beat.left_seconds)):
                 await self._woken.wait()
@@ -215,35 +218,35 @@ class RoutePublisher:
         self._apart.begin()
         self._woken.clear()
         try:
-            await self._keep_up()
+            await self._publish_next()
         except StoreUnavailable as error:
-            # What is published stays as it is, and gateways must not take us for dead.
+            # Published routes stay, and heartbeats must go on.
             self._unread.failed(error)
         else:
             self._unread.passed()
         if self._beat.is_due:
             self._beat.begin()
-            await self._tell(self._bus.beat(now=self._clock()), lambda: None)
+            await self._publish(self._bus.beat(now=self._clock()), lambda: None)
 
-    async def _keep_up(self) -> None:
-        snapshot = await self._world.next(now=self._clock(), routed=self._sids_of.keys())
+    async def _publish_next(self) -> None:
+        snapshot = await self._snapshots.next(now=self._clock(), routed=self._sids_of.keys())
         try:
-            await self._catch_up(snapshot)
+            await self._publish_snapshot(snapshot)
         except (BusUnavailable, StoreUnavailable):
-            # By any other error it has lost leadership, or everything is published anew.
-            self._world.dirty_set.add(snapshot.jobs)
+            # After other errors, leadership is lost or everything is published again.
+            self._snapshots.dirty_set.add(snapshot.jobs)
             raise
-        self._world.dealt_with(snapshot)
-        await self._remember()
+        self._snapshots.mark_done(snapshot)
+        await self._record_position()
         if self._resync.is_due:
-            await self._world.look_at_all(self._sids_of.keys(), now=self._clock())
+            await self._snapshots.resync(self._sids_of.keys(), now=self._clock())
             self._resync.begin()
-        if self._world.dirty_set:
+        if self._snapshots.dirty_set:
             self._woken.set()
 
-    async def _catch_up(self, snapshot: SessionsSnapshot) -> None:
-        """Publish what has changed of the jobs, and all new revocations."""
-        # Who was shut out is told before anybody is let in, and whatever becomes of routes.
+    async def _publish_snapshot(self, snapshot: SessionsSnapshot) -> None:
+        """Publish the changes of the jobs, and all new revocations."""
+        # Revocations come before new routes, and do not depend on the routes.
         for revocation in snapshot.revocations:
             await self._revoke(revocation)
         desired = await self._desired.of(snapshot.sessions, snapshot.records, snapshot.hubs)
@@ -251,26 +254,26 @@ class RoutePublisher:
             for sid in sorted(self._sids_of.get(job_id, set()) - desired.keys()):
                 await self._remove(sid, snapshot.records.get(job_id))
         for sid, one in desired.items():
-            # Publishing takes its time: nobody is led to a pod that went meanwhile.
+            # Publishing takes time: a route must not lead to a pod that has gone meanwhile.
             if self._published.get(sid) != one and self._desired.holds(one):
                 await self._upsert(one)
 
-    # Telling it
+    # Publishing
 
-    async def _tell(self, call: Awaitable[None], then: Callable[[], None]) -> None:
-        """Publish; *then* is what it means here, also where the answer comes only later."""
+    async def _publish(self, call: Awaitable[None], then: Callable[[], None]) -> None:
+        """Publish an event; *then* applies it here, also if the response arrives only later."""
         try:
             await call
         except BusUnavailable:
             self._unsure = then
-            # Once Redis answers again: does it still hold what it did?
+            # The next heartbeat checks whether Redis still holds the rest.
             self._beat.make_due()
             raise
         self._outage.passed()
         then()
 
     async def _settle(self) -> None:
-        """Find out what became of a call that was not answered, before anything else is told."""
+        """Find out the outcome of a call without a response, before anything else is published."""
         if self._unsure is not None:
             await self._bus.settle()
             then, self._unsure = self._unsure, None
@@ -281,9 +284,9 @@ class RoutePublisher:
 
         def then() -> None:
             self._note(desired, raw)
-            self._tell_waiting()
+            self._wake_waiters()
 
-        await self._tell(self._bus.upsert(sid, raw, now=self._clock()), then)
+        await self._publish(self._bus.upsert(sid, raw, now=self._clock()), then)
 
     def _note(self, desired: Desired, raw: bytes) -> None:
         sid = desired.route.sid
@@ -293,15 +296,15 @@ class RoutePublisher:
         self._hash ^= self._digests.get(sid, 0) ^ share
         self._digests[sid] = share
 
-    def _tell_waiting(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _wake_waiters(self) -> None:
+        self._published_event.set()
+        self._published_event = asyncio.Event()
 
     async def _remove(self, sid: str, record: JobRecord | None) -> None:
         now = self._clock()
         status = ended_status(self._published[sid].route, record, now=now)
         call = self._bus.remove(sid, "ended", now=now, status=status)
-        await self._tell(call, lambda: self._forget(sid))
+        await self._publish(call, lambda: self._forget(sid))
 
     def _forget(self, sid: str) -> None:
         job = self._published.pop(sid).route.job
@@ -312,13 +315,13 @@ class RoutePublisher:
 
     async def _revoke(self, one: StoredRevocation) -> None:
         call = self._bus.revoke(at=one.at, sid=one.sid, jti=one.jti, sub=one.sub, kid=one.kid)
-        await self._tell(call, lambda: None)
+        await self._publish(call, lambda: None)
 
     def _encode(self, desired: Desired) -> bytes:
-        # Milliseconds: so revisions go up also over a restart of ours.
+        # Milliseconds, so that revisions also increase over a restart of this process.
         rev = self._rev = max(self._rev + 1, int(self._clock() * 1000))
         route: dict[str, Any] = msgspec.to_builtins(desired.route) | {"rev": rev}
-        del route["epoch"]  # for signed routes only
+        del route["epoch"]  # only signed routes have one
         if desired.password is not None:
             route["sealed"] = self._seal.seal(
                 {"vnc_password": desired.password},
@@ -328,10 +331,10 @@ class RoutePublisher:
             )
         return encode_route(route)
 
-    async def _outgrow(self) -> None:
-        """Have the next leader win, where Redis holds what another store's leaders published.
+    async def _raise_term_above_redis(self) -> None:
+        """Let the next leader win if another store's leaders have published to this Redis.
 
-        A store from which nothing was ever published cannot be that of a leader who was replaced.
+        A store from which nothing was published cannot be that of a replaced leader.
         """
         try:
             head, foreign = await self._bus.head(), await self._is_of_another_store()
@@ -340,21 +343,22 @@ class RoutePublisher:
                 if head is not None and (foreign or is_new):
                     await raise_term_to(transaction, head.term)
         except (BusUnavailable, StoreUnavailable) as error:
-            log.warning("a new store's term cannot be raised", extra={"why": str(error)})
+            log.warning("cannot raise the term of a new store", extra={"why": str(error)})
 
     async def _is_outranked_by_a_rival(self) -> bool:
-        """Say whether the higher term is that of another store's leader, who publishes still.
+        """Return whether the higher term belongs to another store's leader that still publishes.
 
-        To lead no more would change nothing: whoever leads next here has a lower one, too.
+        To give up leadership would change nothing: the next leader here has a lower term too.
         """
         with suppress(BusUnavailable, StoreUnavailable):
             return await self._is_of_another_store() and await self._bus.hears_another()
         return False
 
-    async def _give_way(self, *, outranked: bool) -> None:
-        """Wait where another store's controller publishes, and was there before or *outranked* us.
+    async def _yield_to_rival(self, *, outranked: bool) -> None:
+        """Wait if another store's controller publishes, and came first or *outranked* this one.
 
-        Two whose instance is the same by mistake would end each other's sessions every second.
+        Two installations with the same instance by mistake would else end each other's sessions
+        every second.
         """
         with suppress(BusUnavailable, StoreUnavailable):
             if await self._is_of_another_store():
@@ -366,13 +370,13 @@ class RoutePublisher:
                     await self._sleep(YIELD_SECONDS)
 
     async def _is_of_another_store(self) -> bool:
-        """Say whether what stands in Redis was published from another store."""
+        """Return whether the content of Redis was published from another store."""
         noted = await self._bus.noted_store()
         async with self._store.read() as transaction:
             own = (await read_store_metadata(transaction)).identity
         return noted not in ("", own)
 
-    # Everything anew
+    # Rebuild
 
     async def _rebuild(self, *, data_lost: bool) -> None:
         """Publish everything under a new epoch.
@@ -381,18 +385,18 @@ class RoutePublisher:
             data_lost: Redis is known to have lost something, whatever its head says.
 
         Raises:
-            PublishRefused: ``term`` if another one leads.
-            BusUnavailable, StoreUnavailable: If it could not be done.
+            PublishRefused: With reason ``term`` if another controller leads.
+            BusUnavailable, StoreUnavailable: If Redis or the store does not respond.
         """
         now = self._clock()
         head = await self._bus.head()
         if not self._took_back:
-            # Before anything replaces what Redis knows, unless that was found to be damaged.
+            # Before the content of Redis is replaced, unless it was found to be damaged.
             self._came_second = await self._is_of_another_store()
-            await take_back(self._store, self._bus, revision=self._began_at, now=now)
+            await recover_from_redis(self._store, self._bus, revision=self._began_at, now=now)
             self._took_back = True
         data_lost = data_lost or await self._bus.has_lost()
-        snapshot, since = await self._world.everything(head, data_lost=data_lost, now=now)
+        snapshot, since = await self._snapshots.everything(head, data_lost=data_lost, now=now)
         desired = await self._desired.of(snapshot.sessions, snapshot.records, snapshot.hubs)
         routes = {sid: self._encode(one) for sid, one in desired.items()}
         revoked = {one.member: one.score for one in snapshot.revocations}
@@ -401,21 +405,23 @@ class RoutePublisher:
         self._published, self._sids_of, self._digests, self._hash = {}, {}, {}, 0
         for sid, one in desired.items():
             self._note(one, routes[sid])
-        self._world.dealt_with(snapshot)
+        self._snapshots.mark_done(snapshot)
         self._beat.begin()
-        await self._remember()
+        await self._record_position()
         self._built, self._unsure = True, None
-        self._tell_waiting()
-        # A revocation that came into the store since it was read above is not in this epoch yet.
+        self._wake_waiters()
+        # A revocation that was stored after the read above is not in this epoch yet.
         self._woken.set()
-        log.info("routes are published anew", extra={"epoch": epoch, "routes": len(routes)})
+        log.info(
+            "published all routes under a new epoch", extra={"epoch": epoch, "routes": len(routes)}
+        )
 
-    async def _remember(self) -> None:
-        """Remember how far Redis was told: so it is noticed when it has forgotten."""
+    async def _record_position(self) -> None:
+        """Store the position of the last event, so that a loss of data in Redis is noticed."""
         told = (self._bus.epoch, self._bus.seq)
         if told != self._remembered:
             async with self._store.lead(self._bus.term) as transaction:
                 await record_published(transaction, epoch=told[0], seq=told[1])
                 identity = (await read_store_metadata(transaction)).identity
-            await self._bus.note_store(identity, self._world.revision)
+            await self._bus.note_store(identity, self._snapshots.revision)
             self._remembered = told

@@ -1,8 +1,8 @@
-"""What Redis was told by a store that knew more than this one does, as after a restored backup.
+"""Recovers from Redis what a store lacks after a restore.
 
-A store that was restored has forgotten what was revoked and which sessions were ended since the
-backup. Redis and the gateways have not. So a new leader reads both before it publishes anything
-anew, and writes into the store what that lacks: what was taken from users stays taken.
+A restored store lacks the revocations since the backup, and still has sessions that were ended
+since. Redis and the gateways know both. So a new leader reads Redis before it publishes, and adds
+to the store what is missing there: what was revoked stays revoked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shared.events import REVOCATION_KEPT_SECONDS, Head, revoked_at
 
 _AT_ONCE: Final = 500
 _LONGEST: Final = {"jti": 128, "sub": 255, "kid": 255}
-"""As wide as the store's columns: what is longer was never published from it."""
+"""The widths of the store's columns: longer values were never published from it."""
 _AHEAD_SECONDS: Final = 60.0
 _SLACK_SECONDS: Final = 0.002
 """Times of revocations are rounded on their way to Redis."""
@@ -38,28 +38,29 @@ _SLACK_SECONDS: Final = 0.002
 log = logging.getLogger(__name__)
 
 
-async def take_back(store: Store, bus: Publisher, *, revision: int, now: float) -> None:
-    """Have the store know what Redis says of revocations and, if the store is older, of sessions.
+async def recover_from_redis(store: Store, bus: Publisher, *, revision: int, now: float) -> None:
+    """Add to the store the revocations that Redis has and, if the store is older, ended sessions.
 
-    Where tables are signed, Redis is trusted with nothing, and so not with this either.
+    If tables are signed, Redis is not trusted, and nothing is recovered.
 
     Args:
         store: The store.
-        bus: Redis.
-        revision: The store's when this leader's term began. Since then the API and the leader's
-            other parts may have raised that of an old store above what Redis says.
+        bus: Reads Redis.
+        revision: The store's revision at the beginning of this leader's term. Since then, the API
+            and other parts of the leader may have raised an old store's revision beyond Redis'.
         now: Unix seconds.
 
     Raises:
-        BusUnavailable, StoreUnavailable: If it could not be done; nothing was written.
-        LeadershipLost: If another one leads.
+        BusUnavailable, StoreUnavailable: If Redis or the store does not respond; nothing was
+            written.
+        LeadershipLost: If another controller leads.
     """
     if bus.is_signing:
         return
     recalled = await bus.recall()
     async with store.read() as transaction:
         position = replace(await read_store_metadata(transaction), revision=revision)
-        # Those that were opened since have no route yet.
+        # Sessions that were opened since have no route yet.
         live = [one.sid for one in await live_sessions(transaction, until=revision)]
     older = _is_older(position, recalled)
     head = await bus.head()
@@ -70,23 +71,23 @@ async def take_back(store: Store, bus: Publisher, *, revision: int, now: float) 
         for sid in ended:
             await end_session(transaction, sid, reason="ended", now=now)
         if older:
-            # Said once: from now on the store is ahead of what was published.
+            # Reported once: from now on the store is ahead of what was published.
             await raise_revision(transaction, recalled.revision - position.revision)
             if head is not None:
-                # Its terms are older, too: the next leader is not refused, however many there were.
+                # Its terms are older too: otherwise the next leader would be refused.
                 await raise_term_to(transaction, head.term)
     if older or added:
         what = {"revocations": added, "sessions": len(ended), "restored": older}
-        log.warning("Redis knows what the store does not, and is believed", extra=what)
+        log.warning("recovered from Redis what the store lacked", extra=what)
 
 
 def _is_older(position: StoreMetadata, recalled: Recalled) -> bool:
-    """Say whether what was published came from a later state of this very store."""
+    """Return whether a later state of this same store was published."""
     return recalled.identity == position.identity and recalled.revision > position.revision
 
 
 async def _ended(bus: Publisher, head: Head | None, live: list[str]) -> list[str]:
-    """Return those of the sessions that have no route, where Redis has lost nothing."""
+    """Return the sessions without a route, if Redis has lost nothing."""
     if head is None or await bus.has_lost():
         return []
     routed: set[str] = set()
@@ -96,7 +97,7 @@ async def _ended(bus: Publisher, head: Head | None, live: list[str]) -> list[str
 
 
 async def _revoke(transaction: Transaction, revoked: list[StoredRevocation], *, now: float) -> int:
-    """Add those that the store lacks; return how many these were."""
+    """Add the revocations that the store lacks; return their number."""
     lacking: list[StoredRevocation] = []
     mattering = [one for one in revoked if -REVOCATION_KEPT_SECONDS < one.at - now < _AHEAD_SECONDS]
     for first in range(0, len(mattering), _AT_ONCE):
@@ -109,7 +110,7 @@ async def _revoke(transaction: Transaction, revoked: list[StoredRevocation], *, 
 
 
 def _read(entry: tuple[str, float]) -> StoredRevocation | None:
-    """Return the revocation that is kept as *entry* in Redis; None where it is none."""
+    """Return the revocation in an *entry* of Redis; None if it is malformed."""
     member, score = entry
     kind, _, rest = member.partition(":")
     sid: str | None = None

@@ -1,9 +1,9 @@
-"""Where a session lives: a function of its row, its job, and the pod at its rank.
+"""The route of a session: a function of its row, its job, and the pod at its rank.
 
-A route follows one pod. It is ready only while that pod is, and withdrawn as soon as the pod is on
-its way out: an address is never remembered. Where ranks have Services, the address is the one of
-the pod's rank, which is the job's own. Only one endpoint of a pod is probed; the others do not wait
-for that one, and pages try again by themselves until they answer.
+A route follows one pod. It is ready only while the pod is, and has no target as soon as the pod
+terminates: an address is never remembered. If ranks have Services, the address is that of the
+rank's Service, which belongs to the job. Only one endpoint of a pod is probed. The others do not
+wait for it, and pages retry until they respond.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCHEMES: Final[dict[str, Scheme]] = {"web": "http", "vnc": "tcp"}
 def service_at(
     rank: int, *, record: JobRecord, services: Iterable[ObservedService]
 ) -> ObservedService | None:
-    """Return the Service of the job's current attempt behind which only the pod at *rank* is."""
+    """Return the Service of the job's current attempt that selects only the pod at *rank*."""
     name = rank_service_name(record.id, rank)
     for one in services:
         mine = record.uid in one.owners and not one.deleting
@@ -40,13 +40,13 @@ def service_at(
 
 
 def may_have_shell(pod: ObservedPod | None) -> bool:
-    """Say whether a shell can be opened in *pod*: its program runs, whatever its ports say."""
+    """Return whether a shell can be opened in *pod*: its program runs, ready or not."""
     return pod is not None and pod.phase == "Running" and pod.running
 
 
 def choose_hub(sid: str, hubs: Mapping[str, Hub]) -> Hub:
-    """Return the same hub for the same sid as long as it lives; sids are spread evenly."""
-    # Rendezvous hashing: when a hub goes, only its own terminals move.
+    """Return the hub of the session: the same one while it lives, evenly spread."""
+    # Rendezvous hashing: if a hub fails, only its own terminals move.
     return max(hubs.values(), key=lambda hub: sha256(f"{hub.id}/{sid}".encode()).digest())
 
 
@@ -60,12 +60,12 @@ def route_of(
     by: Reach = "pod",
     probed_port: int | None = None,
 ) -> Route | None:
-    """Return the session's route, or None where it has ended with its job.
+    """Return the session's route, or None if the session has ended with its job.
 
-    ``rev`` is 0 and nothing is sealed: whoever publishes it sees to both. *hub* is the one that
-    the terminal is assigned to, if it is one and that is alive. *by* says at whose address the
-    pod's ports are reached: its own, or its rank's Service's, None while there is none.
-    *probed_port* is the one that says when the pod is ready, if there is one.
+    ``rev`` is 0 and nothing is sealed: the publisher sets both. *hub* is the live hub that a
+    terminal is assigned to, if there is one. *by* is the way to the pod's ports: the pod's own
+    address or its rank's Service, None while there is no Service. *probed_port* is the port of the
+    readiness probe, if there is one.
     """
     if session.ended_at is not None or record.is_final or record.desired == "ended":
         return None
@@ -113,9 +113,9 @@ def _port(
 
 
 def _lacks_another(session: Session, pod: ObservedPod, probed_port: int | None) -> bool:
-    """Say whether the pod is not ready only because another port of it does not answer."""
-    # One whose container answers and which is not ready is on a node that is gone. (Behind a
-    # Service there is no pod that is not ready, whatever it lacks.)
+    """Return whether the pod is not ready only because another of its ports does not respond."""
+    # A pod that is not ready although its container responds is on a failed node. (A Service
+    # has no endpoint that is not ready, whatever the reason.)
     return session.port != probed_port and pod.running and not pod.answers
 
 
@@ -144,4 +144,4 @@ def _why_not_yet(session: Session, record: JobRecord, pod: ObservedPod | None) -
         return "preparing the container"
     if session.kind == "terminal":
         return "no terminal hub is running"
-    return "its address is being prepared" if pod.ready and pod.address else "the app is starting"
+    return "the address is being prepared" if pod.ready and pod.address else "the app is starting"

@@ -1,7 +1,7 @@
-"""Opens, shows, ends and revokes interactive sessions, in the store; the publisher does the rest.
+"""Opens, shows, ends and revokes interactive sessions in the store; the publisher does the rest.
 
 A session is one opening of one endpoint of one rank of a job. Its identifier proves nothing and is
-no secret; who may use it is for the orchestrator's tokens to say.
+not secret: the orchestrator's tokens decide who may use it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from shared.events import GrantRevoked
 from shared.reports import Activity
 from shared.routes.route import Clipboard
 
+CLIPBOARD_OF_WEB: Final = "the clipboard of a web session cannot be restricted"
 _WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
     {
         "both": frozenset({"in", "out"}),
@@ -53,7 +54,7 @@ _WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
 
 
 class SessionsRefused(FumaroleError):
-    """Sessions that cannot be opened as they were asked for; none of them was."""
+    """Sessions that cannot be opened as requested; none was opened."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(f"{one.path}: {one.message}" for one in problems))
@@ -61,14 +62,14 @@ class SessionsRefused(FumaroleError):
 
 
 class KeyReused(FumaroleError):
-    """The key is that of a call that opened other sessions; none was opened."""
+    """The idempotency key belongs to a request for other sessions; none was opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is to be opened: a declared ``endpoint``, or a ``kind`` (with a ``port``, if any).
+class SessionRequest:
+    """A session to open: an ``endpoint`` of the job, or a ``kind`` (with a ``port``, if any).
 
-    ``clipboard`` may only narrow what the endpoint allows.
+    ``clipboard`` can only restrict what the endpoint allows.
     """
 
     job: str
@@ -85,78 +86,82 @@ class SessionAnswer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     sid: Annotated[str, Field(pattern="^[a-z2-7]{26}$")] = Field(
-        description="Names the session, and is no secret."
+        description="The session's id, which is not secret."
     )
     hosts: Annotated[list[str], Field(min_length=1)] = Field(
-        description="The first is where it is opened; further ones are public links."
+        description="The session's own host first, then its public links."
     )
-    job: str = Field(description="Whose session it is.")
-    rank: int = Field(description="Of which replica.")
-    kind: Literal["web", "vnc", "terminal"] = Field(description="What is reached.")
+    job: str = Field(description="The job's id.")
+    rank: int = Field(description="The job's rank.")
+    kind: Literal["web", "vnc", "terminal"] = Field(description="The kind of the session.")
     endpoint: str | None = Field(
-        description="The endpoint's name; None for a terminal or a port that is not declared."
+        description="The endpoint's name; None for a terminal or an undeclared port."
     )
-    clipboard: Clipboard = Field(description="Which way text may go; `in` is into the session.")
+    clipboard: Clipboard = Field(
+        description="The allowed directions of text; `in` is into the session."
+    )
     state: Literal["starting", "ready", "ended"] = Field(
-        description="`ready` once the program answers."
+        description="`ready` once the program responds."
     )
     created_at: float = Field(description="In unix seconds.")
     ended_at: float | None = Field(description="In unix seconds.")
-    end_reason: str | None = Field(description="Why it ended, in words.")
+    end_reason: str | None = Field(description="A machine-readable code for the end.")
     connected: list[str] | None = Field(
         default=None,
-        description="Users who are connected now, as gateways report; None where nothing is known.",
+        description="Users who are connected now, as gateways report; None if it is not known.",
     )
     last_input_at: float | None = Field(
-        default=None, description="When a person last did something there; in steps of 10 s."
+        default=None, description="The last input by a user, in steps of 10 s."
     )
     last_output_at: float | None = Field(
-        default=None, description="When the app last sent something; in steps of 10 s."
+        default=None, description="The last output of the app, in steps of 10 s."
     )
-    bytes_in: int | None = Field(default=None, description="Towards the app.")
-    bytes_out: int | None = Field(default=None, description="From the app.")
+    bytes_in: int | None = Field(default=None, description="Bytes sent to the app.")
+    bytes_out: int | None = Field(default=None, description="Bytes received from the app.")
 
 
 class Opened(NamedTuple):
-    """Sessions, and whether this call has opened them."""
+    """Sessions, and whether this request has opened them."""
 
     views: list[SessionAnswer]
     are_new: bool
 
 
 ActivitiesOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Activity]]]
-"""Says what gateways report of sessions, as far as that is known. It never fails."""
+"""Returns what gateways report of sessions, as far as it is known. It never fails."""
 
 
 async def nothing_reported(_sids: Sequence[str]) -> Mapping[str, Activity]:
-    """Say that nothing is known of any session."""
+    """Return no activity."""
     return {}
 
 
 StatesOf = Callable[[Collection[str]], Awaitable[Mapping[str, Literal["starting", "ready"]]]]
-"""Says how the routes of live sessions were last published."""
+"""Returns the last published states of live sessions."""
 
 
-class Tell(Protocol):
-    """Tells gateways of a revocation that is in the store, and never fails."""
+class NotifyRevocation(Protocol):
+    """Notifies gateways of a revocation that is in the store. It never fails."""
 
     async def __call__(self, event: GrantRevoked, *, term: int) -> None:
-        """Tell of *event*; *term* is the leader's, as the store knows it."""
+        """Notify gateways of *event*; *term* is the leader's term in the store."""
 
 
 class SessionService:
     """Sessions as the API offers them.
 
     Args:
-        base_domain: The domain below which each has its host.
+        store: The store.
+        base_domain: The parent domain of the sessions' hosts.
         clock: Unix seconds.
-        states_of: How live sessions' routes stand.
-        until_published: Waits, for a while, until gateways have been told of sessions.
-        enqueue: Is told the id of a job whose sessions changed.
-        tell: Tells gateways of a revocation at once.
-        catalogue: What products offer.
-        rank_services: Whether only ports that jobs declare are reached.
-        activities_of: What gateways report of sessions.
+        random: Returns random bytes.
+        states_of: Returns the published states of live sessions.
+        until_published: Waits a while until sessions are published.
+        enqueue: Called with the id of a job whose sessions changed.
+        tell: Notifies gateways of a revocation at once.
+        catalogue: The products' features.
+        rank_services: Whether only declared ports can be reached.
+        activities_of: Returns what gateways report of sessions.
     """
 
     def __init__(
@@ -169,7 +174,7 @@ class SessionService:
         states_of: StatesOf,
         until_published: Callable[[Collection[str]], Awaitable[None]],
         enqueue: Callable[[str], None],
-        tell: Tell,
+        tell: NotifyRevocation,
         catalogue: Catalogue | None = None,
         rank_services: bool = False,
         activities_of: ActivitiesOf = nothing_reported,
@@ -186,28 +191,30 @@ class SessionService:
         self._until_published = until_published
         self._enqueue = enqueue
 
-    async def open(self, wanted: Sequence[Wanted]) -> list[SessionAnswer]:
-        """Open a session for each, in order: all or none.
+    async def open(self, wanted: Sequence[SessionRequest]) -> list[SessionAnswer]:
+        """Open the sessions, in order: all or none.
 
         Raises:
-            SessionsRefused: With everything that is wrong.
-            StoreUnavailable: If they could not be kept.
+            SessionsRefused: With every problem.
+            StoreUnavailable: If the store does not respond.
         """
         return (await self.open_once(wanted)).views
 
-    async def open_once(self, wanted: Sequence[Wanted], *, key: str | None = None) -> Opened:
-        """Open a session for each, in order: all or none; with a known *key*, none is opened.
+    async def open_once(
+        self, wanted: Sequence[SessionRequest], *, key: str | None = None
+    ) -> Opened:
+        """Open the sessions, in order: all or none; with a known *key*, open none.
 
-        The sessions' identifiers follow from the key. So they are found again, as they are by
-        now, for as long as their records are kept.
+        The sessions' ids are derived from the key. So a repeated request finds them as they are
+        now, as long as their records exist.
 
         Raises:
-            SessionsRefused: With everything that is wrong.
-            KeyReused: If another call had this key.
-            StoreUnavailable: If they could not be kept; with a key, asking again is safe.
+            SessionsRefused: With every problem.
+            KeyReused: If the key belongs to another request.
+            StoreUnavailable: If the store does not respond; with a key, a retry is safe.
         """
         async with self._store.write() as transaction:
-            # Held: a job that ends meanwhile must not be left with a session that does not.
+            # Locked: a job that ends concurrently must not keep a live session.
             records = await lock_jobs(transaction, {one.job for one in wanted})
             sids = await _sids_of(transaction, key, len(wanted))
             sessions = await _opened_before(transaction, wanted, sids)
@@ -226,7 +233,7 @@ class SessionService:
         return Opened(await self._views(sessions), are_new)
 
     async def get(self, sid: str) -> SessionAnswer | None:
-        """Return the session, also one that has ended; None where there is none."""
+        """Return the session, even if it has ended; None if it does not exist."""
         async with self._store.read() as transaction:
             session = await find_session(transaction, sid)
         return None if session is None else (await self._reported([await self._view(session)]))[0]
@@ -234,10 +241,10 @@ class SessionService:
     async def find(
         self, wanted: SessionFilter, *, states: Collection[str], after: Key | None, limit: int
     ) -> tuple[list[SessionAnswer], Key | None]:
-        """Return a page of sessions, newest first, and after which one the next page begins.
+        """Return a page of sessions, newest first, and the key after which the next page begins.
 
         Raises:
-            StoreUnavailable: If the store does not answer.
+            StoreUnavailable: If the store does not respond.
         """
 
         async def candidates(place: Key | None, count: int) -> list[Key]:
@@ -257,7 +264,7 @@ class SessionService:
         return await self._reported([views[key.id] for key in page.keys]), page.next
 
     async def end(self, sid: str) -> SessionAnswer | None:
-        """End the session for good; None where there is none. Again changes nothing."""
+        """End the session for good; None if it does not exist. A repeated call changes nothing."""
         async with self._store.write() as transaction:
             await end_session(transaction, sid, reason="ended", now=self._clock())
             session = await find_session(transaction, sid)
@@ -269,12 +276,12 @@ class SessionService:
     async def revoke(
         self, sid: str, *, jti: str | None = None, sub: str | None = None
     ) -> SessionAnswer | None:
-        """End the grants of one token, one user, or everybody; None where there is no session.
+        """Revoke the grants of one token, one user, or everybody; None without such a session.
 
-        When this returns, the revocation outlives whatever happens.
+        When this returns, the revocation is durable.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._store.write() as transaction:
             session = await find_session(transaction, sid)
@@ -287,21 +294,21 @@ class SessionService:
         return await self._view(session)
 
     async def revoke_key(self, kid: str) -> None:
-        """End all grants of tokens that were signed with the key *kid*, of every session.
+        """Revoke the grants of all tokens that were signed with the key *kid*, on every session.
 
         Raises:
-            StoreUnavailable: If it could not be kept.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._store.write() as transaction:
             event = await revoke(transaction, now=self._clock(), kid=kid)
             term = (await read_leadership(transaction)).term
         await self._tell(event, term=term)
 
-    # What is opened
+    # Opening
 
     def _make(
         self,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[SessionRequest],
         records: Mapping[str, JobRecord],
         tools: Mapping[ToolKey, AttachedTool],
     ) -> list[Session]:
@@ -311,23 +318,23 @@ class SessionService:
             try:
                 tool = tools.get(_place_of(one))
                 sessions.append(self._session(one, records.get(one.job), tool))
-            except _Wrong as wrong:
+            except _Invalid as wrong:
                 problems.append(Problem(f"items[{index}].{wrong.field}", wrong.message))
         if problems:
             raise SessionsRefused(problems)
         return sessions
 
     def _session(
-        self, wanted: Wanted, record: JobRecord | None, tool: AttachedTool | None
+        self, wanted: SessionRequest, record: JobRecord | None, tool: AttachedTool | None
     ) -> Session:
         if record is None:
-            raise _Wrong("job", "there is no such job")
-        # From when its end is decided: its sessions are ended with it, and none after them.
+            raise _Invalid("job", "the job does not exist")
+        # Once its end is decided, the job's sessions end with it, and none may follow.
         if record.is_final or record.outcome is not None or record.desired == "ended":
-            raise _Wrong("job", "the job is over")
+            raise _Invalid("job", "the job is over")
         job = read_known(record)
         if not 0 <= wanted.rank < job.ranks:
-            raise _Wrong("rank", f"the job has ranks 0 to {job.ranks - 1}")
+            raise _Invalid("rank", f"the job has ranks 0 to {job.ranks - 1}")
         if tool_at(wanted.endpoint) is not None:
             return self._tool_session(wanted, tool)
         kind, port, base_path = _place(wanted, job)
@@ -335,7 +342,7 @@ class SessionService:
             _check_declared(port, job, wanted.rank)
         if not self._catalogue.offers(job.product, kind):
             field = "kind" if wanted.endpoint is None else "endpoint"
-            raise _Wrong(field, f"the job's product offers no {kind}")
+            raise _Invalid(field, f"the job's product does not offer {kind}")
         return Session(
             sid=make_sid(self._random),
             job_id=wanted.job,
@@ -349,12 +356,12 @@ class SessionService:
             created_at=self._clock(),
         )
 
-    def _tool_session(self, wanted: Wanted, tool: AttachedTool | None) -> Session:
+    def _tool_session(self, wanted: SessionRequest, tool: AttachedTool | None) -> Session:
         if tool is None:
-            raise _Wrong("endpoint", "no such tool is attached to this rank")
+            raise _Invalid("endpoint", "this tool is not attached to the rank")
         endpoint = tool.spec["interactive"][tool.name]
         if wanted.clipboard not in (None, "both"):
-            raise _Wrong("clipboard", "an app's clipboard cannot be restricted")
+            raise _Invalid("clipboard", CLIPBOARD_OF_WEB)
         return Session(
             sid=make_sid(self._random),
             job_id=wanted.job,
@@ -368,7 +375,7 @@ class SessionService:
         )
 
     async def _reported(self, views: Sequence[SessionAnswer]) -> list[SessionAnswer]:
-        """Return *views* with what gateways report."""
+        """Return *views* with the gateways' reports."""
         known = await self._activities_of([view.sid for view in views])
         return [
             _with_activity(view, known[view.sid]) if view.sid in known else view for view in views
@@ -411,7 +418,7 @@ def _with_activity(view: SessionAnswer, activity: Activity) -> SessionAnswer:
     return view.model_copy(update=told | {"connected": connected})
 
 
-class _Wrong(Exception):
+class _Invalid(Exception):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
@@ -419,10 +426,10 @@ class _Wrong(Exception):
 
 
 async def _sids_of(transaction: Transaction, key: str | None, count: int) -> list[str]:
-    """Return the identifiers of *count* sessions that are opened with *key*, and one more."""
+    """Return the ids of the *count* sessions of this *key*, and of one more."""
     if key is None:
         return []
-    # From here on of two calls with the same key the later one waits, whatever their jobs.
+    # Serialises requests with the same key, whatever their jobs.
     await raise_revision(transaction)
     secret = (await read_store_metadata(transaction)).identity.encode()
 
@@ -434,12 +441,12 @@ async def _sids_of(transaction: Transaction, key: str | None, count: int) -> lis
 
 
 async def _opened_before(
-    transaction: Transaction, wanted: Sequence[Wanted], sids: Sequence[str]
+    transaction: Transaction, wanted: Sequence[SessionRequest], sids: Sequence[str]
 ) -> list[Session]:
-    """Return the sessions that a call with the same key has opened, in order.
+    """Return the sessions that a request with the same key has opened, in order.
 
     Raises:
-        KeyReused: If they are not those that are wanted now.
+        KeyReused: If they are not the requested ones.
     """
     found = {one.sid: one for one in await find_sessions(transaction, sids)} if sids else {}
     if not found:
@@ -448,17 +455,17 @@ async def _opened_before(
     sessions = [one for one in before if one is not None]
     same = before[-1] is None and len(sessions) == len(wanted)
     if not same or not all(map(_is_as_wanted, sessions, wanted)):
-        raise KeyReused("another call had this key")
+        raise KeyReused("the key belongs to another request")
     return sessions
 
 
-def _is_as_wanted(session: Session, wanted: Wanted) -> bool:
+def _is_as_wanted(session: Session, wanted: SessionRequest) -> bool:
     place = (session.job_id, session.rank, session.endpoint)
     if place != (wanted.job, wanted.rank, wanted.endpoint):
         return False
     if wanted.kind is not None and (session.kind, session.port) != (wanted.kind, wanted.port):
         return False
-    # What the endpoint allows besides is not asked again.
+    # The endpoint's own restriction may be narrower than the request.
     return _WAYS[session.clipboard] <= _WAYS[wanted.clipboard or "both"]
 
 
@@ -466,30 +473,34 @@ def _with_sid(session: Session, sid: str) -> Session:
     return replace(session, sid=sid)
 
 
-def _place_of(wanted: Wanted) -> ToolKey:
-    """Return by what the tool is known to which the session is to lead."""
+def _place_of(wanted: SessionRequest) -> ToolKey:
+    """Return the key of the tool that the session should lead to, if any."""
     return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
 
 
-def _place(wanted: Wanted, job: Job) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:
-    """Return kind, port and base path of what is wanted."""
+def _place(
+    wanted: SessionRequest, job: Job
+) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:
+    """Return kind, port and base path of the requested session."""
     if wanted.endpoint is None:
         if wanted.kind is None:
-            raise _Wrong("endpoint", "an endpoint or a kind must be given")
+            raise _Invalid("endpoint", "an endpoint or a kind must be given")
         return wanted.kind, wanted.port, "/"
     endpoint = job.interactive.get(wanted.endpoint)
     if endpoint is None:
-        raise _Wrong("endpoint", "the job declares no such endpoint")
+        raise _Invalid("endpoint", "the job does not declare this endpoint")
     if endpoint.task is not None and job.task_of(wanted.rank) != endpoint.task:
-        raise _Wrong("rank", f"the endpoint is in the task {endpoint.task}, this rank is not")
+        raise _Invalid("rank", f"the rank is not in the endpoint's task {endpoint.task}")
     return endpoint.kind, endpoint.port, endpoint.base_path
 
 
-def _clipboard(wanted: Wanted, kind: Literal["web", "vnc", "terminal"], job: Job) -> Clipboard:
-    """Return the ways that both the endpoint and the one who opens it allow."""
+def _clipboard(
+    wanted: SessionRequest, kind: Literal["web", "vnc", "terminal"], job: Job
+) -> Clipboard:
+    """Return the directions that both the endpoint and the request allow."""
     if kind == "web":
         if wanted.clipboard not in (None, "both"):
-            raise _Wrong("clipboard", "an app's clipboard cannot be restricted")
+            raise _Invalid("clipboard", CLIPBOARD_OF_WEB)
         return "both"
     endpoint = job.interactive.get(wanted.endpoint or "")
     declared: Clipboard = endpoint.clipboard if endpoint is not None else "both"
@@ -498,16 +509,16 @@ def _clipboard(wanted: Wanted, kind: Literal["web", "vnc", "terminal"], job: Job
     return next(name for name, allowed in _WAYS.items() if allowed == ways)
 
 
-def _allows_service_workers(wanted: Wanted, job: Job) -> bool:
+def _allows_service_workers(wanted: SessionRequest, job: Job) -> bool:
     endpoint = job.interactive.get(wanted.endpoint or "")
     return endpoint is not None and endpoint.service_workers
 
 
 def _check_declared(port: int | None, job: Job, rank: int) -> None:
     if port not in ports_at(job, job.task_of(rank) or ""):
-        raise _Wrong("port", "the job declares no such port at this rank")
+        raise _Invalid("port", "the job does not declare this port at the rank")
 
 
 def host_of(sid: str, base_domain: str) -> str:
-    """Return a session's own host."""
+    """Return the host of a session."""
     return f"{sid}.{base_domain}"

@@ -1,8 +1,8 @@
-"""Takes up the sign-outs of users at gateways: revokes their grants everywhere.
+"""Processes sign-outs of users at gateways: revokes their grants everywhere.
 
-The leader reads the stream from where the last leader was, which is kept in the store together
-with the revocations: a request that was taken up is never lost, and taking one up twice changes
-nothing. A request can end the grants of one token on one session that is open, and nothing else.
+The leader reads the stream from the position of the previous leader. The store keeps that position
+together with the revocations. So a request that was processed is never lost, and processing it
+twice changes nothing. A request can only revoke the grants of one token on one live session.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 1.0
-"""After Redis or the store has not answered."""
+"""Pause after Redis or the store did not respond."""
 AT_ONCE: Final = 50
-"""Requests in one look, and so 500 a second at most, whoever sends them."""
+"""Requests per round, and so at most 500 a second from all senders."""
 MOST_OF_SESSION: Final = 60
-"""Revocations of one session in a minute: more is no people signing out."""
+"""The most revocations of one session per minute: people sign out less often."""
 AHEAD_SECONDS: Final = 60.0
-"""An entry that is further in the future was not numbered by Redis: nothing could follow it."""
+"""An entry further in the future was not numbered by Redis: no entry could follow it."""
 
 Taken = Literal["revoked", "unknown", "malformed", "too_many"]
 
@@ -43,21 +43,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Good:
-    """A request to be done."""
+    """A request that is carried out."""
 
     session: Session
     event: GrantRevoked
 
 
-class SignOutAsks:
-    """Revokes what users have signed out of, as the leader of one term.
+class SignOutProcessor:
+    """Revokes the grants that users have signed out of, as the leader of one term.
 
     Args:
         store: Sessions and revocations.
         reader: Reads the stream.
+        term: The leader's term.
         clock: Unix seconds.
         publish: Has new revocations published at once.
-        count: Counts what became of requests.
+        count: Counts the results of requests.
     """
 
     def __init__(
@@ -81,35 +82,36 @@ class SignOutAsks:
         self._of_session: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Take up requests until cancelled.
+        """Process requests until cancelled.
 
         Raises:
-            LeadershipLost: If another one leads.
+            LeadershipLost: If another controller leads.
         """
         outage = Outage(
-            log, begins="sign-outs cannot be taken up", ends="sign-outs are taken up again"
+            log, begins="cannot process sign-outs", ends="sign-outs are processed again"
         )
         while True:
             pause = LOOK_SECONDS
             try:
-                await self.take_some()
+                await self.process_batch()
                 outage.passed()
             except (BusUnavailable, StoreUnavailable) as error:
                 outage.failed(error)
                 pause = AGAIN_SECONDS
             await asyncio.sleep(pause)
 
-    async def take_some(self) -> None:
-        """Take up the next requests.
+    async def process_batch(self) -> None:
+        """Process the next requests.
 
         Raises:
-            BusUnavailable, StoreUnavailable: If they could not be; they are still there then.
-            LeadershipLost: If another one leads.
+            BusUnavailable, StoreUnavailable: If Redis or the store does not respond; the requests
+                stay in the stream.
+            LeadershipLost: If another controller leads.
         """
         position = await self._begin()
         requests = await self._reader.after(position, limit=AT_ONCE)
         if not requests.entries:
-            await self._look_back(position, requests.last)
+            await self._check_stream(position, requests.last)
             return
         good: list[_Good] = []
         taken: list[Taken] = []
@@ -136,16 +138,16 @@ class SignOutAsks:
                 self._position = await read_sign_out_position(transaction) or BEGINNING
         return self._position
 
-    async def _look_back(self, position: str, last: str | None) -> None:
-        """Begin anew where the stream is not the one that was read, or nothing can follow it."""
+    async def _check_stream(self, position: str, last: str | None) -> None:
+        """Start over if the stream was replaced, or if no entry can follow its last one."""
         if last is None:
             return
         if comparable_id(last) < comparable_id(position):
-            log.warning("the stream of sign-outs is another one than before")
+            log.warning("the stream of sign-outs was replaced; reading it from the beginning")
             self._position = BEGINNING
         elif comparable_id(last)[0] / 1000 > self._clock() + AHEAD_SECONDS:
-            # All that stands in it has been taken up.
-            log.warning("the stream of sign-outs is numbered far ahead, and is begun anew")
+            # All of its entries have been processed.
+            log.warning("the stream of sign-outs is numbered far ahead; dropping its last entry")
             await self._reader.forget(last)
             self._position = BEGINNING
 

@@ -1,4 +1,4 @@
-"""What the store says of sessions: of those whose turn it is, and what is new for all."""
+"""The store's state of sessions: of the jobs that are due, and what is new for all."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from shared.events import Head
 
 
 class DirtySet:
-    """Jobs that wait to be looked at, each once.
+    """Jobs that are due, each once.
 
-    Whoever is to be let in no more must not wait behind thousands that are only looked at now and
-    then.
+    Changed jobs come before those of a periodic resync: a revocation must not wait behind
+    thousands of unchanged jobs.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class DirtySet:
         return len(self._changed.keys() | self._others.keys())
 
     def add(self, job_ids: Iterable[str]) -> None:
-        """Have these looked at, of which something has changed."""
+        """Add jobs that have changed."""
         self._changed |= dict.fromkeys(job_ids)
 
     def add_later(self, job_ids: Iterable[str]) -> None:
-        """Have these looked at after all of which something has changed."""
+        """Add jobs that come after all changed ones."""
         self._others |= dict.fromkeys(job_ids)
 
     def take(self, most: int) -> list[str]:
-        """Return the next ones, which wait no longer; from now on they can be added anew."""
+        """Remove and return the next jobs. From now on they can be added again."""
         taken: list[str] = []
         for waiting in (self._changed, self._others):
             while waiting and len(taken) < most:
@@ -66,12 +66,12 @@ class DirtySet:
 
 
 AT_ONCE: Final = 500
-"""How many jobs are looked at before it is seen what changed meanwhile."""
+"""The most jobs per snapshot, after which new changes are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionsSnapshot:
-    """What the store says of some jobs' sessions, and of all revocations, at one moment."""
+    """The store's state of some jobs' sessions, and of all new revocations, at one moment."""
 
     jobs: frozenset[str]
     sessions: tuple[Session, ...]
@@ -82,9 +82,9 @@ class SessionsSnapshot:
 
 
 class SnapshotReader:
-    """Reads what is new since the last snapshot that was dealt with, as the leader of *term*.
+    """Reads what is new since the last completed snapshot, as the leader of *term*.
 
-    ``looks`` are the jobs that wait for their turn.
+    ``dirty_set`` holds the jobs that are due.
     """
 
     def __init__(self, store: Store, *, term: int) -> None:
@@ -98,40 +98,40 @@ class SnapshotReader:
 
     @property
     def revision(self) -> int:
-        """The store's, up to which all is dealt with."""
+        """The store's revision up to which everything is done."""
         return self._revision
 
     def concerns(self, job_id: str) -> bool:
-        """Say whether it matters what becomes of the job: it has sessions, as far as is known.
+        """Return whether a change of the job matters: it has sessions, as far as is known.
 
-        One that is opened raises the store's revision, by which it is found. While the store is
-        read, it may be of any job: what is read is the store as it was before.
+        A new session raises the store's revision, and is found by that. During a read, any job may
+        have one: the read sees the store as it was before.
         """
         return self._reading or job_id in self._opened
 
-    def dealt_with(self, snapshot: SessionsSnapshot) -> None:
-        """Take note that everything is as *world* says: from now on only what is new counts."""
+    def mark_done(self, snapshot: SessionsSnapshot) -> None:
+        """Complete *snapshot*: the next one contains only what is new since."""
         self._revision, self._hubs = snapshot.revision, snapshot.hubs
 
     async def next(self, *, now: float, routed: Set[str] = frozenset()) -> SessionsSnapshot:
-        """Return what is new, and all about the next jobs that are to be looked at.
+        """Return what is new, and the state of the next jobs that are due.
 
-        *routed* are the jobs whose sessions have routes: what became of these is read as well.
+        *routed* are the jobs whose sessions have routes: their records are read as well.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
+            LeadershipLost: If another controller leads.
+            StoreUnavailable: If the store does not respond.
         """
         jobs: list[str] = []
         try:
             async with self._read() as transaction:
-                # Redis alone would not tell a leader that is cut off with a part of it.
+                # Redis alone would not stop a leader that shares a partition with it.
                 term = (await read_leadership(transaction)).term
                 if term != self._term:
                     raise LeadershipLost(f"the term is {term}, not {self._term}")
                 revision = (await read_store_metadata(transaction)).revision
                 hubs = await self._find_changed(transaction, revision, now=now)
-                # Before they are read: what comes from now on has them looked at again.
+                # Before the read: a change from now on makes them due again.
                 jobs += self.dirty_set.take(AT_ONCE)
                 return await self._about(transaction, jobs, hubs, revision, routed=routed, now=now)
         except StoreUnavailable:
@@ -150,13 +150,13 @@ class SnapshotReader:
     async def _find_changed(
         self, transaction: Transaction, revision: int, *, now: float
     ) -> Mapping[str, Hub]:
-        # Whoever changes a session, or revokes, raises the revision.
+        # Every change of a session, and every revocation, raises the revision.
         if revision != self._revision:
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
             self.dirty_set.add(changed)
         hubs = await alive_hubs(transaction, now=now)
         if hubs != self._hubs:
-            # Terminals of a hub that went have to move; those without one can be held now.
+            # Terminals of a dead hub must move; those without a hub can get one now.
             waiting = await live_sessions(transaction)
             self.dirty_set.add_later(one.job_id for one in waiting if one.kind == "terminal")
         return hubs
@@ -173,7 +173,7 @@ class SnapshotReader:
     ) -> SessionsSnapshot:
         sessions = await live_sessions_of(transaction, jobs) if jobs else []
         opened = {one.job_id for one in sessions}
-        # Also of those that have routes, still: people are told how they ended.
+        # Also for jobs whose routes still exist: people see how their sessions ended.
         told = opened | (routed & set(jobs))
         self._opened = (self._opened - set(jobs)) | opened
         records = await find_jobs(transaction, told) if told else {}
@@ -187,15 +187,15 @@ class SnapshotReader:
     async def everything(
         self, head: Head | None, *, data_lost: bool, now: float
     ) -> tuple[SessionsSnapshot, float | None]:
-        """Return all there is, and since when Redis' memory of used tokens can be trusted.
+        """Return the whole state, and since when Redis' record of used tokens is complete.
 
         Args:
-            head: What Redis says of itself.
-            data_lost: It is known to have lost something.
+            head: The head of the table in Redis.
+            data_lost: Redis is known to have lost data.
             now: Unix seconds.
 
         Raises:
-            StoreUnavailable: If the store does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._read() as transaction:
             since = now if data_lost else await _since(transaction, head, now=now)
@@ -209,12 +209,12 @@ class SnapshotReader:
             jobs, tuple(sessions), records, hubs, tuple(matter), revision
         ), since
 
-    async def look_at_all(self, others: Collection[str], *, now: float) -> None:
-        """Have all sessions' jobs and *others* looked at; forget what nobody needs any more.
+    async def resync(self, others: Collection[str], *, now: float) -> None:
+        """Make all sessions' jobs and *others* due, and delete what is obsolete.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If the store does not answer.
+            LeadershipLost: If another controller leads.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._store.lead(self._term) as transaction:
             await forget_revocations(transaction, now=now)
@@ -224,10 +224,10 @@ class SnapshotReader:
 
 
 async def _since(transaction: Transaction, head: Head | None, *, now: float) -> float | None:
-    """Return since when Redis' memory of used tokens can be trusted, None for always."""
+    """Return since when Redis' record of used tokens is complete, None for always."""
     position = await read_store_metadata(transaction)
     if position.epoch is None:
-        return None  # nothing was ever published: there was nothing to lose
+        return None  # nothing was ever published, so nothing was lost
     if head is None or head.epoch != position.epoch or head.seq < position.seq:
         return now
     return head.since

@@ -1,8 +1,8 @@
-"""A session's status, which people are shown: how far its job is, or how it ended. No I/O.
+"""A session's status for people: its job's progress, or how the session ended. No I/O.
 
-All of it follows from what the store and the cluster say, so that every leader says the same and
-a status changes only with what it tells of. It is shown on the session's own host, where the app's
-scripts may read it: nothing in it is of other users.
+A status is a function of the store and the cluster, so that every leader computes the same one. It
+is served on the session's own host, where the app's scripts can read it. So it contains nothing of
+other users.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from shared.routes.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
 _ENDS: Final = MappingProxyType(
     {"asked": "stopped", "expired": "expired", "out_of_funds": "out_of_funds", "evicted": "evicted"}
 )
-"""Phases by the reasons of jobs; of all others by how they ended."""
+"""Phases by the reason of the job's end; other ends have the phase of their state."""
 _OUTCOMES: Final = MappingProxyType(
     {"SUCCESS": "finished", "FAILURE": "failed", "EXPIRED": "expired"}
 )
 _PULLS: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
-"""A kubelet's words while it pulls an image; it has no other for that."""
+"""The waiting reasons of a container whose image is pulled; the kubelet has no own one for that."""
 
 
 def status_of(
     session: Session, *, job: Job, record: JobRecord, pod: ObservedPod | None, ready: bool
 ) -> Status:
-    """Return how far the session has come; *pod* is the one at its rank."""
+    """Return the progress of the session; *pod* is the pod at its rank."""
     app, port = _app(session, job), session.port
-    # Of a later attempt it is not known here since when it waits.
+    # For later attempts, the start of the wait is not known here.
     queued = (("queued", record.created_at),) if record.attempt == 1 else ()
     waits = record.state in ("IN_QUEUE", "SUSPENDED")
     if pod is None and not waits:
-        # The one before has gone, and the next one is not seen yet.
+        # The previous pod is gone, and the next one is not observed yet.
         return Status(phase="preparing", app=app, times=queued)
     if pod is None or (waits and not pod.node):
         phase = "suspended" if record.state == "SUSPENDED" else "queued"
@@ -66,7 +66,7 @@ def status_of(
 
 
 def ended_status(route: Route, record: JobRecord | None, *, now: float) -> Status:
-    """Return how the session of *route*, the last that it had, ended; *record* is its job."""
+    """Return how the session of *route*, its last one, ended; *record* is its job."""
     app = route.status.app if route.status is not None else None
     if record is None:
         return Status(phase="ended", since=now, app=app)
@@ -76,7 +76,7 @@ def ended_status(route: Route, record: JobRecord | None, *, now: float) -> Statu
     reason = record.reason if record.is_final else record.end_reason
     message = record.message if record.is_final else record.end_message
     details = (record.details if record.is_final else record.end_details) or {}
-    # The scripts of a web app can read what its host serves.
+    # The scripts of a web app can read what its host serves, so web sessions do not get it.
     by = details.get("by") if reason == ASKED.reason and route.kind != "web" else None
     return Status(
         phase=_ENDS.get(reason or "", _OUTCOMES[outcome]),
@@ -89,11 +89,11 @@ def ended_status(route: Route, record: JobRecord | None, *, now: float) -> Statu
 
 
 def _outcome(record: JobRecord) -> str | None:
-    """Return how the job has ended, or is about to; None where it goes on."""
+    """Return the state in which the job has ended or will end; None if it continues."""
     for known in (record.state, record.outcome, record.end_state):
         if known in _OUTCOMES:
             return known
-    # Asked for, and nothing is known of how that is to be told.
+    # The end was requested, but how it will be reported is not known.
     return "SUCCESS" if record.desired == "ended" else None
 
 
@@ -102,7 +102,7 @@ def _app(session: Session, job: Job) -> str | None:
 
 
 def _waits(record: JobRecord) -> str | None:
-    """Return what the phase does not say already; pages have words for that in their languages."""
+    """Return the message, unless the phase says it: pages translate the phase themselves."""
     usual = record.reason == "submitting" or record.message == QUEUED.message
     return None if usual else _short(record.message, MOST_DETAIL)
 

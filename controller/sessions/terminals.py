@@ -1,4 +1,4 @@
-"""What a terminal hub does with the store: say that it lives, and learn of its terminals."""
+"""A terminal hub's access to the store: heartbeats, and the terminals that it holds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from controller.volcano.names import JOB_CONTAINER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """A terminal session and the pod that its shell belongs into.
+    """A terminal session, and the pod of its shell.
 
-    Another ``pod_uid`` is another pod, also under the same name: its shell is a new one.
-    ``may_copy`` says whether what is in it may reach a clipboard.
+    Another ``pod_uid`` is another pod, even with the same name, and needs a new shell.
+    ``may_copy`` says whether text may reach a clipboard.
     """
 
     sid: str
@@ -34,26 +34,26 @@ class Terminal:
 
     @property
     def shell(self) -> tuple[str, str]:
-        """Name the shell: a route with another one has another ``target.id``."""
+        """The identity of the shell: a route to another shell has another ``target.id``."""
         return self.sid, self.pod_uid
 
 
 def target_id(hub_id: str, pod_uid: str) -> str:
-    """Return the ``id`` of a terminal's target: another hub or pod is another shell."""
+    """Return the ``id`` of a terminal's target: it differs for another hub or pod."""
     return f"{hub_id}/{pod_uid}"
 
 
 def target_path(sid: str) -> str:
-    """Return the path under which a hub serves the terminal: its target's ``base_path``."""
+    """Return the path at which a hub serves the terminal: its target's ``base_path``."""
     return f"/terminals/{sid}"
 
 
 class TerminalSessions:
     """One hub's view of the store.
 
-    Call :meth:`refresh` every three seconds or so: a hub that was not heard of for ten is taken
-    for gone, and its terminals go to another one. A terminal is assigned, in the store, before
-    its route is published; only the hub that it is assigned to may serve it.
+    Call :meth:`refresh` every three seconds or so: a hub without a heartbeat for ten seconds is
+    dead, and its terminals move to another one. A terminal is assigned in the store before its
+    route is published. Only the hub that it is assigned to may serve it.
     """
 
     def __init__(self, store: Store, hub: Hub, *, clock: Callable[[], float]) -> None:
@@ -63,47 +63,47 @@ class TerminalSessions:
         self.hub = hub
 
     async def refresh(self) -> None:
-        """Say that this hub is alive, and where it is.
+        """Store a heartbeat with this hub's address.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._store.write() as transaction:
             await refresh_hub(transaction, self.hub, now=self._clock())
 
     async def leave(self) -> None:
-        """Say that this hub ends: its terminals are published anew elsewhere.
+        """Unregister this hub: its terminals move elsewhere.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._store.write() as transaction:
             await remove_hub(transaction, self.hub.id)
 
     async def find(self, sid: str) -> Terminal | None:
-        """Return the terminal, if it is this hub's and has not ended.
+        """Return the terminal if it is live and assigned to this hub.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         found = await self._select(tables.sessions.c.sid == sid)
         return found.get(sid)
 
     async def held(self) -> Mapping[str, Terminal]:
-        """Return all terminals that are this hub's and have not ended, by sid.
+        """Return all live terminals that are assigned to this hub, by sid.
 
-        A shell of the hub that is not among them (compare :attr:`Terminal.shell`) is to be ended.
+        The hub must end a shell that is not among them (compare :attr:`Terminal.shell`).
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         return await self._select(sa.true())
 
     async def moved(self, sids: Collection[str]) -> set[str]:
-        """Return which of *sids* another hub holds by now, because they have not ended.
+        """Return which of *sids* are live and assigned to another hub.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         sessions = tables.sessions.c
         going_on = sa.select(sessions.sid).where(
@@ -113,10 +113,10 @@ class TerminalSessions:
             return set(await transaction.scalars(going_on))
 
     async def revocations(self) -> list[StoredRevocation]:
-        """Return what was revoked since the last call; at first, all that matters.
+        """Return the revocations since the last call; the first call returns all active ones.
 
         Raises:
-            StoreUnavailable: If the database does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         after = self._revoked_up_to
         async with self._store.read() as transaction:

@@ -1,10 +1,10 @@
-"""Webhooks: what becomes of jobs, sent to receivers that the deployment names.
+"""Webhooks: updates of jobs, sent to receivers that the deployment configures.
 
 The leader has a ``dispatcher`` for each receiver. It reads the outbox of updates from the
-receiver's cursor on, asks ``deliveries`` what is sent next (no I/O), hands each message to a
-``sender``, which signs it, and notes in the store, fenced by the leader's term, what was accepted.
+receiver's cursor on, and asks ``deliveries`` for the next message (no I/O). A ``sender`` signs and
+sends it. The dispatcher stores which updates were accepted, fenced by the leader's term.
 
-A message is sent at least once: what was accepted just before a leader died is sent again, with
-the same ``webhook-id``. The updates of a job come in their order, each after the one before was
-accepted. Jobs do not wait for each other, receivers neither.
+A message is sent at least once: if a leader dies right after a message was accepted, the next one
+sends it again with the same ``webhook-id``. The updates of one job are sent in order, each after
+the previous one was accepted. Jobs do not wait for each other, and neither do receivers.
 """

@@ -1,9 +1,9 @@
-"""Decides what a receiver is sent next, and when; does no I/O.
+"""Decides which message a receiver is sent next, and when. No I/O.
 
-A job with updates that were not accepted is a lane: it is known from which number on they are, and
-up to which. Its updates are sent one after the other, and a lane that fails waits for its own time
-alone. The receiver as a whole is paused when nobody can connect to it, or when several jobs have
-failed in a row: from then on one message at a time finds out whether it is there again.
+A job with updates that were not accepted has a lane: the range of their numbers. The updates of a
+lane are sent one after another, and a lane that fails backs off by itself. The receiver as a whole
+is paused if it cannot be reached, or if several jobs have failed in a row. Then one message at a
+time probes whether it is available again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Final
 from controller.store.outbox.update_rows import UpdateHead, WebhookCursor
 
 MOST_JOBS: Final = 1000
-"""Lanes of a receiver; further updates wait in the store."""
+"""The most lanes of a receiver; further updates wait in the store."""
 AT_ONCE: Final = 8
-"""Messages on their way to a receiver."""
+"""The most concurrent messages to a receiver."""
 FAILED_JOBS: Final = 3
-"""With so many jobs failing and none accepted in between, it is the receiver that fails."""
+"""If so many jobs fail without a success in between, the receiver as a whole fails."""
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 600.0
 LONGEST_RECEIVER_PAUSE_SECONDS: Final = 60.0
 LONGEST_RETRY_AFTER_SECONDS: Final = 3600.0
 
 NOTICE: Final = ""
-"""The lane that tells that updates are forgotten; no job is named so."""
+"""The lane of the message that updates were deleted; no job has this id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Orders the first of the job's updates among these numbers to be sent."""
+    """Orders the first of the job's updates in a range of numbers to be sent."""
 
     job_id: str
     first: int
@@ -39,7 +39,7 @@ class Send:
 
     @property
     def is_notice(self) -> bool:
-        """Whether it tells that updates up to ``last`` are forgotten."""
+        """Whether the message says that updates up to ``last`` were deleted."""
         return self.job_id == NOTICE
 
 
@@ -55,7 +55,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Pause:
-    """Of the receiver as a whole."""
+    """The backoff of the receiver as a whole."""
 
     failures: int = 0
     until: float = 0.0
@@ -64,15 +64,15 @@ class _Pause:
 
 
 class Deliveries:
-    """What is to be sent to one receiver, and how far it has been told.
+    """The lanes and the cursor of one receiver.
 
-    Every order of :meth:`next` is answered by exactly one of :meth:`accepted`, :meth:`failed`,
-    :meth:`found_nothing` and :meth:`put_back`.
+    Each order of :meth:`next` is completed by exactly one call of :meth:`accepted`,
+    :meth:`failed`, :meth:`found_nothing` or :meth:`put_back`.
 
     Args:
-        cursor: How far it has been told before.
-        since: The time of the oldest update that is pending there.
-        random: Gives numbers from 0 to 1, so that receivers are not all tried at once.
+        cursor: The stored cursor.
+        since: The time of the oldest pending update.
+        random: Returns numbers from 0 to 1, so that receivers are not all tried at once.
     """
 
     def __init__(self, cursor: WebhookCursor, *, since: float, random: Callable[[], float]) -> None:
@@ -88,23 +88,23 @@ class Deliveries:
 
     @property
     def cursor(self) -> WebhookCursor:
-        """How far it has been told: who begins there leaves nothing out."""
+        """The cursor to store: continuing there leaves no update out."""
         pending = {name: one.first for name, one in self._lanes.items() if name != NOTICE}
         return WebhookCursor(self._position, self._told, pending)
 
     @property
     def oldest(self) -> float | None:
-        """The time of the oldest update that was taken up and not accepted."""
+        """The time of the oldest update that was read and not accepted."""
         return min((one.since for one in self._lanes.values()), default=None)
 
     @property
     def position(self) -> int:
-        """The number up to which updates have been taken up."""
+        """The number up to which updates were read."""
         return self._position
 
     @property
     def room(self) -> int:
-        """How many updates may be taken up."""
+        """How many more updates may be read."""
         if self.disabled or NOTICE in self._lanes:
             return 0
         return max(0, MOST_JOBS - len(self._lanes))
@@ -112,9 +112,9 @@ class Deliveries:
     # From the outbox
 
     def observe(self, *, last: int, forgotten: int, at: float) -> None:
-        """Note what the outbox has at this time: numbers up to *last*, not all up to *forgotten*.
+        """Note the outbox's last number, and the number up to which updates were deleted.
 
-        Where that concerns what the receiver was not told yet, it is told so before anything else.
+        If the receiver lacks deleted updates, it gets a message about that before anything else.
         """
         self._told = min(self._told, forgotten)
         if self._position > last:  # the store was restored from a backup
@@ -122,15 +122,15 @@ class Deliveries:
             self._lanes = {name: one for name, one in self._lanes.items() if one.first <= last}
             for lane in self._lanes.values():
                 lane.last = min(lane.last, last)
-            self._tell_forgotten(last, at)
+            self._announce_deleted(last, at)
         elif forgotten > self._told:
             lanes = self._lanes.values()
             if self._position < forgotten or any(one.first <= forgotten for one in lanes):
-                self._tell_forgotten(forgotten, at)
+                self._announce_deleted(forgotten, at)
             else:
                 self._told = forgotten
 
-    def _tell_forgotten(self, through: int, at: float) -> None:
+    def _announce_deleted(self, through: int, at: float) -> None:
         notice = self._lanes.get(NOTICE)
         if notice is None:
             self._lanes[NOTICE] = _Lane(through, through, at)
@@ -138,7 +138,7 @@ class Deliveries:
             notice.first = notice.last = through
 
     def take_up(self, heads: Sequence[UpdateHead], *, through: int) -> None:
-        """Add updates, in their order; with them, all up to *through* are known."""
+        """Add updates in order; all updates up to *through* have then been read."""
         for head in heads:
             lane = self._lanes.get(head.job_id)
             if lane is None:
@@ -147,10 +147,10 @@ class Deliveries:
                 lane.last = head.id
         self._position = through
 
-    # What is sent
+    # Sending
 
     def next(self, now: float) -> Send | None:
-        """Return what is to be sent now; None where nothing is."""
+        """Return the next message to send now, if there is one."""
         if self.wait(now) != 0:
             return None
         waiting = self._waiting()
@@ -163,7 +163,7 @@ class Deliveries:
         return Send(name, lane.first, lane.last)
 
     def wait(self, now: float) -> float | None:
-        """Return in how many seconds something can be sent; None: not before something happens."""
+        """Return the seconds until the next message; None if it depends on something else."""
         most = 1 if self._pause.failures else AT_ONCE
         waiting = self._waiting()
         if self.disabled or not waiting or self._sending >= most:
@@ -172,16 +172,16 @@ class Deliveries:
         return max(0.0, max(due_at, self._pause.until, self._pause.asked_until) - now)
 
     def _waiting(self) -> dict[str, _Lane]:
-        # What is forgotten is told before anything that came later.
+        # The message about deleted updates precedes all later updates.
         lanes = {NOTICE: self._lanes[NOTICE]} if NOTICE in self._lanes else self._lanes
         return {name: lane for name, lane in lanes.items() if not lane.sending}
 
-    # What became of it
+    # Results
 
     def accepted(self, send: Send, number: int) -> None:
         """Note that the receiver has accepted the update with this number."""
         if self._pause.failures:
-            # What has failed together is tried again together.
+            # Messages that failed together are retried together.
             for lane in self._lanes.values():
                 lane.due_at = 0.0
         self._pause = _Pause(asked_until=self._pause.asked_until)
@@ -190,7 +190,7 @@ class Deliveries:
         self._advance(send, number)
 
     def found_nothing(self, send: Send) -> None:
-        """Note that none of these numbers is there any more."""
+        """Note that the updates in this range do not exist any more."""
         self._advance(send, send.last)
 
     def _advance(self, send: Send, number: int) -> None:
@@ -202,7 +202,7 @@ class Deliveries:
             del self._lanes[send.job_id]
 
     def put_back(self, send: Send) -> None:
-        """Note that it was not tried."""
+        """Note that the message was not sent."""
         self._end(send)
 
     def failed(
@@ -214,14 +214,14 @@ class Deliveries:
         retry_after: float = 0.0,
         is_busy: bool = False,
     ) -> None:
-        """Note that it was not accepted.
+        """Note that the message was not accepted.
 
         Args:
             send: The order.
             now: Monotonic seconds.
-            reached: Whether the receiver can have seen of which job it is.
-            retry_after: How long it wants to be left alone.
-            is_busy: Whether that is about all messages.
+            reached: Whether the receiver may have seen the message.
+            retry_after: The receiver's ``Retry-After`` in seconds.
+            is_busy: Whether that applies to all messages.
         """
         asked = min(retry_after, LONGEST_RETRY_AFTER_SECONDS)
         lane = self._end(send)
@@ -231,7 +231,7 @@ class Deliveries:
             self._pause.failed_jobs.add(send.job_id)
         if is_busy:
             self._pause.asked_until = max(self._pause.asked_until, now + asked)
-        # Those that were under way when the first one failed say nothing new.
+        # Messages that were sent before the first failure show nothing new.
         failing = not reached or len(self._pause.failed_jobs) >= FAILED_JOBS
         if failing and now >= self._pause.until:
             self._pause.failures += 1
@@ -239,7 +239,7 @@ class Deliveries:
             self._pause.until = now + pause
 
     def _end(self, send: Send) -> _Lane | None:
-        """Return the lane, which a restored store may have ended meanwhile."""
+        """Return the lane, unless a restored store has ended it meanwhile."""
         self._sending -= 1
         lane = self._lanes.get(send.job_id)
         if lane is not None:

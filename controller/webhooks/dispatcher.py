@@ -1,4 +1,4 @@
-"""Brings what becomes of jobs from the outbox to the receivers, as the leader of one term."""
+"""Sends updates of jobs from the outbox to the receivers, as the leader of one term."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from controller.webhooks.sender import (
     opened_sender,
 )
 
-LOOK_SECONDS: Final = 1.0
-"""Without notifications: they may be lost, and other processes on one SQLite file tell none."""
+POLL_SECONDS: Final = 1.0
+"""Poll interval: notifications may be lost, and SQLite has none between processes."""
 AGAIN_SECONDS: Final = 1.0
-"""After the store has not answered, or something went wrong that nobody expects."""
+"""Pause after the store did not respond, or after an unexpected error."""
 SAVE_SECONDS: Final = 0.5
-"""At most so much of what was accepted is sent again after a leader has died."""
+"""Interval of writes of the cursor. After a leader's death, so much may be sent again."""
 LOG_SECONDS: Final = 60.0
-"""From one line about a receiver that fails to the next."""
+"""Interval of log lines about a failing receiver."""
 PAGE: Final = 500
 
 log = logging.getLogger(__name__)
 
 Render = Callable[[UpdateRow], bytes]
-"""Returns an update as the API shows it, as JSON."""
+"""Returns an update as JSON, in the API's form."""
 
 
 class _Counts(Protocol):
@@ -62,11 +62,11 @@ class Webhooks:
     """Sends to all receivers while this process leads.
 
     Args:
-        receivers: To whom.
-        store: The outbox, and how far each receiver has been told.
-        notifications: Tells of new updates.
-        render: Makes the body of a message.
-        counts: Counts what becomes of messages.
+        receivers: The receivers.
+        store: The outbox, and the cursors of the receivers.
+        notifications: Notifies of new updates.
+        render: Returns the body of a message.
+        counts: Counts the results of messages.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class Webhooks:
         self._dispatchers: dict[str, _Dispatcher] = {}
 
     async def begin(self) -> None:
-        """Have receivers that are not known begin with what happens next."""
+        """Have new receivers begin with the next update."""
         async with self._store.write() as transaction:
             await ensure_cursors(transaction, [one.name for one in self._receivers])
 
     async def run(self, term: int, *, failed: Callable[[Exception], None]) -> None:
-        """Send until cancelled; errors that nobody expects are counted by *failed*.
+        """Send until cancelled; unexpected errors are counted by *failed*.
 
         Raises:
-            LeadershipLost: If another one leads.
+            LeadershipLost: If another controller leads.
         """
-        contained = Containment("webhooks are not sent", failed)
+        contained = Containment("cannot send webhooks", failed)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for receiver in self._receivers:
@@ -116,7 +116,7 @@ class Webhooks:
         )
 
     def oldest_seconds(self, receiver: str) -> float:
-        """Return how old the oldest update is that the receiver has not accepted; else 0."""
+        """Return the age of the oldest update that the receiver has not accepted; else 0."""
         dispatcher = self._dispatchers.get(receiver)
         oldest = None if dispatcher is None else dispatcher.oldest
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
@@ -130,7 +130,7 @@ async def _keep_on(dispatcher: _Dispatcher, name: str, contained: Containment) -
 
 
 class _Dispatcher:
-    """Sends to one receiver. Messages on their way are tasks; all else is done here, in turns."""
+    """Sends to one receiver. Each message is sent by a task; everything else is done in rounds."""
 
     def __init__(
         self,
@@ -160,11 +160,11 @@ class _Dispatcher:
         return None if self._deliveries is None else self._deliveries.oldest
 
     async def run(self) -> None:
-        """Send until something goes wrong.
+        """Send until an error occurs.
 
         Raises:
-            LeadershipLost: If another one leads.
-            StoreUnavailable: If it cannot be found out how far the receiver has been told.
+            LeadershipLost: If another controller leads.
+            StoreUnavailable: If the receiver's cursor cannot be read.
         """
         deliveries = self._deliveries = await self._load()
         try:
@@ -198,13 +198,13 @@ class _Dispatcher:
         while not deliveries.disabled:
             self._woken.clear()
             try:
-                more = await self._turn(deliveries, sender, tasks)
+                more = await self._round(deliveries, sender, tasks)
                 saved = await self._save(deliveries)
             except StoreUnavailable as error:
-                self._log("webhooks wait for the store", why=str(error))
+                self._log("webhooks wait: the store is unavailable", why=str(error))
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
-            waits = [LOOK_SECONDS, deliveries.wait(time.monotonic())]
+            waits = [POLL_SECONDS, deliveries.wait(time.monotonic())]
             waits += [0.0] * more + [SAVE_SECONDS] * (not saved)
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(one for one in waits if one is not None)):
@@ -212,10 +212,13 @@ class _Dispatcher:
         await self._save(deliveries, at_once=True)
         await asyncio.Event().wait()
 
-    async def _turn(self, deliveries: Deliveries, sender: Sender, tasks: asyncio.TaskGroup) -> bool:
-        """Take up and send what there is by now; return whether there is more to take up.
+    async def _round(
+        self, deliveries: Deliveries, sender: Sender, tasks: asyncio.TaskGroup
+    ) -> bool:
+        """Read new updates and send those that are due; return whether there are more to read.
 
-        All is read from one state of the store: what is forgotten is known before it is missed.
+        All reads see one state of the store, so that deleted updates are known before they are
+        missed.
         """
         found: list[tuple[Send, UpdateRow | None]] = []
         more, send = False, None
@@ -278,11 +281,11 @@ class _Dispatcher:
                 self._counts.accepted_after(self._receiver.name, time.time() - row.at)
         else:
             about = {"outcome": result.outcome, "status": result.status}
-            self._log("a webhook is not accepted", **about)
+            self._log("a webhook was not accepted", **about)
             if result.outcome == "gone" and not deliveries.disabled:
                 deliveries.disabled = True
                 self._logged_at = -LOG_SECONDS
-                self._log("a receiver of webhooks is gone, and is sent nothing more", **about)
+                self._log("a webhook receiver returned 410: nothing more is sent to it", **about)
             deliveries.failed(
                 send,
                 now=time.monotonic(),
@@ -295,7 +298,9 @@ class _Dispatcher:
     async def _try(self, sender: Sender, send: Send, row: UpdateRow | None) -> Result:
         try:
             message = self._forgotten(send.last) if row is None else self._message(row)
-        except ValueError:  # pydantic's are: what this version cannot show holds up its job alone
+        except (
+            ValueError
+        ):  # pydantic's: an update that this version cannot show blocks only its job
             return Result("unreadable")
         return await sender.send(message)
 
@@ -313,7 +318,7 @@ class _Dispatcher:
             log.warning(what, extra={"receiver": self._receiver.name, **about})
 
     async def _save(self, deliveries: Deliveries, *, at_once: bool = False) -> bool:
-        """Note how far the receiver has been told; return False where it is not time yet."""
+        """Store the cursor; return False if it is too early for that."""
         cursor = deliveries.cursor
         if cursor == self._saved:
             return True

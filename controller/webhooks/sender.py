@@ -1,6 +1,6 @@
-"""Sends a message to a receiver, within bounds in time, bytes and connections.
+"""Sends one message to a receiver, within bounds in time, bytes and connections.
 
-How it is named and signed is Standard Webhooks (standardwebhooks.com), version 1.0.
+Message ids and signatures follow Standard Webhooks (standardwebhooks.com), version 1.0.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shared.settings import networks
 from shared.version import VERSION
 
 CONNECT_SECONDS: Final = 5.0
-"""For the look-up of its name, TCP and TLS together."""
+"""For name resolution, TCP and TLS together."""
 ATTEMPT_SECONDS: Final = 15.0
 DRAIN_SECONDS: Final = 1.0
 MOST_DRAINED_BYTES: Final = 64 * 1024
-"""Of a response's body, of which nothing is used: so that the connection can be used again."""
+"""How much of a response's unused body is read, so that the connection can be reused."""
 IDLE_SECONDS: Final = 3.0
-"""Less than servers wait for the next request, so that they do not close under one."""
+"""Shorter than servers keep idle connections, so that they do not close one that is in use."""
 MOST_ADDRESSES: Final = 8
 _MOST_SECONDS: Final = 10**9
 _EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
@@ -57,9 +57,9 @@ Outcome = Literal[
     "forbidden",
     "unreadable",
 ]
-"""What became of an attempt: what the status says; no response in time; a connection that broke,
-that did not come about, or that may not be, since its address is not listed; an update that this
-version cannot show."""
+"""The result of an attempt. The first four depend on the status. The others are: no response in
+time; a connection that broke; one that could not be opened; a forbidden address, which is not
+listed; an update that this version cannot show."""
 
 AddressInfo = tuple[Any, ...]
 LookUp = Callable[[str, int], Sequence[AddressInfo]]
@@ -67,7 +67,7 @@ LookUp = Callable[[str, int], Sequence[AddressInfo]]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent: an update, or that updates are forgotten."""
+    """The body of a webhook, and its id."""
 
     id: str
     body: bytes
@@ -75,7 +75,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of an attempt; ``retry_after`` is in seconds, 0 where the receiver said none."""
+    """The result of an attempt; ``retry_after`` is in seconds, 0 without the header."""
 
     outcome: Outcome
     status: int | None = None
@@ -83,23 +83,23 @@ class Result:
 
     @property
     def reached(self) -> bool:
-        """Whether the receiver can have seen the message."""
+        """Whether the receiver may have seen the message."""
         return self.outcome not in ("unreachable", "forbidden")
 
     @property
     def is_busy(self) -> bool:
-        """Whether the receiver wants to be left alone (RFC 9110, 15.6.4; RFC 6585, section 4)."""
+        """Whether the receiver is overloaded (RFC 9110, 15.6.4; RFC 6585, section 4)."""
         return self.status in (429, 503)
 
 
 class AddressForbidden(OSError):
-    """The receiver's name leads where no receiver may be."""
+    """The receiver's name resolves to a forbidden address."""
 
 
 class Sender:
-    """Sends to one receiver, over connections that are its own.
+    """Sends to one receiver, over its own connections.
 
-    Each address is judged when it is dialled, so that a name server cannot give another answer in
+    Each address is checked when it is dialled, so that a name server cannot return another one in
     between. Redirects are not followed, and no proxy is used.
     """
 
@@ -111,7 +111,7 @@ class Sender:
         self._clock = clock
 
     async def send(self, message: Message) -> Result:
-        """Try once to have the receiver accept *message*."""
+        """Send *message* once."""
         timestamp = int(self._clock())
         signature = sign(
             self._receiver.secrets, message_id=message.id, timestamp=timestamp, body=message.body
@@ -152,7 +152,7 @@ class Sender:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read what is left of a short body; of any other, the connection is closed."""
+    """Read the rest of a short body, or close the connection."""
     read = 0
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(DRAIN_SECONDS):
@@ -166,7 +166,7 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 
 def read_retry_after(value: str, *, now: float) -> float:
-    """Return the seconds that a field ``Retry-After`` names (RFC 9110, section 10.2.3); else 0."""
+    """Return the seconds of a ``Retry-After`` field (RFC 9110, section 10.2.3); 0 if malformed."""
     seconds = whole_number(value.strip(), most=_MOST_SECONDS)
     if seconds is not None:
         return float(seconds)
@@ -181,7 +181,7 @@ def read_retry_after(value: str, *, now: float) -> float:
 async def opened_sender(
     receiver: Receiver, *, clock: Callable[[], float], look_up: LookUp | None = None
 ) -> AsyncIterator[Sender]:
-    """Give what sends to *receiver*; its connections are closed in the end."""
+    """Open a sender for *receiver*; its connections are closed at the end."""
     allowed = Bounds((*_EVERYWHERE, *receiver.networks), NOT_THE_WORLD)
 
     def make_socket(info: AddressInfo) -> socket.socket:
@@ -216,10 +216,10 @@ def _look_up(host: str, port: int) -> Sequence[AddressInfo]:
 
 
 class _Resolver(AbstractResolver):
-    """Looks a name up in a thread of its own, one at a time.
+    """Resolves names in a thread of its own, one at a time.
 
-    A name server that is silent holds a thread for as long as the C library waits for it. It must
-    not be one of the loop's, which others wait for, and it must not keep the process from ending.
+    A silent name server blocks a thread for as long as the C library waits. That must not be one
+    of the loop's threads, which others need, nor prevent the process from ending.
     """
 
     def __init__(self, look_up: LookUp) -> None:
@@ -232,7 +232,7 @@ class _Resolver(AbstractResolver):
         """Return addresses of the receiver's name."""
         if self._looking is None or self._looking.done():
             self._looking = self._begin(host, port)
-        # Whoever has waited long enough must not end it for the others.
+        # Shielded: a caller that times out must not cancel it for the others.
         found = await asyncio.shield(self._looking)
         return [
             ResolveResult(
@@ -249,7 +249,7 @@ class _Resolver(AbstractResolver):
     def _begin(self, host: str, port: int) -> asyncio.Future[Sequence[AddressInfo]]:
         loop = asyncio.get_running_loop()
         looking: asyncio.Future[Sequence[AddressInfo]] = loop.create_future()
-        # Also where nobody waits for it any more.
+        # Retrieves the exception, even if no caller waits any more.
         looking.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def end(found: Sequence[AddressInfo], error: OSError | None) -> None:
@@ -267,7 +267,7 @@ class _Resolver(AbstractResolver):
                 found = self._look_up(host, port)
             except OSError as error:
                 failure = error
-            except UnicodeError:  # a label that is no IDNA
+            except UnicodeError:  # a label that is not valid IDNA
                 failure = OSError("not a name")
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(end, found, failure)
@@ -276,24 +276,24 @@ class _Resolver(AbstractResolver):
         return looking
 
     async def close(self) -> None:
-        """Wait for nothing: the thread ends by itself."""
+        """Do nothing: the thread ends by itself."""
 
 
 _SCHEME = "v1"
 
 
 def make_message_id(kind: str, number: int, *about: object) -> str:
-    """Return the name of a message: the same with every attempt, whoever makes it.
+    """Return the id of a message, which is the same for every attempt and sender.
 
-    A store that was restored from a backup gives numbers once more. *about* tells apart what has
-    the same number then.
+    A store that was restored from a backup assigns numbers again. *about* tells messages with the
+    same number apart.
     """
     digest = hashlib.sha256("\0".join(map(str, about)).encode()).hexdigest()
     return f"{kind}_{number}_{digest[:24]}"
 
 
 def sign(secrets: Sequence[bytes], *, message_id: str, timestamp: int, body: bytes) -> str:
-    """Return the field ``webhook-signature``: one signature by each of the secrets."""
+    """Return the field ``webhook-signature``: one signature for each of the secrets."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     digests = (hmac.digest(secret, signed, "sha256") for secret in secrets)
     return " ".join(f"{_SCHEME},{base64.b64encode(digest).decode()}" for digest in digests)

@@ -27,7 +27,13 @@ from controller.api.requests import (
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
-from controller.sessions.service import KeyReused, SessionAnswer, SessionsRefused, Wanted
+from controller.sessions.service import (
+    CLIPBOARD_OF_WEB,
+    KeyReused,
+    SessionAnswer,
+    SessionRequest,
+    SessionsRefused,
+)
 from controller.store.sessions.session_rows import SessionFilter
 from shared.routes.route import Clipboard
 
@@ -59,7 +65,7 @@ class SessionItem(Strict):
         if has_port != (self.port is not None):
             raise ValueError("a port is required for the kinds web and vnc, and refused otherwise")
         if self.kind == "web" and self.clipboard not in (None, "both"):
-            raise ValueError("the clipboard of a web session cannot be restricted")
+            raise ValueError(CLIPBOARD_OF_WEB)
         return self
 
 
@@ -130,7 +136,7 @@ async def open_all(
     api: ApiParts, request: web.Request, body: OpenRequest
 ) -> tuple[list[SessionAnswer], int]:
     """Open one session per item, in order. A request with a known key opens none."""
-    sessions = [Wanted(**item.model_dump()) for item in body.items]
+    sessions = [SessionRequest(**item.model_dump()) for item in body.items]
     try:
         opened = await api.sessions.open_once(sessions, key=read_key(request))
     except SessionsRefused as refused:

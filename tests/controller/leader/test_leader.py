@@ -228,7 +228,7 @@ async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_l
         w.core.routes.enqueue("j2")
         assert publisher.describe()["changed_jobs"] == 1
         # What the cluster shows concerns routes, too, where the job has some.
-        monkeypatch.setattr(publisher._world, "concerns", lambda job: job == "j3")
+        monkeypatch.setattr(publisher._snapshots, "concerns", lambda job: job == "j3")
         w.leader._standby._leader("j3")
         w.leader._standby._leader("j4")
         assert w.metric("enqueued_total", reason="cluster") == 2

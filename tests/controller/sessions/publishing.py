@@ -19,7 +19,7 @@ from controller.jobs.spec.accepted import Vault
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
-from controller.sessions.service import SessionService, Wanted
+from controller.sessions.service import SessionRequest, SessionService
 from controller.store.database import Store
 from controller.store.instance import (
     Hub,
@@ -57,7 +57,7 @@ class World:
     task: asyncio.Task[None]
 
     async def open(self, **wanted: Any) -> str:
-        (view,) = await self.sessions.open([Wanted(job="j1", rank=0, **wanted)])
+        (view,) = await self.sessions.open([SessionRequest(job="j1", rank=0, **wanted)])
         return view.sid
 
     async def route(self, sid: str) -> dict[str, Any] | None:

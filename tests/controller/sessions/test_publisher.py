@@ -85,15 +85,15 @@ async def test_a_change_does_not_wait_behind_all_that_is_looked_at_now_and_then(
     sid = await world.open(endpoint="lab")
     await world.until_ready(sid)
     looked: list[list[str]] = []
-    take = world.publisher._world.dirty_set.take
+    take = world.publisher._snapshots.dirty_set.take
 
     def taking(most: int) -> list[str]:
         looked.append(take(most))
         return looked[-1]
 
-    monkeypatch.setattr(world.publisher._world.dirty_set, "take", taking)
+    monkeypatch.setattr(world.publisher._snapshots.dirty_set, "take", taking)
     others = [f"other{number}" for number in range(20)]
-    world.publisher._world.dirty_set.add_later(others)
+    world.publisher._snapshots.dirty_set.add_later(others)
     world.show(make_pod(uid="next"))
     await world.until(sid, lambda route: (route["target"] or {}).get("id") == "next")
     assert looked[0] == ["j1"]

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RIVAL, YIELD_SECONDS, RoutePublisher
-from controller.sessions.service import SessionService, Wanted
+from controller.sessions.service import SessionRequest, SessionService
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import ensure_position, read_store_metadata
@@ -69,7 +69,7 @@ async def test_what_another_process_wrote_is_noticed(world: World) -> None:
         enqueue=lambda _job: None,
         tell=Notices(world.redis, Keys("test")).tell,
     )
-    (view,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
+    (view,) = await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])
     await world.until(view.sid, lambda route: True)
     world.show(make_pod())
     await world.until_ready(view.sid)
@@ -308,7 +308,7 @@ async def test_a_redis_that_comes_back_is_told_everything(
             while told not in caplog.messages:
                 await asyncio.sleep(0.05)
         # In all this time it has tried several times.
-        for line in ("routes cannot be published", told):
+        for line in ("cannot publish routes", told):
             assert caplog.messages.count(line) == 1
     await redis.aclose()
 

@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.sessions import publisher as module
-from controller.sessions.restored import take_back
+from controller.sessions.restored import recover_from_redis
 from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store
 from controller.store.sessions.session_rows import Session, insert_session
@@ -118,8 +118,8 @@ async def test_what_nobody_told_of_is_found_each_minute(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steady, looks = Clock(64.0), list[Any]()
-    look_at_all = counted(SnapshotReader.look_at_all, looks)
-    monkeypatch.setattr(SnapshotReader, "look_at_all", look_at_all)
+    resync = counted(SnapshotReader.resync, looks)
+    monkeypatch.setattr(SnapshotReader, "resync", resync)
     async with publishing(store, redis, clock, monotonic=steady) as one:
         sid = await one.open(endpoint="lab")
         await one.until(sid, lambda route: True)
@@ -128,7 +128,7 @@ async def test_what_nobody_told_of_is_found_each_minute(
             for _ in range(2):
                 await one.open(endpoint="lab")
         assert len(looks) == 1
-        monkeypatch.setattr(one.publisher._world, "concerns", lambda _job: False)
+        monkeypatch.setattr(one.publisher._snapshots, "concerns", lambda _job: False)
         one.show(make_pod())
         steady.now = 124.0
         await one.until_ready(sid)
@@ -190,7 +190,7 @@ async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
 
 async def is_over(caplog: pytest.LogCaptureFixture) -> bool:
     """Say whether one outage was told of, once, and that it is over."""
-    told = ("routes cannot be published", "routes are published again")
+    told = ("cannot publish routes", "routes are published again")
     return tuple(one for one in caplog.messages if one in told) == told
 
 
@@ -222,7 +222,7 @@ async def test_only_the_first_table_takes_back_what_redis_knows(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = list[Any]()
-    monkeypatch.setattr(module, "take_back", counted(take_back, calls))
+    monkeypatch.setattr(module, "recover_from_redis", counted(recover_from_redis, calls))
     async with publishing(store, redis, clock) as one:
         sid = await one.open(endpoint="lab")
         await one.until(sid, lambda route: True)
@@ -239,7 +239,7 @@ async def test_what_changes_in_a_burst_is_looked_at_together(
     sleep, looks = Sleep(), list[Any]()
     async with publishing(store, redis, clock, monotonic=Clock(64.0), sleep=sleep) as one:
         await one.open(endpoint="lab")
-        sleep.held, world = True, one.publisher._world
+        sleep.held, world = True, one.publisher._snapshots
         one.publisher.look_at_store()
         await sleep.until_asked(len(sleep.asked) + 1)
         world.next = counted(world.next, looks)  # type: ignore[method-assign]  # counted
@@ -311,7 +311,7 @@ async def test_more_than_is_looked_at_at_once_does_not_wait(
 ) -> None:
     monkeypatch.setattr("controller.sessions.snapshot.AT_ONCE", 1)
     await world.open(endpoint="lab")
-    world.publisher._world.dirty_set.add_later([f"other{number}" for number in range(5)])
+    world.publisher._snapshots.dirty_set.add_later([f"other{number}" for number in range(5)])
     world.publisher.enqueue("j1")
 
     async def all_looked_at() -> bool:

@@ -86,7 +86,7 @@ def test_where_its_service_does_not_lead_there_a_pods_own_address_is_not_used(
 ) -> None:
     made = route(session(), make_pod(), by=service)
     assert (made.state, made.target) == ("starting", None)
-    assert made.message == "its address is being prepared"
+    assert made.message == "the address is being prepared"
 
 
 @pytest.mark.parametrize(

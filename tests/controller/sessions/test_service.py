@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from controller.jobs.spec.accepted import public_spec
-from controller.sessions.service import SessionService, SessionsRefused, Wanted
+from controller.sessions.service import SessionRequest, SessionService, SessionsRefused
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job, lock_job, update_job
@@ -58,9 +58,9 @@ async def _tell(event: GrantRevoked, *, term: int) -> None:
 
 
 async def test_what_services_lead_to_can_be_opened(service: SessionService) -> None:
-    declared = Wanted(job="j1", rank=1, endpoint="lab")
-    same = Wanted(job="j1", rank=1, kind="web", port=8888)
-    shell = Wanted(job="j1", rank=0, kind="terminal")
+    declared = SessionRequest(job="j1", rank=1, endpoint="lab")
+    same = SessionRequest(job="j1", rank=1, kind="web", port=8888)
+    shell = SessionRequest(job="j1", rank=0, kind="terminal")
     assert len(await service.open([declared, same, shell])) == 3
 
 
@@ -69,7 +69,7 @@ async def test_a_port_that_no_service_carries_is_refused(
     service: SessionService, rank: int, port: int
 ) -> None:
     with pytest.raises(SessionsRefused) as refused:
-        await service.open([Wanted(job="j1", rank=rank, kind="web", port=port)])
+        await service.open([SessionRequest(job="j1", rank=rank, kind="web", port=port)])
     (problem,) = refused.value.problems
     assert problem.path == "items[0].port"
 
@@ -83,7 +83,7 @@ async def test_a_job_whose_end_is_decided_is_left_no_session(
         await update_job(transaction, record, now=2.0, state="RUNNING", outcome="SUCCESS")
         await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
     with pytest.raises(SessionsRefused, match="the job is over"):
-        await service.open([Wanted(job="j1", rank=1, endpoint="lab")])
+        await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
 
 
 @pytest.mark.needs("postgres")
@@ -97,7 +97,9 @@ async def test_a_job_that_ends_meanwhile_is_left_no_session(postgres: Postgres) 
     async with leader.write() as transaction:
         record = await lock_job(transaction, "j1")
         assert record is not None
-        opening = asyncio.create_task(service.open([Wanted(job="j1", rank=1, endpoint="lab")]))
+        opening = asyncio.create_task(
+            service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
+        )
         await asyncio.sleep(0.3)
         assert not opening.done()
         await update_job(transaction, record, now=2.0, state="SUCCESS")

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.sessions import sign_outs as module
-from controller.sessions.sign_outs import MOST_OF_SESSION, SignOutAsks
+from controller.sessions.sign_outs import MOST_OF_SESSION, SignOutProcessor
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term, read_sign_out_position
@@ -34,7 +34,7 @@ class Leader:
     def __init__(self, store: Store, redis: Redis, clock: Clock, term: int) -> None:
         self.published = 0
         self.taken: Counter[str] = Counter()
-        self.asks = SignOutAsks(
+        self.asks = SignOutProcessor(
             store=store,
             reader=SignOutReader(redis, KEYS),
             term=term,
@@ -48,7 +48,7 @@ class Leader:
 
     async def take_all(self) -> None:
         for _ in range(20):
-            await self.asks.take_some()
+            await self.asks.process_batch()
 
 
 @pytest.fixture

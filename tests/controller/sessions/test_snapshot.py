@@ -36,7 +36,7 @@ async def test_what_is_new_counts_until_it_was_dealt_with(
     first = await reader.next(now=2.0)
     assert first.jobs == {"j0", "j1", "j2"}
     assert (await reader.next(now=2.0)).jobs == first.jobs
-    reader.dealt_with(first)
+    reader.mark_done(first)
     assert (await reader.next(now=2.0)).jobs == frozenset()
     async with store.write() as transaction:
         await end_session(transaction, "s1", reason="ended", now=2.0)
@@ -48,14 +48,14 @@ async def test_what_is_new_counts_until_it_was_dealt_with(
 async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
     store: Store, reader: SnapshotReader
 ) -> None:
-    reader.dealt_with(await reader.next(now=2.0))
+    reader.mark_done(await reader.next(now=2.0))
     assert reader.concerns("j1")
     assert not reader.concerns("j9")
     async with store.write() as transaction:
         await end_session(transaction, "s1", reason="ended", now=2.0)
         await insert_job(transaction, make_record(id="j9"), labels={})
         await insert_session(transaction, session("s9", "j9"))
-    reader.dealt_with(await reader.next(now=2.0))
+    reader.mark_done(await reader.next(now=2.0))
     assert not reader.concerns("j1")
     assert reader.concerns("j9")
     await reader.everything(None, data_lost=False, now=2.0)
@@ -89,7 +89,7 @@ async def test_of_many_some_are_read_and_the_others_wait(
 ) -> None:
     monkeypatch.setattr(snapshot, "AT_ONCE", 2)
     first = await reader.next(now=2.0)
-    reader.dealt_with(first)
+    reader.mark_done(first)
     second = await reader.next(now=2.0)
     assert (len(first.jobs), len(second.jobs)) == (2, 1)
     assert first.jobs | second.jobs == {"j0", "j1", "j2"}
@@ -108,10 +108,10 @@ async def test_what_could_not_be_read_waits_on(
 
 
 async def test_another_hub_has_terminals_looked_at(store: Store, reader: SnapshotReader) -> None:
-    reader.dealt_with(await reader.next(now=2.0))
+    reader.mark_done(await reader.next(now=2.0))
     async with store.write() as transaction:
         await insert_session(transaction, session("shell", "j1", "terminal"))
-    reader.dealt_with(await reader.next(now=2.0))
+    reader.mark_done(await reader.next(now=2.0))
     async with store.write() as transaction:
         await refresh_hub(transaction, Hub(id="h", host="10.9.0.1", port=1), now=2.0)
     assert (await reader.next(now=2.0)).jobs == {"j1"}
@@ -123,7 +123,7 @@ async def test_who_leads_no_more_reads_nothing(store: Store, reader: SnapshotRea
     with pytest.raises(LeadershipLost):
         await reader.next(now=2.0)
     with pytest.raises(LeadershipLost):
-        await reader.look_at_all([], now=2.0)
+        await reader.resync([], now=2.0)
 
 
 @pytest.mark.parametrize(

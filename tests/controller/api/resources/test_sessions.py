@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.sessions.service import SessionService, SessionsRefused, Wanted
+from controller.sessions.service import SessionRequest, SessionService, SessionsRefused
 from controller.site.product_list import Catalogue
 from controller.store.sessions.revocations import active_revocations
 from shared.reports import Activity
@@ -221,11 +221,11 @@ async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> 
         catalogue=catalogue,
     )
     with pytest.raises(SessionsRefused) as caught:
-        await service.open([Wanted(job="j1", rank=0, kind="terminal")])
+        await service.open([SessionRequest(job="j1", rank=0, kind="terminal")])
     assert [(one.path, one.message) for one in caught.value.problems] == [
-        ("items[0].kind", "the job's product offers no terminal")
+        ("items[0].kind", "the job's product does not offer terminal")
     ]
-    (opened,) = await service.open([Wanted(job="j1", rank=0, endpoint="lab")])
+    (opened,) = await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])
     assert opened.kind == "web"
 
 
