@@ -1,20 +1,19 @@
-"""Redis between controller and gateways: where the route table lives and its events travel.
+"""The bus: Redis between controller and gateways, which holds the route table and its events.
 
-A :class:`Publisher` changes the table and announces the change in one script, which refuses when
-Redis holds anything else than the publisher believes. A :class:`BusReader` reads the head, the
-log of events and snapshots, subscribes, and marks tokens as used.
+A :class:`Publisher` changes the table and publishes the change in one script, which refuses if
+Redis does not hold what the publisher expects. A :class:`BusReader` reads the head, the log of
+events and snapshots, subscribes to events, and marks tokens as used.
 
-- ``keys``: what is where.
-- ``urls``, ``connection``: the URL of one Redis, of Sentinels or of a Redis Cluster becomes a
-  client, and what it raises an error of ours.
-- ``scripts``: the three scripts in which everything is written.
-- ``publisher``, ``reader``: the two sides; ``signing``: what a publisher with a key signs.
-- ``reports``: what gateways tell the controller, for display; ``sign_out_requests``: which grants
-  it is to revoke, since their users have signed out.
+- ``keys``: the names of the keys.
+- ``urls``, ``connection``: make a client from the URL of one Redis, of Sentinels or of a Redis
+  Cluster, and translate its exceptions.
+- ``scripts``: the three scripts that write the table.
+- ``publisher``, ``reader``: the two sides; ``signing``: signs the heads of a publisher.
+- ``reports``: reports of gateways to the controller, for display.
+- ``sign_out_requests``: grants that the controller shall revoke after sign-outs.
+- ``inspection``: the state of one session in Redis, for diagnosis.
 
-``inspection``: how one session stands, for people.
-
-docs/proxy-events.md is the contract.
+The contract is docs/proxy-events.md.
 """
 
 from shared.bus.connection import connect

@@ -1,14 +1,14 @@
-"""From ``FUMAROLE_REDIS_URL`` to a client: one Redis, Sentinels, or a Redis Cluster.
+"""Makes a client from ``FUMAROLE_REDIS_URL``: of one Redis, of Sentinels, or of a Redis Cluster.
 
-All of them end in an ordinary client of one server: all our keys are in one slot, so a cluster is
-to us a server that moves. Where it went is learnt from its own MOVED, not from ``CLUSTER``
-commands, which the gateways' user need not be allowed.
+The result is always an ordinary client of one server. All keys of an installation are in one slot,
+so a cluster is used as one server that moves. The client follows MOVED responses and needs no
+``CLUSTER`` commands, so that the gateways' user need not be allowed to use them.
 
-A connection by TLS trusts the authorities in the file that the URL names and no others, or the
-system's where it names none. The files are read with every connection, so that certificates can be
-renewed under a process that runs for months. Names and addresses are always compared.
+A TLS connection trusts only the authorities in the file that the URL names, or the system's if it
+names none. The files are read with every connection, so that certificates can be renewed while the
+process runs. Host names are always verified.
 
-What redis raises becomes BusUnavailable, with a reason for people and without what was sent.
+Exceptions of redis-py become BusUnavailable, with a reason for people and without the command.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from shared.bus.urls import Node, RedisAddress, parse_url
 from shared.errors import BusUnavailable
 
 _ENDED = "Connection closed by server."
-"""What redis says, of all that it calls a ConnectionError, where there was a connection."""
+"""redis-py's message if the server closed an open connection."""
 _NOT_SAVED: Final = "MISCONF"
-"""In what a Redis says that could not save its data, and has stop-writes-on-bgsave-error."""
+"""The error code of a Redis that cannot save its data, with stop-writes-on-bgsave-error."""
 _WORDS: Final[Mapping[type, str]] = MappingProxyType(
     {
         AuthenticationError: "it does not take this user with this password",
@@ -66,18 +66,18 @@ _WORDS: Final[Mapping[type, str]] = MappingProxyType(
     }
 )
 _NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What redis raises where an answer is not in its protocol, or not one to what was asked."""
+"""Raised by redis-py for a response that is malformed or does not fit the command."""
 
 
 class NotServed(RedisConnectionError):
-    """A connection that was given up, for a reason that is in our words: for people as it is."""
+    """A connection was given up; the message is the reason for people."""
 
 
 class translated:  # noqa: N801  # reads as a statement
-    """Turns what redis raises into BusUnavailable, without what was sent.
+    """Translates exceptions of redis-py to BusUnavailable, without the command.
 
-    And lets no cancellation be lost: redis sends with ``asyncio.wait_for``, which before Python
-    3.12 returns as if nothing had happened when it is cancelled just as it is done.
+    Also restores lost cancellations: redis-py sends with ``asyncio.wait_for``, which before Python
+    3.12 swallows a cancellation that arrives just as the call completes.
     """
 
     def __enter__(self) -> None:
@@ -91,7 +91,7 @@ class translated:  # noqa: N801  # reads as a statement
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why there was no answer; nothing of what was sent, which may be a password."""
+    """Return why there was no response, without the command, which may hold a password."""
     for one in _with_causes(error):
         match one:
             case NotServed():
@@ -105,7 +105,7 @@ def reason_of(error: BaseException) -> str:
             case ResponseError() if _NOT_SAVED in str(one):
                 return "it takes no writes, as it cannot save to its disk"
             case ConnectionAbortedError() if one.strerror is None:
-                # asyncio's, and the only one without a number.
+                # Raised by asyncio, and the only one without an errno.
                 return "no TLS with it: nobody answered the handshake"
             case OSError() if one.strerror:
                 return one.strerror
@@ -128,15 +128,15 @@ def _cancel_requests() -> int:
     return task.cancelling() if task is not None else 0
 
 
-# By TLS
+# TLS
 
 HANDSHAKE_SECONDS: Final = 4.0
-"""Less than for a call: so that a port where nobody answers TLS is told from one that is slow.
-Redis without TLS takes what begins a handshake for an empty line, and waits for more."""
+"""Shorter than the deadline of a call, to tell a port without TLS from a slow server. A Redis
+without TLS takes the begin of a handshake for an empty line, and waits for more."""
 
 
 class _Trust:
-    """Stands where redis keeps one context for the life of a connection object."""
+    """Replaces the TLS context that redis-py keeps for the life of a connection object."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Trust:
         self._key = ssl_keyfile
 
     def get(self) -> ssl.SSLContext:
-        """Return what the next connection is secured with."""
+        """Return a context for the next connection, with files read now."""
         context = ssl.create_default_context(cafile=self._authorities)
         if self._certificate is not None:
             context.load_cert_chain(self._certificate, self._key)
@@ -167,18 +167,18 @@ class _Trusting:
 
 
 class TlsConnection(_Trusting, SSLConnection):
-    """A connection by TLS."""
+    """A TLS connection."""
 
 
 class SentinelTlsConnection(_Trusting, SentinelManagedSSLConnection):
-    """A connection by TLS to the master that Sentinels name."""
+    """A TLS connection to the master that Sentinels name."""
 
 
-# By Sentinels, which say who the master is; and why none of them did
+# Sentinels
 
 
 class SentinelRedis(Redis):
-    """A client of the master; closes what it asked the Sentinels with, too."""
+    """A client of the master; closes the clients of the Sentinels, too."""
 
     sentinels: Sentinels | None = None
 
@@ -190,10 +190,9 @@ class SentinelRedis(Redis):
 
 
 class Sentinels(Sentinel):
-    """Asks one after another for the master, first whoever knew it last.
+    """Queries the Sentinels in turn for the master, beginning with the last that knew it.
 
-    redis' own makes one text of what each of them answered, from which no reason can be told, and
-    asks no other where one refuses.
+    redis-py's class gives no reasons if it fails, and stops at a Sentinel that refuses.
     """
 
     def __init__(self, clients: list[Redis]) -> None:
@@ -204,7 +203,7 @@ class Sentinels(Sentinel):
         """Return the master's host and port.
 
         Raises:
-            NotServed: If no Sentinel names one that is up, with what each of them answered.
+            NotServed: If no Sentinel names a master that is up, with each Sentinel's reason.
         """
         reasons: list[str] = []
         for sentinel in tuple(self.sentinels):
@@ -226,11 +225,11 @@ class Sentinels(Sentinel):
 
 
 def connect(url: str) -> Redis:
-    """Return a client of the Redis at *url*; nothing is sent yet.
+    """Return a client of the Redis at *url*; it does not connect yet.
 
-    RESP2, since RESP3 begins with HELLO, which the gateways' Redis user need not be allowed. A
-    call whose connection turns out to be dead is made once more at once, not later: whoever
-    calls knows better when to try again.
+    It uses RESP2, since RESP3 begins with HELLO, which the gateways' Redis user need not be allowed
+    to call. A call on a dead connection is repeated once at once; further retries are left to the
+    caller.
     """
     place = parse_url(url)
     match place.kind:
@@ -252,14 +251,14 @@ def connect(url: str) -> Redis:
 
 
 def is_sharded(redis: Redis) -> bool:
-    """Say whether channels are in slots, too: then SPUBLISH and SSUBSCRIBE are to be used."""
+    """Return whether *redis* is a cluster, which needs SPUBLISH and SSUBSCRIBE."""
     return isinstance(redis, _SlotRedis)
 
 
 async def check_master(redis: Redis) -> None:
-    """Have connections that are not in use dropped, if the Sentinels name another master by now.
+    """Drop idle connections if the Sentinels name another master now.
 
-    A master that was cut off from them answers as if nothing had happened.
+    A master that is cut off from the Sentinels still responds as before.
     """
     if isinstance(redis, SentinelRedis):
         pool = redis.connection_pool
@@ -268,7 +267,7 @@ async def check_master(redis: Redis) -> None:
 
 
 def named_master(redis: Redis) -> tuple[str, int] | None:
-    """Return which master the Sentinels have named last to *redis*; None before, or without."""
+    """Return the master that the Sentinels named last to *redis*; None if there is none."""
     pool = redis.connection_pool
     return pool.master_address if isinstance(pool, SentinelConnectionPool) else None
 
@@ -280,13 +279,13 @@ def _settings(*, attempts: int = 1) -> dict[str, Any]:
         "socket_connect_timeout": CALL_SECONDS,
         "protocol": 2,
         "retry": again,
-        # CLIENT SETINFO is not among the commands that a gateway's user is allowed.
+        # Do not send CLIENT SETINFO, which the gateways' user may not call.
         "driver_info": None,
     }
 
 
 def _by_tls(place: RedisAddress, plain: type, secured: type) -> tuple[type, dict[str, Any]]:
-    """Return which kind of connection, and what it is made with besides."""
+    """Return the connection class, and its further arguments."""
     return (plain, {}) if place.trust is None else (secured, {"trust": place.trust})
 
 
@@ -315,45 +314,48 @@ def _sentinels_master(place: RedisAddress) -> Redis:
     return client
 
 
+# Redis Cluster
+
+
 class _SlotRedis(Redis):
-    """A client of whichever node of a cluster serves our slot."""
+    """A client of the cluster node that serves the installation's slot."""
 
 
 class _Slot:
-    """Where our slot is, as far as is known; shared by the connections of one client."""
+    """The node that serves the slot, as far as known; shared by the connections of one client."""
 
     def __init__(self, seeds: Sequence[Node]) -> None:
         self._seeds = seeds
         self._next = 0
         self._moved_to: Node | None = None
-        self._troubles: dict[Node, str] = {}
+        self._failures: dict[Node, str] = {}
 
     def node(self) -> Node:
         """Return the node to connect to."""
         return self._moved_to or self._seeds[self._next % len(self._seeds)]
 
     def moved(self, node: Node) -> str:
-        """Take the slot to be at *node*; return why this is no answer."""
+        """Note that the slot is at *node*; return the reason for people."""
         self._moved_to = node
-        trouble = self._troubles.get(node)
-        if trouble is not None:
-            return f"the slot is at a node that cannot be asked: {trouble}"
+        failure = self._failures.get(node)
+        if failure is not None:
+            return f"the slot is at a node that cannot be reached: {failure}"
         return "the slot is elsewhere"
 
     def connected(self, node: Node) -> None:
-        """Forget why *node* could not be asked."""
-        self._troubles.pop(node, None)
+        """Forget the failure of *node*."""
+        self._failures.pop(node, None)
 
     def failed(self, node: Node, why: str) -> None:
-        """Ask the next one, if *node* was the one to connect to."""
-        self._troubles[node] = why
+        """Note a failure of *node*; try the next one if this was the node to connect to."""
+        self._failures[node] = why
         if node == self.node():
             self._moved_to = None
             self._next += 1
 
 
 class _FollowsSlot:
-    """Connects to where the slot is, and is broken by an answer that says that it moved."""
+    """Connects to the node of the slot, and disconnects on a response that the slot has moved."""
 
     host: str
     port: int
@@ -383,7 +385,7 @@ class _FollowsSlot:
             await self._break(why)
 
     async def _break(self, why: str) -> None:
-        # What it was asked is asked again, elsewhere: nothing of it was done here.
+        # The node has not executed the command, so redis-py may send it again to another one.
         await self.disconnect(nowait=True)  # type: ignore[attr-defined]  # of redis' connection
         raise NotServed(why)
 

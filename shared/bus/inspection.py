@@ -1,4 +1,4 @@
-"""How one session stands in Redis, for people who look for a fault."""
+"""The state of one session in Redis, for diagnosis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.reports import GatewayReport
 MOST_GATEWAYS: Final = 256
 MOST_REPORT_BYTES: Final = 1 << 20
 _SCANNED: Final = 1_000_000
-"""Keys of the whole Redis that are passed over, at most."""
+"""The maximum number of keys that a scan examines."""
 _AT_ONCE: Final = 1000
 
 _decode = msgspec.json.Decoder(GatewayReport).decode
@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder(GatewayReport).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusStanding:
-    """The head, a session's route as it was written, and how a token was used, at one moment."""
+    """The head, a session's route as written, and the use of a token, read in one transaction."""
 
     head: Head | None
     route: bytes | None
@@ -34,16 +34,16 @@ class BusStanding:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BusInspector:
-    """Reads what stands in Redis of one session."""
+    """Reads the state of one session, and the gateways' reports."""
 
     redis: Redis
     keys: Keys
 
     async def standing(self, sid: str, *, jti: str | None) -> BusStanding:
-        """Return how the session *sid* and the token *jti* stand.
+        """Return the state of the session *sid* and of the token *jti*.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             async with self.redis.pipeline(transaction=True) as pipe:
@@ -55,10 +55,10 @@ class BusInspector:
         return BusStanding(head=parse_head(head), route=route, used=mark)
 
     async def gateways(self) -> dict[str, GatewayReport]:
-        """Return the reports of the gateways, by their names.
+        """Return the reports of the gateways by name.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         found: dict[str, GatewayReport] = {}
         prefix, scanned = self.keys.gateway(""), 0
@@ -74,7 +74,7 @@ class BusInspector:
         return found
 
     async def _report(self, key: bytes) -> GatewayReport | None:
-        # Whoever may write there chooses the length.
+        # A client with write access may have stored a value of any length.
         raw = await self.redis.getrange(key, 0, MOST_REPORT_BYTES)
         try:
             return _decode(raw)
@@ -83,5 +83,5 @@ class BusInspector:
 
 
 def _literal(text: str) -> str:
-    """Return *text* as a pattern that matches nothing else (Redis' globs)."""
+    """Return *text* escaped as a Redis glob pattern."""
     return "".join(f"\\{one}" if one in "*?[]^\\" else one for one in text)

@@ -1,4 +1,4 @@
-"""The names of an installation's keys, and the numbers that both sides of the bus go by."""
+"""The names of an installation's keys, and constants that both sides of the bus use."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ class Keys:
         self.revoked = f"{self._key}revoked"
         """Sorted set of revocations."""
         self.head = f"{self._key}head"
-        """Hash: where the table stands."""
+        """Hash: the head."""
         self.log = f"{self._key}log"
         """Stream of the last events."""
         self.events = f"{self._key}events"
-        """The channel."""
+        """The channel of events."""
         self.store = f"{self._key}store"
-        """From which store the table was published: its identity and revision then."""
+        """String: identity and revision of the store that the table was published from."""
         self.asks = f"{self._key}asks"
-        """Stream of the grants that users have ended at gateways."""
+        """Stream of sign-out requests."""
 
     def used(self, jti: str) -> str:
-        """How a token was first used."""
+        """String: the first use of a token."""
         return f"{self._key}used:{jti}"
 
     def gateway(self, name: str) -> str:
-        """How a gateway process stands."""
+        """String: the report of a gateway process."""
         return f"{self._key}gateway:{name}"
 
     def activity(self, sid: str) -> str:
-        """What gateways saw of a session."""
+        """Hash: the activity of a session by gateway process."""
         return f"{self._key}activity:{sid}"
 
     def pending(self, epoch: str) -> tuple[str, str]:
-        """Return where the routes and the revocations of an epoch are filled in.
+        """Return the keys in which a publisher collects the routes and revocations of a new epoch.
 
-        Each epoch has keys of its own: what two publishers fill in at the same time, the one that
-        leads and the one that does not know yet that it does no more, must not be mixed.
+        Each epoch has its own keys: a leader and one that has lost leadership without noticing may
+        both be writing, and their data must not mix.
         """
         return f"{self.routes}:next:{epoch}", f"{self.revoked}:next:{epoch}"
 
 
 def text_of(data: bytes) -> str:
-    """Return *data* as text: whatever stands in Redis ends no process."""
+    """Return *data* as text; invalid UTF-8 is replaced, since Redis may hold anything."""
     return data.decode(errors="replace")

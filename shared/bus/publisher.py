@@ -1,4 +1,4 @@
-"""The controller's side of the bus: changes the table, in one order, as the leader of one term."""
+"""The controller's side of the bus: publishes changes of the table as the leader of one term."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from shared.routes.signed_table import TableDigest, TableSigner
 from shared.routes.statuses import Status
 
 LISTEN_SECONDS: Final = 5 * HEARTBEAT_SECONDS
-"""For another publisher; one that is silent for longer counts as gone."""
+"""Another publisher without a heartbeat for this time counts as gone."""
 _encode: Final = msgspec.json.Encoder().encode
 _PIECE: Final = 1000
 _MOST_REVISION: Final = (1 << 62) - 1
 _PENDING_SECONDS: Final = 3600
-"""How long what a publisher that died had filled in is kept."""
+"""The time to live of pending keys, which a publisher that died leaves behind."""
 
 
 class Recalled(NamedTuple):
-    """What Redis says of the store that was published from last, and all revocations."""
+    """The store that was last published from, and all revocations, as Redis holds them."""
 
     identity: str
     revision: int
@@ -51,12 +51,12 @@ class Recalled(NamedTuple):
 class Publisher:
     """Changes the table in Redis, one call at a time, as the leader of *term*.
 
-    After :class:`PublishRefused` nothing was written: with reason ``term`` another publisher
-    leads and this one must stop; with any other it must :meth:`rebuild`. After
-    :class:`BusUnavailable` it is not known whether the change was made: :meth:`settle` finds out,
-    or :meth:`rebuild` makes it not matter. Until then nothing else may be published.
+    - After :class:`PublishRefused` nothing was written. With reason ``term`` another publisher
+      leads and this one must stop. With any other reason it must call :meth:`rebuild`.
+    - After :class:`BusUnavailable` it is not known whether the change was made. The caller must
+      call :meth:`settle` or :meth:`rebuild` before it publishes anything else.
 
-    With a *signer*, each publish and each heartbeat signs the head that follows from it.
+    With a *signer*, each change and each heartbeat carries the signed head that results from it.
     """
 
     def __init__(
@@ -78,32 +78,32 @@ class Publisher:
 
     @property
     def is_signing(self) -> bool:
-        """Whether what is published is signed."""
+        """Whether heads and revocations are signed."""
         return self._signing is not None
 
     async def head(self) -> Head | None:
         """Return the head in Redis.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         return (await read_served_head(self._redis, self._keys)).head
 
     async def has_lost(self) -> bool:
-        """Say whether another process answers than the one on which the epoch began.
+        """Return whether another Redis process responds than the one on which the epoch began.
 
-        It may have lost marks of used tokens without a trace in the table.
+        That process may have lost marks of used tokens, which the table does not show.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         return not (await read_served_head(self._redis, self._keys)).is_where_it_began
 
     async def hears_another(self) -> bool:
-        """Say whether somebody else publishes what stands in Redis: a heartbeat of it is heard.
+        """Return whether another publisher sends heartbeats of the epoch in Redis.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         if (head := await self.head()) is None:
             return False
@@ -118,10 +118,10 @@ class Publisher:
         return False
 
     async def note_store(self, identity: str, revision: int) -> None:
-        """Remember from which store, at which revision, the table was published.
+        """Write the identity and the revision of the store that the table is published from.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             await self._redis.set(self._keys.store, f"{identity} {revision}")
@@ -130,26 +130,26 @@ class Publisher:
         """Return the identity of the store that the table was published from; empty if unknown.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             try:
                 noted: Any = await self._redis.get(self._keys.store)
             except ResponseError:
-                return ""  # it is no string, and says nothing
+                return ""  # the key is no string
         return text_of(noted or b"").partition(" ")[0]
 
     async def recall(self) -> Recalled:
-        """Return what publishers before this one have left; as it stands there, proven by nobody.
+        """Return the state that earlier publishers have left; it is not verified.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.get(self._keys.store)
                 pipe.zrange(self._keys.revoked, 0, -1, withscores=True)
-                # What is of another kind than it should be says nothing, and will be replaced.
+                # Keys of a wrong type are ignored; a rebuild replaces them.
                 noted, revoked = await pipe.execute(raise_on_error=False)
         identity, _, revision = text_of(noted if isinstance(noted, bytes) else b"").partition(" ")
         return Recalled(
@@ -164,19 +164,19 @@ class Publisher:
         """Return those of *sids* that have a route.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         names = list(sids)
         with translated():
             try:
                 found: list[Any] = await self._redis.hmget(self._keys.routes, names)
             except ResponseError:
-                # It is no table: what is there says nothing of any session.
+                # The key is no hash, so it says nothing about any session.
                 return set(names)
         return {sid for sid, raw in zip(names, found, strict=True) if raw is not None}
 
     def follow(self, head: Head) -> None:
-        """Go on from *head*, which fits what this publisher knows."""
+        """Continue from *head*, which must match what this publisher would publish."""
         self.epoch, self.seq = head.epoch, head.seq
 
     # One change
@@ -238,17 +238,17 @@ class Publisher:
             await self._change("revoke", entry.member, repr(entry.score).encode(), event.encode())
 
     async def beat(self, *, now: float) -> None:
-        """Publish that nothing changed, and find out whether Redis still holds what it should."""
+        """Publish a heartbeat, and check that Redis still holds what this publisher expects."""
         async with self._lock:
             signed = self._signed(lambda _: None, now=now, ahead=0)
             event = Heartbeat(epoch=self.epoch, seq=self.seq, at=event_time(now), head=signed)
             await self._call("beat", "", repr(now).encode(), event.encode())
 
     async def settle(self) -> None:
-        """Make the change whose answer never came, unless it was made; none: change nothing.
+        """Repeat the change without a response, unless it was made; without one, do nothing.
 
         Raises:
-            BusUnavailable: If Redis does not answer this time either.
+            BusUnavailable: If Redis does not respond again.
             PublishRefused: As for the change itself.
         """
         async with self._lock:
@@ -257,14 +257,14 @@ class Publisher:
                 self.seq += 1
 
     async def notice(self, revocation: GrantRevoked) -> None:
-        """Tell gateways of a revocation out of the order, without a place in it.
+        """Publish a revocation out of order, without a sequence number of its own.
 
-        For those who do not lead. Only gateways that listen hear it; the leader publishes the
-        revocation in its order, from the store, and so it is in the table for all others.
+        For controllers that do not lead. It reaches only gateways that are subscribed. The leader
+        publishes the revocation from the store in order, which brings it into the table.
 
         Raises:
             PublishRefused: If there is no table, or a later term leads than this one knows.
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         proven = self._proven(revocation).encode()
         with translated():
@@ -274,7 +274,7 @@ class Publisher:
             )
         _expect_done(answer)
 
-    # Everything anew
+    # Rebuilding the table
 
     async def rebuild(
         self,
@@ -292,11 +292,11 @@ class Publisher:
             revoked: Members and scores of the revoked set.
             epoch: A fresh random name.
             now: Unix seconds.
-            since: When this epoch replaces one that was lost: the time of the loss's discovery.
+            since: If this epoch replaces a lost one, the time at which the loss was noticed.
 
         Raises:
-            PublishRefused: ``term`` when another publisher leads by now.
-            BusUnavailable: If Redis does not answer.
+            PublishRefused: ``term`` if another publisher leads.
+            BusUnavailable: If Redis does not respond.
         """
         async with self._lock:
             pending = self._keys.pending(epoch)
@@ -347,17 +347,16 @@ class Publisher:
             )
         _expect_done(answer)
 
-    # Signing it
+    # Signing
 
     def _signed(
         self, change: Callable[[TableDigest], object], *, now: float | None, ahead: int = 1
     ) -> str | UnsetType:
-        """Return the signed head that follows from *change*; nothing where nobody signs.
+        """Apply *change* to the digest and return the signed head; unset without a signer.
 
-        Where *now* is None, it was signed when the one before it was.
-
-        What the digest holds is then ahead of Redis: until it is known whether the change was
-        made, only that very change is sent again, or everything is built anew.
+        If *now* is None, the time of the signature stays that of the last one. The digest is then
+        ahead of Redis: until the result of the change is known, only that change may be repeated,
+        or the table rebuilt.
         """
         if self._signing is None:
             return UNSET

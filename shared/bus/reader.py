@@ -1,4 +1,4 @@
-"""The gateways' side of the bus: the head, the log, the table; and the marks of used tokens."""
+"""The gateways' side of the bus: reads the head, the log and the table; marks tokens as used."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from shared.events import (
 )
 
 LOG_PART: Final = 250
-"""The most events that are read from the log at once."""
+"""The maximum number of events in one read of the log."""
 _IN_ONE_PIECE: Final = 2000
-"""A table up to this size is read in one transaction, a larger one in pages."""
+"""A table of up to this size is read in one transaction, a larger one in pages."""
 _PAGE: Final = 500
 
 
 def parse_head(fields: Mapping[bytes, bytes]) -> Head | None:
-    """Return the head in the fields of its hash; None where it is missing or no head."""
+    """Return the head in the fields of its hash; None if it is missing or malformed."""
     values: dict[str, Any] = {text_of(name): text_of(value) for name, value in fields.items()}
     try:
         return msgspec.convert(values, Head, strict=False)
@@ -41,7 +41,7 @@ def parse_head(fields: Mapping[bytes, bytes]) -> Head | None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The table as one server held it at one moment."""
+    """A consistent copy of the table."""
 
     head: Head
     routes: Mapping[str, bytes]
@@ -50,7 +50,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """The head, and the events after a ``seq`` that the log still held at that moment."""
+    """The head, and the events after a ``seq`` that the log holds, read in one transaction."""
 
     head: Head | None
     events: tuple[bytes, ...]
@@ -58,10 +58,10 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a token was used before (None: never), and the head at that moment.
+    """The earlier use of a token (None: never), and the head, read in one transaction.
 
-    ``sure`` is false where another process answered than the one on which the head's epoch
-    began: it may have lost earlier marks, whatever its table says.
+    ``sure`` is false if the head's epoch began on another Redis process than the one that
+    responded: that process may have lost earlier marks.
     """
 
     before: str | None
@@ -71,34 +71,34 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ServedHead:
-    """The head, and which process answered."""
+    """The head, and the ``run_id`` of the Redis process that responded."""
 
     head: Head | None
     run_id: str
 
     @property
     def is_where_it_began(self) -> bool:
-        """Whether this process is the one on which the head's epoch began."""
+        """Whether the head's epoch began on this Redis process."""
         return self.head is None or not self.head.moved
 
 
 def _served_head(fields: Mapping[bytes, bytes], info: Mapping[str, Any]) -> ServedHead:
-    """Return the head in *fields* and the process that *info* is of.
+    """Return the head in *fields* and the process that *info* describes.
 
     Raises:
-        BusUnavailable: If it is a replica.
+        BusUnavailable: If the process is a replica.
     """
     run_id, head = _run_id(info), parse_head(fields)
     if head is not None:
-        # Whatever stands in Redis under that name.
+        # Overwrites a field ``moved`` in Redis, too.
         head = msgspec.structs.replace(head, moved=head.server not in (None, run_id))
     return ServedHead(head, run_id)
 
 
 class BusReader:
-    """Reads the table and its changes; writes nothing but the marks of used tokens.
+    """Reads the table and its changes; writes nothing but marks of used tokens.
 
-    Whatever a replica answers is taken for no answer: it may be behind.
+    Responses of a replica are refused, since a replica may lag.
     """
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
@@ -106,22 +106,22 @@ class BusReader:
         self._keys = keys
 
     async def head(self) -> Head | None:
-        """Return the head, None where there is none.
+        """Return the head; None if there is none.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             await check_master(self._redis)
         return (await read_served_head(self._redis, self._keys)).head
 
     async def log_after(self, seq: int, *, most: int = LOG_PART) -> LogPart:
-        """Return the head and the events after *seq*, at most *most*, of one moment.
+        """Return the head and at most *most* events after *seq*, read in one transaction.
 
-        What the log does not hold is missing: it is for the caller to see where it begins.
+        The log may have dropped the first of them: the caller must check the first ``seq``.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         fields, entries, info = await _of_one_moment(
             self._redis,
@@ -132,25 +132,25 @@ class BusReader:
         found = tuple(event for event in events if event is not None)
         return LogPart(_served_head(fields, info).head, found)
 
-    async def snapshot(self, believe: Callable[[Head], None] | None = None) -> Snapshot | None:
-        """Return the whole table, as it was at one moment; None where there is no head.
+    async def snapshot(self, check_head: Callable[[Head], None] | None = None) -> Snapshot | None:
+        """Return a consistent copy of the table; None if there is no head.
 
-        A large one is read in pages, and brought to one moment by the events that came
-        meanwhile: a whole reply of many megabytes would hold up everything else.
+        A large table is read in pages, to which the events from the meantime are applied. One
+        response of many megabytes would block both Redis and the loop.
 
         Args:
-            believe: Raises for a head whose table need not be read.
+            check_head: Raises if the table of a head need not be read.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
-            SnapshotRefused: If the table changed too much under the reading, or is larger than
-                its head says.
+            BusUnavailable: If Redis does not respond.
+            SnapshotRefused: If the table changed too much during the read, or is larger than its
+                head says.
         """
         head = (await read_served_head(self._redis, self._keys)).head
         if head is None:
             return None
-        if believe is not None:
-            believe(head)
+        if check_head is not None:
+            check_head(head)
         if head.routes + head.revoked <= _IN_ONE_PIECE:
             return await self._in_one_piece()
         with translated():
@@ -180,7 +180,7 @@ class BusReader:
     async def _pages(self, scan: Any, key: str, expected: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         cursor = 0
-        # More can come meanwhile than the log keeps, but then it could not be brought up anyway.
+        # If more is added during the read than the log holds, the pages cannot be used anyway.
         most = expected + 2 * LOG_LENGTH
         while True:
             cursor, page = await scan(key, cursor, count=_PAGE)
@@ -191,7 +191,7 @@ class BusReader:
                 raise SnapshotRefused("the table is far larger than its head says")
 
     async def _bring_up(self, table: _Paged) -> bool:
-        """Apply what the log holds after the table's seq; say whether there may be more."""
+        """Apply the log after the table's seq; return whether there may be more."""
         part = await self.log_after(table.head.seq)
         if part.head is None or part.head.epoch != table.head.epoch:
             raise SnapshotRefused("another epoch began while the table was read")
@@ -204,10 +204,10 @@ class BusReader:
         return behind > 0
 
     async def routes_of(self, sids: Collection[str]) -> dict[str, bytes]:
-        """Return the routes in the table of those of *sids* that have one; it may be a replica's.
+        """Return the routes of those of *sids* that have one; a replica may respond.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         names = list(sids)
         with translated():
@@ -216,10 +216,9 @@ class BusReader:
 
     @asynccontextmanager
     async def subscribe(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Subscribe, wait for the confirmation, and give the messages as they come.
+        """Subscribe, wait for the confirmation, and yield an iterator of messages.
 
-        Whatever is published after this has been entered is among them, as long as the
-        connection holds.
+        It has every message published after the context was entered, until the connection fails.
 
         Raises:
             BusUnavailable: On entering or while iterating, if the connection is lost.
@@ -237,7 +236,7 @@ class BusReader:
             await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis leaves it untyped
 
     async def mark_used(self, jti: str, use: str, *, kept_until: float, now: float) -> Mark:
-        """Mark *jti* as used, unless it has been; return how it was and the head, in one step.
+        """Mark *jti* as used unless it is; return its earlier use and the head, atomically.
 
         Args:
             jti: The token's identifier.
@@ -246,7 +245,7 @@ class BusReader:
             now: Unix seconds.
 
         Raises:
-            BusUnavailable: If Redis does not answer; the mark may have been made.
+            BusUnavailable: If Redis does not respond; the mark may have been set.
         """
         kept_seconds = max(1, int(kept_until - now + 0.999))
         with translated():
@@ -263,9 +262,9 @@ class BusReader:
 
 @dataclass(slots=True)
 class _Paged:
-    """A table that was read in pages, on its way to being as it was at one moment.
+    """A table that was read in pages, to which the events since its head are applied.
 
-    Pages that were read later hold some changes already: to make them again changes nothing.
+    Later pages already contain some of these changes; applying a change again has no effect.
     """
 
     head: Head
@@ -277,14 +276,14 @@ class _Paged:
         self.seq = self.head.seq
 
     def apply(self, raw: bytes) -> None:
-        """Make the change in *raw*, which must be the next one."""
+        """Apply the event *raw*, which must be the next one."""
         event: Event
         try:
             event = decode_event(raw)
         except MalformedEvent as error:
-            raise SnapshotRefused(f"the log holds what is no event: {error}") from error
+            raise SnapshotRefused(f"the log holds a malformed event: {error}") from error
         if (event.epoch, event.seq) != (self.head.epoch, self.seq + 1):
-            raise SnapshotRefused("the log does not go on where the table was read")
+            raise SnapshotRefused("the log has a gap after the head of the table")
         self.seq = event.seq
         match event:
             case RouteUpserted(sid=sid, route=route):
@@ -295,32 +294,32 @@ class _Paged:
                 entry = event.revocation()
                 self.revoked[entry.member] = max(entry.score, self.revoked.get(entry.member, 0.0))
             case _:
-                raise SnapshotRefused("what happened while the table was read is not known here")
+                raise SnapshotRefused("an event of an unknown type came while the table was read")
 
     def head_at_seq(self) -> Head:
-        """Return the head as far as events were applied."""
+        """Return the head at the last applied event."""
         return msgspec.structs.replace(self.head, seq=self.seq)
 
 
 async def read_served_head(redis: Redis, keys: Keys) -> ServedHead:
-    """Return the head and who answered, in one transaction.
+    """Return the head and the process that responded, in one transaction.
 
     Raises:
-        BusUnavailable: If Redis does not answer, or a replica does.
+        BusUnavailable: If Redis does not respond, or a replica does.
     """
     fields, info = await _of_one_moment(redis, keys)
     return _served_head(fields, info)
 
 
 async def _of_one_moment(redis: Redis, keys: Keys, *asked: Callable[[Any], object]) -> list[Any]:
-    """Return the head's fields, what is *asked* of a pipeline, and which process answered.
+    """Return the head's fields, the results of *asked* on a pipeline, and the server's info.
 
-    A Redis that is out of memory takes no command into a transaction, but can be read, and may be
-    told of revocations. There these are read one after the other, and count where the head was the
+    A Redis that is out of memory refuses transactions, but can be read and can accept revocations.
+    The commands are then sent without a transaction, and the result counts only if the head is the
     same before and after.
 
     Raises:
-        BusUnavailable: If Redis does not answer, or changed meanwhile.
+        BusUnavailable: If Redis does not respond, or the head changed meanwhile.
     """
     with translated():
         try:
@@ -335,7 +334,7 @@ async def _of_one_moment(redis: Redis, keys: Keys, *asked: Callable[[Any], objec
 async def _read(
     redis: Redis, keys: Keys, asked: Iterable[Callable[[Any], object]], *, transaction: bool
 ) -> list[Any]:
-    """Return the answers in their order; without a *transaction* the head stands last, too."""
+    """Return the results in order; without a *transaction* the head is read again at the end."""
     async with redis.pipeline(transaction=transaction) as pipe:
         pipe.hgetall(keys.head)
         for ask in asked:
@@ -348,7 +347,7 @@ async def _read(
 
 
 def _run_id(info: Mapping[str, Any]) -> str:
-    """Return which process answered.
+    """Return the ``run_id`` of the process that responded.
 
     Raises:
         BusUnavailable: If it is a replica.
@@ -367,6 +366,6 @@ async def _messages(pubsub: Any) -> AsyncIterator[bytes]:
         if message["type"] in ("message", "smessage"):
             yield message["data"]
         else:
-            # A second confirmation: the connection was lost, and with it messages. An end of the
-            # subscription: a cluster's slot went to another node.
+            # A second confirmation means that redis-py has reconnected, and messages were lost. An
+            # unsubscription means that the cluster's slot has moved to another node.
             raise BusUnavailable("the subscription was broken")

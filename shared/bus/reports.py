@@ -1,4 +1,4 @@
-"""Reports in Redis: written by gateways, read by the controller, needed by nobody."""
+"""Reports in Redis, for display only: gateways write them, the controller reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shared.reports import (
 )
 
 ACTIVITIES_AT_ONCE: Final = 20
-"""Sessions that are read at once: at most 40 MiB, of an attacker who may write."""
+"""Sessions in one read: at most 40 MiB, even if an attacker has written the parts."""
 
 _PARTS: Final = """
 local all = {}
@@ -39,7 +39,7 @@ for _, key in ipairs(KEYS) do
 end
 return all
 """
-"""What is too long stays in Redis: whoever writes there chooses the length."""
+"""Returns no part that is too long: a client with write access may have stored any length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -47,7 +47,7 @@ class ReportWriter:
     """Writes the reports of one gateway process.
 
     Args:
-        name: The process'; no other process ever has the same.
+        name: The unique name of the process.
     """
 
     redis: Redis
@@ -55,21 +55,21 @@ class ReportWriter:
     name: str
 
     async def write(self, report: bytes) -> None:
-        """Say how this process stands.
+        """Write the report of this process.
 
         Raises:
-            BusUnavailable: If Redis does not answer, or does not let us.
+            BusUnavailable: If Redis does not respond, or refuses.
         """
         with translated():
             await self.redis.set(self.keys.gateway(self.name), report, ex=REPORT_KEPT_SECONDS)
 
     async def leave(self) -> None:
-        """Say that this process ends: its report goes, and who was connected here is not any more.
+        """Remove the report of this process, so that its users do not count as connected.
 
-        By a time to live of 0: gateways may not delete (``deploy/redis/users.acl``).
+        Sets a time to live of 0, since gateways may not delete keys (``deploy/redis/users.acl``).
 
         Raises:
-            BusUnavailable: If Redis does not answer, or does not let us.
+            BusUnavailable: If Redis does not respond, or refuses.
         """
         with translated():
             await self.redis.expire(self.keys.gateway(self.name), 0)
@@ -78,7 +78,7 @@ class ReportWriter:
         """Write this process' part of the activities of these sessions, in one round trip.
 
         Raises:
-            BusUnavailable: If Redis does not answer; then nobody knows which were written.
+            BusUnavailable: If Redis does not respond; some of them may have been written.
         """
         with translated():
             async with self.redis.pipeline(transaction=False) as pipe:
@@ -91,18 +91,18 @@ class ReportWriter:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReportReader:
-    """Reads what gateways report."""
+    """Reads the reports of gateways."""
 
     redis: Redis
     keys: Keys
 
     async def activities_of(self, sids: Sequence[str], *, now: float) -> dict[str, Activity]:
-        """Return what gateways saw of sessions, :data:`ACTIVITIES_AT_ONCE` of them at most.
+        """Return the activities of :data:`ACTIVITIES_AT_ONCE` sessions at most.
 
-        Those of which none has told are left out.
+        Sessions without a report are left out.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             found = await self.redis.eval(

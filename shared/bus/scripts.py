@@ -1,8 +1,8 @@
-"""The scripts in which everything is written: each decides and acts in one step.
+"""The Lua scripts that write the table; each checks its conditions and writes atomically.
 
-All of them compare the ``run_id`` of the server with the one in the head. A failover or a restart
-may have lost marks of used tokens without a trace in the table; so another process never goes on
-under an epoch that was begun on the one before it.
+They compare the ``run_id`` of the server with the one in the head. A failover or a restart may have
+lost marks of used tokens, which the table does not show. An epoch is therefore never continued on
+another Redis process than the one on which it began.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ local function server() return redis.call('INFO', 'server'):match('run_id:(%w+)'
 
 # KEYS: routes, revoked, head, log.
 # ARGV: epoch, seq, term, channel, verb, field, value, event, length of the log, (S)PUBLISH;
-# and of a publisher that signs: the signed head that follows, and the score below which revocations
-# are dropped (otherwise a heartbeat drops those that are over by its own time).
+# and of a publisher that signs: the resulting signed head, and the score below which revocations
+# are dropped (otherwise a heartbeat drops those that have expired by its own time).
 # Nothing is written unless Redis holds exactly what the publisher last saw. A head that is one
-# ahead, by this very event, is this publisher's own call whose answer was lost: not done again.
-# The log comes first, since what a script has done before an error stays: a log of another epoch,
-# from a backup of single keys, may be ahead and take no entry.
+# ahead by the same event means that the response to this call was lost: it is not repeated.
+# The log is written first, since writes before an error stay: a log of another epoch, from a backup
+# of single keys, may be ahead and refuse the entry.
 PUBLISH: Final = (
     _SERVER
     + """
@@ -62,8 +62,8 @@ return 'done'
 )
 
 # KEYS: routes, revoked, head, log, and the pending routes and revocations.
-# ARGV: term, channel, event, PUBLISH or SPUBLISH, routes, revoked, then the fields of the new head;
-# where "server" is among them, as in a head that is signed, that process must be the one.
+# ARGV: term, channel, event, PUBLISH or SPUBLISH, routes, revoked, then the fields of the new head.
+# If "server" is among them, as in a signed head, it must be the run_id of this process.
 SWAP: Final = (
     _SERVER
     + """
@@ -87,8 +87,8 @@ return 'done'
 """
 )
 
-# KEYS: head. ARGV: term, channel, PUBLISH or SPUBLISH, and an event, which is given the head's
-# epoch and seq. Nothing is written.
+# KEYS: head. ARGV: term, channel, PUBLISH or SPUBLISH, and an event, whose epoch and seq are set to
+# the head's. Nothing is written.
 NOTICE: Final = """
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'term')
 for field = 1, 3 do if not head[field] then return 'missing' end end

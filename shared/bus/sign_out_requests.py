@@ -1,7 +1,7 @@
-"""What gateways ask of the controller: that a grant whose user has signed out is revoked.
+"""Requests of gateways to the controller to revoke the grant of a user who has signed out.
 
-A stream, to which gateways add and which the leader reads from where the last one was. Whoever can
-write to it can end grants by their session and token, and nothing else.
+Gateways add to a stream, which the leader reads from the position of the last leader. A client that
+can write to it can end grants by session and token, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.bus.connection import translated
 from shared.bus.keys import Keys
 
 MOST_REQUESTS: Final = 10_000
-"""In the stream; the oldest go first."""
+"""The maximum length of the stream; the oldest entries are dropped."""
 BEGINNING: Final = "0-0"
 
 _SID: Final = re.compile(r"[a-z2-7]{26}")
@@ -43,8 +43,9 @@ for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV
 end
 return found
 """
-"""What is too long stays in Redis: whoever writes there chooses the length. What is no stream is
-removed, or no gateway could add to it. (After the last id that there can be, Redis knows no next.)
+"""Returns no value that is too long, since a client with write access may have stored any length.
+Deletes a key that is no stream, since gateways could not add to it. The range begins at the
+position itself, since the last possible id has no successor.
 """
 _FORGET: Final = """
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
@@ -55,7 +56,7 @@ return 0
 
 @dataclass(frozen=True, slots=True)
 class SignOutRequest:
-    """One entry; ``sid`` and ``jti`` are None where it is no request of ours."""
+    """One entry; ``sid`` and ``jti`` are None if it is malformed."""
 
     id: str
     sid: str | None
@@ -64,10 +65,10 @@ class SignOutRequest:
 
 @dataclass(frozen=True, slots=True)
 class SignOutRequests:
-    """Some entries in their order, and the id of the last one that there is (None: there is none).
+    """Some entries in order, and the id of the last entry in the stream; None if it is empty.
 
-    An id begins with the milliseconds of Redis' clock at which the entry was added, unless whoever
-    added it chose another.
+    By default an id begins with the milliseconds of Redis' clock at which the entry was added; the
+    writer may choose another one.
     """
 
     entries: tuple[SignOutRequest, ...]
@@ -76,16 +77,16 @@ class SignOutRequests:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SignOutWriter:
-    """Adds to the stream."""
+    """Adds requests to the stream."""
 
     redis: Redis
     keys: Keys
 
     async def add(self, sid: str, jti: str) -> None:
-        """Ask that the grants of the token *jti* on the session *sid* are revoked.
+        """Request that the grants of the token *jti* on the session *sid* are revoked.
 
         Raises:
-            BusUnavailable: If Redis does not answer; then it may have been added all the same.
+            BusUnavailable: If Redis does not respond; the request may have been added.
         """
         with translated():
             await self.redis.xadd(
@@ -95,16 +96,16 @@ class SignOutWriter:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SignOutReader:
-    """Reads the stream."""
+    """Reads requests from the stream."""
 
     redis: Redis
     keys: Keys
 
     async def after(self, position: str, *, limit: int) -> SignOutRequests:
-        """Return the first *limit* entries after *position*, an entry's id.
+        """Return the first *limit* entries after the id *position*.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             last, *entries = await self.redis.eval(_READ, 1, self.keys.asks, position, str(limit))
@@ -113,17 +114,17 @@ class SignOutReader:
         )
 
     async def forget(self, last: str) -> None:
-        """Remove the whole stream, if *last* is still its last entry.
+        """Delete the stream if *last* is still its last entry.
 
         Raises:
-            BusUnavailable: If Redis does not answer.
+            BusUnavailable: If Redis does not respond.
         """
         with translated():
             await self.redis.eval(_FORGET, 1, self.keys.asks, last)
 
 
 def comparable_id(position: str) -> tuple[int, int]:
-    """Return an entry's id as what can be compared."""
+    """Return an entry's id as a tuple that can be compared."""
     milliseconds, _, number = position.partition("-")
     return int(milliseconds), int(number)
 

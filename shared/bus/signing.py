@@ -1,4 +1,4 @@
-"""The publisher's copy of the digest of what it has published, and the heads that it signs."""
+"""Signs the heads of a publisher, from its own digest of the published table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shared.events import Head
 from shared.routes.signed_table import BUCKETS, TableDigest, TableSigner
 
 _ENTRIES_AT_ONCE: Final = 1000
-"""Hashed before the loop turns: two milliseconds."""
+"""Entries hashed between two yields to the loop: about 2 ms."""
 _BUCKETS_AT_ONCE: Final = 256
 _DROP_SECONDS: Final = 60.0
-"""Between two times that revocations are dropped: each has every gateway look at all of them."""
+"""Between two drops of expired revocations; each drop makes every gateway scan all of them."""
 
 
 class Signing:
-    """Signs the heads of one publisher's epochs, one after another."""
+    """Signs the heads of one publisher's epochs."""
 
     def __init__(self, signer: TableSigner) -> None:
         self.signer = signer
@@ -32,13 +32,13 @@ class Signing:
 
     @property
     def said(self) -> list[str | int | bytes]:
-        """The head that was signed last, and below which score revocations are dropped."""
+        """The last signed head, and the score below which revocations are dropped."""
         return [self._text, repr(self._digest.floor)]
 
     async def begin(
         self, head: Head, routes: Mapping[str, bytes], revoked: Mapping[str, float]
     ) -> None:
-        """Begin the epoch of *head* with what it holds; the loop turns often meanwhile."""
+        """Begin the epoch of *head* with this content; yields to the loop often."""
         digest = TableDigest()
         for number, (sid, raw) in enumerate(routes.items(), 1):
             digest.put_route(sid, raw)
@@ -56,10 +56,10 @@ class Signing:
     def follow(
         self, change: Callable[[TableDigest], object], *, epoch: str, seq: int, at: float | None
     ) -> str:
-        """Make *change*, and return the signed head that follows from it.
+        """Apply *change* and return the resulting signed head.
 
         Raises:
-            PublishRefused: If this is not the epoch that was begun.
+            PublishRefused: If *epoch* is not the one that was begun.
         """
         if self._head is None or self._head.epoch != epoch:
             raise PublishRefused("epoch")
@@ -76,11 +76,11 @@ class Signing:
             return
         self._drop_at = now + _DROP_SECONDS
         if any(score < now for score in self._digest.scores.values()):
-            # Only where there is something to drop: a new floor is a look at all of them.
+            # Only if there is something to drop, since a new floor makes gateways scan all of them.
             self._digest.drop_below(now)
 
     def sign(self, *, at: float) -> str:
-        """Return the head as it stands, signed *at* that time."""
+        """Return the current head, signed at the time *at*."""
         if self._head is None:
             raise PublishRefused("epoch")
         digest, self._at = self._digest, at

@@ -1,14 +1,14 @@
-"""``FUMAROLE_REDIS_URL``, taken apart: which servers, as whom, and how they are trusted.
+"""Parses ``FUMAROLE_REDIS_URL``: servers, credentials and TLS trust.
 
 ==================================================  ============================================
 ``redis://user:password@host:6379/0``               one Redis
 ``unix://user:password@/path/of.sock``              one Redis on a Unix socket
 ``redis+sentinel://user:password@a,b:26379/name``   the master that Sentinels know as ``name``
-``redis+cluster://user:password@a,b:6379``          whichever node of a cluster serves our slot
+``redis+cluster://user:password@a,b:6379``          the cluster node that serves the slot
 ==================================================  ============================================
 
-``rediss`` for ``redis`` is TLS. Options that are not listed here are refused, also where redis
-knows them: among its own is one not to look at certificates.
+``rediss`` instead of ``redis`` is TLS. Only the options below are accepted, although redis-py has
+more: one of them turns off the verification of certificates.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """What a URL says. Its ``repr`` tells no secret.
+    """The content of a URL. Its ``repr`` holds no secret.
 
-    ``options`` are those of redis' connections, ``trust`` those of TLS (None: without it).
+    ``options`` are arguments of redis-py's connections, ``trust`` those of TLS (None: no TLS).
     """
 
     kind: Kind
@@ -47,30 +47,31 @@ class RedisAddress:
 
 
 def check_url(raw: str) -> str:
-    """Return *raw* if it is such a URL.
+    """Return *raw* if it is a valid URL.
 
     Raises:
-        ValueError: If not; never with the URL itself, which may hold a password.
+        ValueError: If not. The message does not hold the URL, which may hold a password.
     """
     parse_url(raw)
     return raw
 
 
 def parse_url(raw: str) -> RedisAddress:
-    """Return what the URL says.
+    """Return the content of the URL.
 
     Raises:
         ValueError: As :func:`check_url`.
     """
     url = urlsplit(raw)
     credentials, _, hosts = url.netloc.rpartition("@")
+    scheme, _, suffix = url.scheme.partition("+")
     trust, sentinel, options = _options(url.query)
+    _check_options(trust, sentinel, secured=scheme == "rediss", sentinels=suffix == "sentinel")
     user, _, password = credentials.partition(":")
     options |= {"username": unquote(user)} if user else {}
     options |= {"password": unquote(password)} if password else {}
     if url.scheme == "unix":
         return _socket(url, hosts, options)
-    scheme, _, suffix = url.scheme.partition("+")
     if scheme not in ("redis", "rediss") or suffix not in _KINDS:
         raise ValueError(
             "not a redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// URL"
@@ -78,13 +79,25 @@ def parse_url(raw: str) -> RedisAddress:
     kind = _KINDS[suffix]
     nodes = tuple(_node(host, _PORTS[kind]) for host in hosts.split(",") if host)
     if not nodes or (kind == "one" and len(nodes) > 1):
-        raise ValueError("the URL names no node, or several where one is meant")
+        raise ValueError("the URL names no node, or several nodes of a single Redis")
     service, database = _path(kind, url.path)
     if database is not None:
         options["db"] = database
     return RedisAddress(
         kind, nodes, service, options, sentinel, trust if scheme == "rediss" else None
     )
+
+
+def _check_options(
+    trust: dict[str, str], sentinel: dict[str, Any], *, secured: bool, sentinels: bool
+) -> None:
+    """Refuse options without effect: with ``redis://`` a TLS option would not encrypt anything."""
+    if trust and not secured:
+        raise ValueError("an ssl_ option needs TLS: a rediss:// URL")
+    if "ssl_keyfile" in trust and "ssl_certfile" not in trust:
+        raise ValueError("the option ssl_keyfile needs ssl_certfile")
+    if sentinel and not sentinels:
+        raise ValueError("a sentinel_ option needs a redis+sentinel:// or rediss+sentinel:// URL")
 
 
 def _socket(url: SplitResult, host: str, options: dict[str, Any]) -> RedisAddress:
@@ -98,7 +111,7 @@ def _path(kind: Kind, path: str) -> tuple[str, int | None]:
     first, _, second = path.strip("/").partition("/")
     if kind == "cluster":
         if first:
-            raise ValueError("a Redis Cluster has no databases, and its URL no path")
+            raise ValueError("a Redis Cluster has no databases, so its URL must have no path")
         return "", None
     if kind == "one":
         return "", _number(first) if first else None
@@ -120,14 +133,14 @@ def _options(query: str) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]
         elif name == "db":
             others["db"] = _number(value)
         else:
-            raise ValueError("the URL has an option that is not known")
+            raise ValueError("the URL has an unknown option")
     return trust, sentinel, others
 
 
 def _number(text: str) -> int:
     number = whole_number(text)
     if number is None:
-        raise ValueError("the URL's database is no number")
+        raise ValueError("the database in the URL is no number")
     return number
 
 
@@ -137,5 +150,5 @@ def _node(text: str, port: int) -> Node:
         host, given = text, str(port)
     number = whole_number(given, most=65535)
     if not number:
-        raise ValueError("a node's port is no port")
+        raise ValueError("the port of a node is no port number")
     return unquote(host).removeprefix("[").removesuffix("]"), number
