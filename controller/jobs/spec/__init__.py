@@ -1,10 +1,10 @@
-"""The job as an orchestrator asks for it, and as it is kept; refusals name each problem's path.
+"""The job as an orchestrator requests it, and as it is stored; problems have paths.
 
-- ``model``, ``parameters``, ``field_types``: the fields. ``problems``: what is wrong.
-- ``validation``: tasks, policies and product; what is behind a finding on the manifest.
-- ``storage``: its files, and which folder of which claim each is.
-- ``endpoints``: how people and peers reach a rank, and which other jobs it names.
-- ``accepted``: the stored form, its secrets apart and sealed.
+- ``model``, ``parameters``, ``field_types``: the fields. ``problems``: problems and paths.
+- ``validation``: checks of tasks, policies and product; maps findings on the manifest to the job.
+- ``storage``: which folder of which claim each file of the job is.
+- ``endpoints``: how users and peers reach a rank, and which other jobs a job names.
+- ``accepted``: the stored form, with secrets apart and sealed.
 
 Source: docs/controller-api.md.
 """

@@ -1,9 +1,9 @@
-"""A job as it is kept: what was accepted, and its secrets apart from it, sealed until it is over.
+"""A job as it is stored: the accepted spec, with its secrets apart, sealed until it is over.
 
-A job's secrets must outlive a crash between its acceptance and its submission, and a Secret of
-the cluster cannot be read back. So they are in the store, sealed (AES-256-GCM) with a key that is
-derived from the link key and bound to the job's id; when the job is over they are dropped. The
-store alone reveals none.
+The secrets must outlive a crash between acceptance and submission, and a Secret in the cluster
+cannot be read back. So they are in the store, sealed (AES-256-GCM) with a key that is derived from
+the link key, and bound to the job's id. They are deleted when the job is over. The store alone
+reveals none.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NONCE_BYTES: Final = 12
 
 
 class VaultClosed(StoreError):
-    """The sealed text is damaged, another job's, or of a key that is no longer there."""
+    """The sealed text is damaged, another job's, or of a key that is gone."""
 
 
 class Vault:
-    """Seals with the first of the link keys, opens with any."""
+    """Seals with the first of the link keys, and opens with any."""
 
     __slots__ = ("_ciphers", "_macs")
 
@@ -49,7 +49,7 @@ class Vault:
     def seal(
         self, job_id: str, secrets: Mapping[str, str], *, random: Callable[[int], bytes]
     ) -> bytes:
-        """Return *secrets* as only :meth:`open` can read them."""
+        """Return *secrets* so that only :meth:`open` can read them."""
         nonce = random(_NONCE_BYTES)
         return nonce + self._ciphers[0].encrypt(nonce, _plain(secrets), _bound_to(job_id))
 
@@ -69,7 +69,7 @@ class Vault:
         raise VaultClosed("the job's secrets cannot be read: is the link key another one?")
 
     def fingerprint(self, job_id: str, secrets: Mapping[str, str]) -> bytes:
-        """Return what tells these secrets from others, and nothing about them without the key."""
+        """Return a digest that distinguishes these secrets, and reveals nothing without the key."""
         return self._fingerprint(self._macs[0], job_id, secrets)
 
     def matches(self, job_id: str, secrets: Mapping[str, str], fingerprint: bytes) -> bool:
@@ -90,16 +90,16 @@ def _bound_to(job_id: str) -> bytes:
     return f"fumarole:secrets:{job_id}".encode()
 
 
-# What was accepted
+# The accepted spec
 
 
 _UNKNOWN: Final = "(unknown)"
 
 
 def public_spec(job: Job) -> dict[str, Any]:
-    """Return the job as JSON without the values of its secrets, and without defaults.
+    """Return the job as JSON, without values of secrets and without defaults.
 
-    Two jobs that say the same have the same spec, however they said it.
+    Two equal jobs have the same spec, however they were written.
     """
     spec = job.model_dump(mode="json", exclude_defaults=True)
     for name in job.secrets():
@@ -108,9 +108,9 @@ def public_spec(job: Job) -> dict[str, Any]:
 
 
 def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
-    """Say whether *spec* is what is kept of *asked*, whatever was filled in then."""
+    """Say whether *spec* is the stored form of *asked*, apart from what was filled in."""
     said = public_spec(asked)
-    # What a newer version has kept may be anything.
+    # A newer version may store a job in another form.
     if said == spec or not isinstance(spec, Mapping) or "filled" not in spec:
         return said == spec
     left = copy.deepcopy({name: value for name, value in spec.items() if name != "filled"})
@@ -129,11 +129,11 @@ def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
 def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
     """Return the job that :func:`public_spec` made *spec* of.
 
-    Where a secret is not among *secrets* its value is a word of ours: such a job can be looked
-    at, not submitted (see :func:`lacks_secrets`).
+    A secret that is not among *secrets* gets a placeholder: such a job can be shown, but not
+    submitted (see :func:`lacks_secrets`).
 
     Raises:
-        JobRejected: If it was changed, or made by a version that took more.
+        JobRejected: If it was changed, or written by a newer version with more fields.
     """
     try:
         return model_of(spec["id"]).model_validate(filled_in(spec, secrets))
@@ -144,12 +144,12 @@ def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
 
 
 def model_of(job_id: str) -> type[Job]:
-    """Return the model of what has this identifier: a job's, or that of a tool's run."""
+    """Return the model for this identifier: a job's, or that of a tool's run."""
     return ToolJob if is_tool(job_id) else Job
 
 
 def filled_in(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
-    """Return *spec* with the values of its secrets, or words of ours where they are not known."""
+    """Return *spec* with the values of its secrets, or placeholders for unknown ones."""
     parameters = {
         name: _with_value(name, given, secrets)
         for name, given in (spec.get("parameters") or {}).items()
@@ -158,7 +158,7 @@ def filled_in(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, 
 
 
 def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
-    """Say whether the job has a secret parameter whose value is not among *secrets*."""
+    """Say whether a secret parameter of the job is not among *secrets*."""
     return any(
         _is_withheld(given) and name not in secrets
         for name, given in (spec.get("parameters") or {}).items()
@@ -166,12 +166,12 @@ def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
 
 
 def has_delayed(spec: Mapping[str, Any]) -> bool:
-    """Say whether a policy of the job has a timeout; it costs little to ask."""
+    """Say whether a policy of the job has a timeout; cheap."""
     return _has_policy(spec, lambda policy: bool(policy.get("timeout_seconds")))
 
 
 def may_restart(spec: Mapping[str, Any]) -> bool:
-    """Say whether a policy of the job starts anything again; it costs little to ask."""
+    """Say whether a policy of the job restarts anything; cheap."""
     return _has_policy(spec, lambda policy: policy.get("action") in RESTARTS)
 
 
@@ -181,14 +181,14 @@ def _has_policy(spec: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], b
         lists += [task.get("policies") for task in spec.get("tasks") or ()]
         return any(wanted(policy) for policies in lists for policy in policies or ())
     except (AttributeError, TypeError):
-        return False  # of a version that keeps jobs in another way
+        return False  # of a version that stores jobs in another form
 
 
 def _withhold(given: dict[str, Any]) -> None:
     if given["type"] == "secret":
         del given["value"]
     else:
-        # A licence may do without a key, and then does not say it: null says that there is one.
+        # A licence without a key has no field ``key``; null says that there is one.
         given["key"] = None
 
 

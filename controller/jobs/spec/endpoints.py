@@ -1,10 +1,10 @@
-"""How a job is reached: the endpoints of its ranks, its public links, and its peers. No I/O.
+"""How a job is reached: endpoints of its ranks, public links, and peers. No I/O.
 
-A pod's address is the network plugin's, which may give it to another pod before anybody is told.
-A Service's stays with the job; what is behind it is for the cluster itself to keep up.
+The network plugin may give a pod's address to another pod before anybody is notified. The address
+of a Service belongs to the job, and the cluster keeps its endpoints current.
 
-A link's host is ``<name>.<base domain>``, beside the sessions' own hosts: it must never look like
-one, nor like anything that people expect to find there.
+The host of a link is ``<name>.<base domain>``, like the hosts of sessions. It must look neither
+like one of those, nor like a well-known name.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def endpoints_of(job: Job, task: str) -> dict[str, Endpoint]:
 
 
 def with_url(job: Job) -> dict[str, Endpoint]:
-    """Return the endpoints of rank 0 whose sessions are made with the job, by name."""
+    """Return the endpoints of rank 0 whose sessions are created with the job, by name."""
     return {name: one for name, one in job.interactive.items() if one.url}
 
 
 def probed_endpoint(job: Job, task: str) -> Endpoint | None:
-    """Return the one whose readiness is the pod's: a container has one readiness probe.
+    """Return the endpoint that is probed for the pod's readiness; a container has one probe.
 
-    The first that is no desktop, if there is one: VNC servers lock out those that connect and say
-    nothing, which is what a probe does. The others' routes do not wait for it (see
-    :func:`controller.sessions.routes.route_of`).
+    It is the first one that is no desktop, if there is one: a VNC server locks out clients that
+    connect and say nothing, as a probe does. The routes of the other endpoints do not wait for it
+    (see :func:`controller.sessions.routes.route_of`).
     """
     endpoints = endpoints_of(job, task).values()
     return min(endpoints, key=lambda endpoint: endpoint.kind == "vnc", default=None)
@@ -43,7 +43,7 @@ def probed_endpoint(job: Job, task: str) -> Endpoint | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankService:
-    """What leads to the pod at one rank: ``index`` within ``task``, at the same ``ports``."""
+    """The Service of one rank: replica ``index`` of ``task``, with its ``ports``."""
 
     name: str
     task: str
@@ -52,12 +52,12 @@ class RankService:
 
 
 def ports_at(job: Job, task: str) -> tuple[int, ...]:
-    """Return the ports that the job declares for the replicas of *task*, in order."""
+    """Return the ports that the job declares for replicas of *task*, in order."""
     return tuple(sorted({one.port for one in endpoints_of(job, task).values()}))
 
 
 def rank_services_of(job: Job) -> tuple[RankService, ...]:
-    """Return a Service for each rank that declares an endpoint, in the order of ranks."""
+    """Return a Service for each rank with an endpoint, in the order of ranks."""
     return tuple(
         RankService(
             name=rank_service_name(job.id, task.first + index),
@@ -94,19 +94,19 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{3
 
 
 def names_in_host(host: str) -> frozenset[str]:
-    """Return the parts of *host* that could be a link's name.
+    """Return the parts of *host* that could be the name of a link.
 
-    A link that is called as the orchestrator is looks as if it were the orchestrator.
+    A link with the name of the orchestrator would look like the orchestrator.
     """
     return frozenset(part for part in host.lower().split(".") if len(part) >= SHORTEST)
 
 
 def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
-    """Return why *name* cannot be a link's, None when it can.
+    """Return why *name* cannot be a link's; None if it can.
 
     Args:
-        name: What a job asks for.
-        reserved: Names of the deployment's, beside those that are reserved everywhere.
+        name: The requested name.
+        reserved: Names that the deployment reserves, beside those that are always reserved.
     """
     if not SHORTEST <= len(name) <= LONGEST:
         return f"should have from {SHORTEST} to {LONGEST} characters"
@@ -115,7 +115,7 @@ def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
     if name.startswith("-") or name.endswith("-"):
         return "begins or ends with a hyphen"
     if name[2:4] == "--":
-        # RFC 5891: such labels are encoded names, that look like something else in a browser.
+        # RFC 5891: such labels are encoded names, which browsers show decoded.
         return "has hyphens where encoded international names have them"
     if not _LETTER.search(name):
         return "has no letter"
@@ -128,7 +128,7 @@ def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """Where a job's links lead: the endpoint and the rank."""
+    """The target of a job's links: endpoint and rank."""
 
     endpoint: str
     rank: int
@@ -137,7 +137,7 @@ class Exposed:
 
 
 def exposed_by(job: Job) -> Exposed | None:
-    """Return where the job's links lead: its first web endpoint, in the first rank that has it."""
+    """Return the target of the job's links: the first web endpoint, in its first rank."""
     for name, endpoint in job.interactive.items():
         if endpoint.kind != "web":
             continue
@@ -159,19 +159,19 @@ _NO_SUCH_JOB = "you have no such job, or it has ended"
 
 
 def peers_of(job: Job) -> dict[str, PeerParameter]:
-    """Return the job's peer parameters by name."""
+    """Return the job's peer parameters, by name."""
     return {
         name: given for name, given in job.parameters.items() if isinstance(given, PeerParameter)
     }
 
 
 def has_claims(job: Job) -> bool:
-    """Say whether the job names what is not its own alone: public names, sessions, other jobs."""
+    """Say whether the job claims public names, sessions or connections to other jobs."""
     return bool(job.links or job.after or peers_of(job) or with_url(job))
 
 
 def asked_ports(job: Job) -> dict[str, set[int]]:
-    """Return the ports that the job asked for by peer; none for those that the peer declares."""
+    """Return the ports requested of each peer; empty for those that the peer declares."""
     asked: dict[str, set[int]] = {}
     for parameter in peers_of(job).values():
         asked.setdefault(parameter.job, set()).update(parameter.ports)
@@ -188,13 +188,13 @@ def peer_problems(job: Job, others: Mapping[str, Job]) -> Iterator[Problem]:
 
     Args:
         job: The job.
-        others: Those of the named jobs that there are and that have not ended, by id.
+        others: The named jobs that exist and have not ended, by id.
     """
     for name, parameter in peers_of(job).items():
         path = make_path(["parameters", name])
         other = others.get(parameter.job)
-        # One that is somebody else's is not told from one that is not there: nobody can find out
-        # which jobs others have.
+        # Another owner's job is reported as a missing one, so that nobody learns which jobs others
+        # have.
         if other is None or not _may_name(job, other):
             yield Problem(f"{path}.job", _NO_SUCH_JOB)
         elif not parameter.ports and not declared_ports(other):

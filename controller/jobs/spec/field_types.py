@@ -1,4 +1,4 @@
-"""What fields of a job hold: amounts, paths ``/<volume>/<rest>``, and plain JSON."""
+"""Types of job fields: quantities, paths ``/<volume>/<rest>``, and plain JSON."""
 
 from __future__ import annotations
 
@@ -85,21 +85,21 @@ class VolumePath:
 
     @property
     def basename(self) -> str:
-        """What it is called inside of the job."""
+        """Its name within the job."""
         return self.rest[-1] if self.rest else self.volume
 
     @property
     def sub_path(self) -> str:
-        """Where in the volume it is."""
+        """The path within the volume."""
         return "/".join(self.rest)
 
 
 def parse_path(raw: str) -> VolumePath:
-    """Return the place that *raw* names; a single slash at its end means nothing.
+    """Return the place that *raw* names; a single slash at its end is ignored.
 
     Raises:
-        ValueError: If it does not begin with a volume, goes up (``..``), or says a part as no
-            file can be called.
+        ValueError: If it does not begin with a volume, has a ``..``, or a part that is no file
+            name.
     """
     if not raw.startswith("/"):
         raise ValueError("a path is /<volume>/<rest>")
@@ -115,7 +115,7 @@ def parse_path(raw: str) -> VolumePath:
 
 
 def check_path(raw: str) -> str:
-    """Return *raw* as :func:`parse_path` reads it, so that one place has one name.
+    """Return *raw* in the canonical form, so that one place has one name.
 
     Raises:
         ValueError: If it is no path.
@@ -125,18 +125,19 @@ def check_path(raw: str) -> str:
 
 
 def place_of(name: str, working_directory: str) -> str:
-    """Return where what is called *name* is mounted: in the working directory."""
+    """Return where *name* is mounted: in the working directory."""
     return f"{working_directory.rstrip('/')}/{name}"
 
 
 LONGEST_FIELDS: Final = 4096
-"""Of what a job says to one plugin, as JSON: it stands in an annotation, and all of a VolcanoJob's
-together have 256 KiB."""
+"""Of a job's fields for one plugin, as JSON: they are in an annotation, and all annotations of a
+VolcanoJob together have 256 KiB.
+"""
 DEEPEST_FIELDS: Final = 16
 
 
 def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
-    """Return *value* if every store, annotation and answer can hold it: plain, flat, short."""
+    """Return *value* if every store and annotation can hold it: plain, flat, short."""
     waiting: list[tuple[Any, int]] = [(value, 0)]
     while waiting:
         part, depth = waiting.pop()
@@ -158,14 +159,14 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_text(text: str) -> None:
-    """Do nothing with a text that every store and process takes.
+    """Check that every store and process accepts *text*.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If not.
     """
     if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("holds a text with NUL, or that is no Unicode")
 
 
 PluginFields = Annotated[dict[str, Any], AfterValidator(_plain_json)]
-"""What a job says to a plugin; the plugin's own model says more about it."""
+"""A job's fields for a plugin; the model of the plugin validates them further."""

@@ -1,8 +1,7 @@
-"""The job that an orchestrator asks for: what it may say, and how it is refused.
+"""The job that an orchestrator requests: its fields.
 
-A field is taken where a plugin does something with it (see ``Pipeline.offered_fields``): what
-nobody would carry out is refused as unknown, never dropped. docs/controller-api.md is the
-contract.
+A field is accepted only if a plugin carries it out (see ``Pipeline.offered_fields``). Any other
+field is refused as unknown, and never dropped. docs/controller-api.md is the contract.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
 FilledIn = Annotated[
     str, Field(pattern=r"^(framework|parameters\.[A-Za-z_][-A-Za-z0-9_]{0,62}(\.path)?)$")
 ]
-"""What of a job can be filled in when it is accepted."""
+"""What of a job can be filled in at its acceptance."""
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 ToolName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
-"""A name of the deployment's: of a product, a queue, a priority, a runtime, a credential."""
+"""A name that the deployment declares: of a product, queue, priority, runtime or credential."""
 FrameworkName = Literal["pytorch", "mpi", "tensorflow", "ray"]
 Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
 Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
@@ -82,7 +81,7 @@ PluginName = Annotated[str, Field(pattern=r"^[a-z][_a-z0-9]{0,39}$")]
 
 
 class Owner(Strict):
-    """Whose job it is: a user's, within a project or not."""
+    """The owner of a job: a user, within a project or not."""
 
     user: Name
     project: Name | None = None
@@ -90,25 +89,25 @@ class Owner(Strict):
 
 @dataclass(frozen=True, slots=True)
 class OwnerKey:
-    """Whose a job is, as far as shares, names and peers are concerned."""
+    """The owner of a job, as far as shares, names and peers are concerned."""
 
     kind: Literal["user", "project"]
     name: str
 
     def encode(self) -> str:
-        """Return the owner as it stands in annotations and in the store."""
+        """Return the owner as it is written in annotations and in the store."""
         return json.dumps({self.kind: self.name}, separators=(",", ":"))
 
 
 def owner_key(owner: Owner) -> OwnerKey:
-    """Return the project, or the user where there is none."""
+    """Return the project, or the user if there is none."""
     if owner.project is not None:
         return OwnerKey("project", owner.project)
     return OwnerKey("user", owner.user)
 
 
 class Resources(Strict):
-    """What each replica gets: its requests and its limits alike."""
+    """The resources of each replica: requests and limits alike."""
 
     cpu: Cpu | None = None
     memory: Memory | None = None
@@ -116,10 +115,10 @@ class Resources(Strict):
 
 
 class ParameterRef(Strict):
-    """Where the value of a parameter goes; ``prefix`` stands directly before it.
+    """A reference to a parameter, replaced by its value; ``prefix`` stands directly before it.
 
-    A repeated parameter becomes a word for each of its values, or with ``separator`` a single
-    one. What is ``optional`` is left out where the job has no such parameter.
+    A repeated parameter becomes a word for each of its values, or with ``separator`` a single one.
+    An ``optional`` reference is left out if the job has no such parameter.
     """
 
     parameter: ParameterName
@@ -152,33 +151,34 @@ class PasswordRef(Strict):
 
 
 class Endpoint(Strict):
-    """A port on which the job serves people, in every rank of its task."""
+    """A port on which the job serves users, in every rank of its task."""
 
-    kind: Literal["web", "vnc"] = Field(description="What is spoken there.")
-    port: Port = Field(description="Where the program listens, on all addresses.")
+    kind: Literal["web", "vnc"] = Field(description="The protocol.")
+    port: Port = Field(description="The port on which the program listens, on all addresses.")
     base_path: BasePath = Field(
-        default="/", description="Put before every path that a browser asks for."
+        default="/", description="The prefix of every path that a browser requests."
     )
     task: str | None = Field(
-        default=None, description="In whose ranks it is; in all of them without it."
+        default=None, description="The task whose ranks have it; by default all."
     )
     password: PasswordRef | None = Field(
         default=None,
-        description="Which parameter has the desktop's password; without it the page asks.",
+        description="The parameter with the desktop's password; without it the page asks for one.",
     )
     clipboard: Clipboard = Field(
-        default="both", description="Which way text may go; `in` is into the session."
+        default="both",
+        description="In which direction text may be copied; `in` is into the session.",
     )
     service_workers: bool = Field(
         default=False,
-        description="An app may register one for its whole host; browsers are then kept out.",
+        description="It may register service workers for its host; then no browser may open it.",
     )
     url: bool = Field(
         default=False,
-        description="A session is made with the job, and its URL told to the program.",
+        description="Whether a session is created with the job, and its URL given to the program.",
     )
     frame: bool = Field(
-        default=False, description="Browsers show the app beneath a bar of the gateway's."
+        default=False, description="Whether browsers show the app below a bar of the gateway."
     )
 
     @model_validator(mode="after")
@@ -199,7 +199,7 @@ class Endpoint(Strict):
 
 
 class Policy(Strict):
-    """What Volcano does when something happens: an ``event``, or a program's ``exit_code``."""
+    """An action of Volcano on an ``event``, or on the ``exit_code`` of a program."""
 
     action: Action
     event: Event | None = None
@@ -213,7 +213,7 @@ class Policy(Strict):
         return self
 
     def rule(self) -> Rule:
-        """Return it as Volcano has it."""
+        """Return it in the form that Volcano has."""
         return Rule(
             action=self.action,
             event=self.event,
@@ -226,14 +226,14 @@ Policies = Annotated[list[Policy], Field(max_length=64)]
 
 
 class NetworkTopology(Strict):
-    """How near to each other the pods are: ``hard`` waits for it, ``soft`` tries."""
+    """The distance of the pods in the network: ``hard`` waits for it, ``soft`` tries."""
 
     mode: Literal["hard", "soft"]
     tier: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
 class Topology(Strict):
-    """Where a pod's processors are within its node, and pods within the network."""
+    """The placement of a pod's processors in its node, and of the pods in the network."""
 
     numa: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
     network: NetworkTopology | None = None
@@ -247,7 +247,7 @@ class NetworkLimits(Strict):
 
 
 class Task(Strict):
-    """A group of equal replicas; what it does not say, the job says for all."""
+    """A group of equal replicas; the job sets the fields that the task does not."""
 
     name: TaskName
     replicas: Replicas | None = None
@@ -267,51 +267,52 @@ class Job(Strict):
     id: JobId = Field(
         description="Chosen by the orchestrator; pods are called j-<id>-<task>-<index>."
     )
-    owner: Owner = Field(description="Whose job it is.")
-    name: Name | None = Field(default=None, description="For people.")
+    owner: Owner = Field(description="The owner of the job.")
+    name: Name | None = Field(default=None, description="A name for people.")
     labels: dict[LabelName, LabelValue] = Field(
-        default_factory=dict, max_length=64, description="To find it by."
+        default_factory=dict, max_length=64, description="Labels to select it by."
     )
     kind: SiteName | None = Field(
         default=None, description="A word, or one of the declared kinds (/v1/kinds)."
     )
     after: Annotated[list[JobId], Field(max_length=MOST_PREDECESSORS)] = Field(
-        default_factory=list, description="Jobs of the same owner that it waits for."
+        default_factory=list, description="Jobs of the same owner whose end it waits for."
     )
     tasks: list[Task] = Field(
         default_factory=list,
         max_length=MOST_TASKS,
         description="Groups of replicas; without them the job is the single task `job`.",
     )
-    # After tasks, each of which may have one.
+    # Declared after ``tasks``, each of which may have an image.
     image: Image | None = Field(
         default=None,
         validate_default=True,
-        description="What runs; needed unless every task has one.",
+        description="The image; required unless every task has one.",
     )
     pull_credential: SiteName | None = Field(
-        default=None, description="Names a registry's credential that the deployment has."
+        default=None, description="The name of a registry credential of the deployment."
     )
     product: SiteName | None = Field(default=None, description="One of /v1/products.")
     resources: Resources = Field(
-        default=Resources(), description="What each replica gets: requests and limits alike."
+        default=Resources(), description="The resources of each replica: requests and limits alike."
     )
-    replicas: Replicas = Field(default=1, description="How many of each task that does not say.")
+    replicas: Replicas = Field(default=1, description="Replicas of each task that names no number.")
     framework: FrameworkName | None = Field(
-        default=None, description="Turns on Volcano's plugin of that name."
+        default=None, description="Enables Volcano's plugin of that name."
     )
-    queue: SiteName | None = Field(default=None, description="Its owner's unless it is said.")
+    queue: SiteName | None = Field(default=None, description="The queue; by default its owner's.")
     priority: SiteName | None = Field(
         default=None, description="One of the deployment's priorities."
     )
-    topology: Topology = Field(default=Topology(), description="Where its pods are placed.")
+    topology: Topology = Field(default=Topology(), description="The placement of its pods.")
     runtime: SiteName | None = Field(default=None, description="One of the deployment's runtimes.")
     time_allocation_seconds: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
         default=None,
-        description="How long it may run, from its first start; without it as long as it does.",
+        description="How long it may run from its first start; without it, without limit.",
     )
     stop_grace_seconds: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
-        default=None, description="From SIGTERM to SIGKILL when it is stopped; 30 without it."
+        default=None,
+        description="Seconds from SIGTERM to SIGKILL when it is stopped; 30 by default.",
     )
     invocation: Invocation = Field(
         default=Invocation(), description="The program and its environment."
@@ -322,53 +323,51 @@ class Job(Strict):
         max_length=MOST_PARAMETERS,
     )
     output: Path | None = Field(
-        default=None, description="The working directory, as /<volume>/<rest>; it is there already."
+        default=None, description="The working directory, as /<volume>/<rest>; it must exist."
     )
     network: NetworkLimits = Field(
-        default=NetworkLimits(), description="Limits of its pods' network."
+        default=NetworkLimits(), description="Bandwidth limits of its pods."
     )
     interactive: dict[EndpointName, Endpoint] = Field(
-        default_factory=dict, max_length=16, description="Endpoints that people may reach, by name."
+        default_factory=dict, max_length=16, description="Endpoints that users may reach, by name."
     )
     links: list[Annotated[str, Field(pattern=LINK_PATTERN)]] = Field(
         description="Public links to its first web endpoint.", default_factory=list, max_length=16
     )
     tools: Annotated[list[ToolName], Field(max_length=MOST_TOOLS)] = Field(
-        default_factory=list, description="What is attached to rank 0 as soon as it runs."
+        default_factory=list, description="Tools to attach to rank 0 as soon as it runs."
     )
-    policies: Policies = Field(
-        default_factory=list, description="What is done when something happens to it."
-    )
+    policies: Policies = Field(default_factory=list, description="Actions on events of its pods.")
     max_retry: Annotated[int, Field(ge=0, le=1000)] | None = Field(
-        default=None, description="How often it may be started again."
+        default=None, description="How often it may be restarted."
     )
     min_success: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="It has succeeded once so many of its pods have."
+        default=None, description="It succeeds once so many of its pods have succeeded."
     )
     plugins: dict[PluginName, PluginFields] = Field(
         default_factory=dict,
         max_length=MOST_PLUGINS,
-        description="What it says to plugins of other packages, by their names.",
+        description="Fields for third-party plugins, by plugin name.",
     )
-    # What of it was not asked for, but filled in when it was accepted; no call may say it.
+    # Paths that were filled in at the acceptance; no call may set them.
     filled: list[FilledIn] = Field(
         default_factory=list,
         max_length=MOST_FILLED,
-        description="What was filled in when it was accepted; no call may say it.",
+        description="Paths that were filled in at the acceptance; no call may set it.",
     )
 
     @field_validator("image")
     @classmethod
     def _is_there(cls, value: str | None, info: ValidationInfo) -> str | None:
         tasks = info.data.get("tasks")
-        # Without an answer about the tasks, they are what is wrong.
+        # If the tasks are invalid, they are the problem.
         if value is None and tasks is not None and not (tasks and all(t.image for t in tasks)):
             raise PydanticKnownError("missing")
         return value
 
     @cached_property
     def effective_tasks(self) -> tuple[EffectiveTask, ...]:
-        """The tasks with what the job says for all of them, in the order that ranks follow."""
+        """The tasks, completed with the job's own fields, in the order of ranks."""
         found: list[EffectiveTask] = []
         first = 0
         for index, task in enumerate(self.tasks or [Task(name=DEFAULT_TASK)]):
@@ -397,22 +396,22 @@ class Job(Strict):
         return sum(task.replicas for task in self.effective_tasks)
 
     def rank_of(self, task: str, index: int) -> int | None:
-        """Return the rank of the task's replica, None where the job has no such one."""
+        """Return the rank of the task's replica; None if the job has no such replica."""
         for one in self.effective_tasks:
             if one.name == task and 0 <= index < one.replicas:
                 return one.first + index
         return None
 
     def task_of(self, rank: int) -> str | None:
-        """Return the name of the task that the rank belongs to."""
+        """Return the name of the task of the rank."""
         for one in self.effective_tasks:
             if one.first <= rank < one.first + one.replicas:
                 return one.name
         return None
 
     def files(self) -> Iterator[JobFile]:
-        """Give the files that the job names."""
-        # The output folder first: what is mounted within it comes after it.
+        """Yield the files that the job names."""
+        # The output folder first: other files may be mounted within it.
         if self.output is not None:
             yield JobFile(at="output", source=parse_path(self.output), kind="directory")
         for name, parameter in self.parameters.items():
@@ -420,15 +419,15 @@ class Job(Strict):
                 yield from parameter.files(name)
 
     def secrets(self) -> dict[str, str]:
-        """Return the secret values of parameters by the parameters' names."""
+        """Return the secret values of parameters, by parameter name."""
         return dict(self._secret_values())
 
     def asks_for(self) -> dict[str, str]:
-        """Return what of this job some plugin must carry out, and where it stands.
+        """Return what of this job a plugin must carry out, with the path of each.
 
-        The fields that it sets; for parameters of types, or with policies, that need more than to
-        be written down, ``parameters.<type>`` and ``parameters.<policy>``; and ``plugins.<name>``
-        for what it says to a plugin itself.
+        These are the fields that it sets; ``parameters.<type>`` and ``parameters.<policy>`` for
+        parameters that need a plugin; and ``plugins.<name>`` for the fields of a third-party
+        plugin.
         """
         asked = {field: field for field in sorted(self.model_fields_set)}
         asked |= {path: path for path in (f"plugins.{name}" for name in self.plugins)}
@@ -445,17 +444,17 @@ class Job(Strict):
 
 
 class ToolJob(Job):
-    """What is run for a tool of a job: nobody can ask for it by its identifier."""
+    """What is run for a tool of a job; nobody can request it by its identifier."""
 
     id: Annotated[str, Field(pattern=TOOL_ID_PATTERN)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveTask:
-    """A task as it is run: its replicas' ranks are ``first`` and following.
+    """A task as it runs: its replicas have the ranks from ``first`` on.
 
-    ``path`` is where the job says it, and is empty where the job itself is the only task;
-    ``inherited`` are the fields that the job says for it.
+    ``path`` is the path of the task in the job, empty if the job itself is the only task.
+    ``inherited`` are the fields that the job sets for it.
     """
 
     name: str
@@ -471,7 +470,7 @@ class EffectiveTask:
     policies: tuple[Policy, ...]
 
     def at(self, field: str) -> str:
-        """Return the path where one of its fields is said."""
+        """Return the path at which one of its fields is set."""
         parts = field.split(".")
         said_by_the_job = self.inherited & {parts[0], ".".join(parts[:2])}
         return field if said_by_the_job or not self.path else f"{self.path}.{field}"
@@ -487,7 +486,7 @@ def _unsaid(task: Task) -> Iterator[str]:
 
 
 def _merged(own: Resources, of_all: Resources) -> Resources:
-    """Return *own*, and of what it does not say what is said for all."""
+    """Return *own*, completed with the fields of *of_all*."""
     said = {name: getattr(own, name) for name in type(own).model_fields}
     missing = {name: getattr(of_all, name) for name, value in said.items() if value is None}
     return own.model_copy(update=missing)
@@ -497,6 +496,8 @@ CARRIED_TYPES: Final = frozenset({"file", "directory", "artefacts", "peer", *COP
 """Types and policies of parameters that need a plugin of their own (``parameters.<type>``)."""
 
 BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after", "tools"})
-"""Fields of a job that need no plugin: they say whose it is and how it is found; and what holds the
-fields of plugins, each of which needs its own; and what it waits for before it is submitted, and
-what is attached to it, which are jobs themselves."""
+"""Fields of a job that need no plugin.
+
+They are its identity and labels, ``plugins``, whose members need a plugin each, its predecessors
+(``after``), and its ``tools``, which are jobs themselves.
+"""

@@ -1,8 +1,7 @@
-"""Typed parameters of a job: what each takes, and the words that a program receives of it.
+"""Typed parameters of a job: their values, and the words that a program receives.
 
-A parameter whose value (or path) is a list is a repeated one: it becomes as many words. What a
-file or a directory is called inside of the job depends on where it is mounted, so those say only
-where they come from (see ``field_types``).
+A parameter with a list is repeated: it becomes as many words. The path of a file or directory
+within the job depends on its mount, so these parameters only have a source (see ``field_types``).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from controller.jobs.spec.problems import TAG, make_path
 from controller.volcano.manifest import Quantity
 
 LONGEST_VALUE: Final = 32768
-"""Of one value. Linux takes at most 128 KiB for one argument."""
+"""Of one value; Linux accepts at most 128 KiB for one argument."""
 
 MOST_VALUES: Final = 1000
 _INT64: Final = 2**63
@@ -48,14 +47,15 @@ class Strict(BaseModel):
 
 
 DataPolicy = Literal["direct", "shared", "staged", "memory"]
-"""How programs reach a file or directory: it itself, it itself read-only, or a copy for each pod,
-on the node's disk or in its memory."""
+"""How programs get a file or directory: itself, itself read-only, or a copy for each pod, on the
+node's disk or in its memory.
+"""
 
 COPIED: Final = frozenset({"staged", "memory"})
-"""The policies by which each pod has a copy."""
+"""The policies with a copy for each pod."""
 
 Text = Annotated[str, Field(max_length=LONGEST_VALUE, pattern=r"^[^\x00]*$")]
-"""What can be an argument or a variable of a process: anything but NUL."""
+"""A text that can be an argument or a variable of a process: without NUL."""
 
 LONGEST_PATH: Final = 4096
 Path = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(check_path)]
@@ -150,10 +150,9 @@ class SecretParameter(Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """A file that a job names: ``at`` says where in the job, ``source`` which one it is.
+    """A file that a job names: ``at`` is its path in the job, ``source`` its place in a volume.
 
-    ``parameter`` says it, and ``name`` is what it is called inside of the job; the output folder
-    has neither.
+    ``parameter`` names it, and ``name`` is its name within the job; the output folder has neither.
     """
 
     at: str
@@ -186,11 +185,11 @@ class _Mounted(Strict):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where it comes from; several, where it is a repeated one."""
+        """The sources; several if the parameter is repeated."""
         return (self.path,) if isinstance(self.path, str) else tuple(self.path)
 
     def files(self, name: str) -> Iterator[JobFile]:
-        """Give what the parameter, which is called *name*, names."""
+        """Yield the files of the parameter, which is called *name*."""
         path = make_path(["parameters", name, "path"])
         for index, raw in enumerate(self.paths):
             source = parse_path(raw)
@@ -200,7 +199,7 @@ class _Mounted(Strict):
                 kind="file" if isinstance(self, FileParameter) else "directory",
                 parameter=name,
                 name=source.basename,
-                # What is shared is not written to, and what is written to a copy would be lost.
+                # Shared data must not be changed, and changes of a copy would be lost.
                 read_only=self.read_only or self.policy != "direct",
                 policy=self.policy,
                 size_limit=self.size_limit,
@@ -231,7 +230,7 @@ class ArtefactsParameter(Strict):
     path: Path | None = None
 
     def files(self, name: str) -> Iterator[JobFile]:
-        """Give the folder, once it is known, of the parameter, which is called *name*."""
+        """Yield the folder of the parameter *name*, once it is known."""
         if self.path is not None:
             yield JobFile(
                 at=make_path(["parameters", name, "job"]),
@@ -261,7 +260,7 @@ class PeerParameter(Strict):
 
 def _host(value: str) -> str:
     if ":" in value:
-        # What a colon stands in is an IPv6 address, and is written in brackets.
+        # A host with a colon is an IPv6 address, which needs brackets.
         return ipaddress.IPv6Address(value).compressed
     return value
 
@@ -312,11 +311,11 @@ Parameter = Annotated[
 ]
 
 SECRET_FIELDS: Final = {"secret": "value", "licence": "key"}
-"""Which field of a parameter of a type is secret."""
+"""The secret field of each parameter type."""
 
 
 def secret_of(parameter: Parameter) -> str | None:
-    """Return what of *parameter* is secret, None where nothing is."""
+    """Return the secret value of *parameter*; None if it has none."""
     match parameter:
         case SecretParameter():
             return parameter.value

@@ -1,6 +1,6 @@
-"""What is wrong with what was asked, each problem with its path.
+"""Problems of a request, each with its path.
 
-Paths read as in ``items[0].resources.cpu``; a name that is no identifier is quoted, as in
+Paths are written as in ``items[0].resources.cpu``; a name that is no identifier is quoted, as in
 ``labels["a.b"]``.
 """
 
@@ -17,17 +17,17 @@ from pydantic import ValidationError
 from shared.errors import FumaroleError
 
 TAG: Final = "~"
-"""Begins the names of a union's members, which pydantic puts into locations; they are no fields."""
+"""Prefix of the names of union members, which pydantic puts into locations; they are no fields."""
 
 MOST_PROBLEMS: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _LONGEST_NAME: Final = 64
-_OF_A_NAME: Final = "[key]"  # how pydantic says that a member's name is wrong, not its value
+_OF_A_NAME: Final = "[key]"  # pydantic's mark for a wrong name of a member
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and where."""
+    """One problem, and its path."""
 
     path: str
     message: str
@@ -36,14 +36,14 @@ class Problem:
         return f"{self.path}: {self.message}" if self.path else self.message
 
     def under(self, prefix: str) -> Problem:
-        """Return the same problem, seen from where *prefix* leads here."""
+        """Return the problem with *prefix* before its path."""
         if not self.path or self.path.startswith("["):
             return Problem(prefix + self.path, self.message)
         return Problem(f"{prefix}.{self.path}" if prefix else self.path, self.message)
 
 
 class JobRejected(FumaroleError):
-    """A job that cannot be run as it was asked for; holds every problem at once."""
+    """A job cannot be run as requested; has all problems at once."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -51,7 +51,7 @@ class JobRejected(FumaroleError):
 
 
 def make_path(parts: Sequence[str | int]) -> str:
-    """Return the path through these names and positions."""
+    """Return the path through these names and indexes."""
     path = ""
     for part in parts:
         if isinstance(part, int):
@@ -64,7 +64,7 @@ def make_path(parts: Sequence[str | int]) -> str:
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
-    """Return what pydantic found, without what was given: that may be secret."""
+    """Return the problems that pydantic found, without input values, which may be secret."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [_problem(one["type"], one["loc"], one["msg"]) for one in found[:MOST_PROBLEMS]]
 

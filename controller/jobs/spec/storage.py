@@ -1,9 +1,9 @@
-"""Which storage claim a volume is, per owner, and which folder of it a job's file.
+"""Volumes: which claim a volume is for an owner, and which folder of it a file of a job is.
 
 A volume is written ``name=claim[/folder…][:ro]``. ``{user}`` and ``{project}`` in claim or folder,
-one a part, stand for the job's owner. They are put in as they are, so that two owners never share a
-place; an owner whose name cannot stand there (a slash in a folder's name, a capital in a claim's)
-is refused, not bent. A place stays its first owner's.
+one a part, stand for the job's owner. Names are inserted unchanged, so that two owners never share
+a place. An owner whose name is invalid there (a slash in the name of a folder, a capital letter in
+a claim's) is refused. A place belongs to its first owner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PLACEHOLDERS: Final = ("user", "project")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSource:
-    """Where a volume's files are: a claim of the job's namespace, and a folder in it."""
+    """The place of a volume: a claim in the job's namespace, and a folder in it."""
 
     claim: str
     folder: str = ""
@@ -44,10 +44,10 @@ class VolumeSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPath:
-    """Where a path's file is: ``sub_path`` is empty for the whole claim.
+    """The place of a file: ``sub_path`` is empty for the whole claim.
 
-    All that the owner has of the volume is in ``folder``, with which ``sub_path`` begins.
-    ``holder`` are the owner's names that lead there; none where the volume is everybody's.
+    All files of the owner in the volume are in ``folder``, with which ``sub_path`` begins.
+    ``holder`` are the owner's names in it; none if the volume is shared by all.
     """
 
     claim: str
@@ -58,10 +58,10 @@ class ClaimPath:
 
 
 def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSource]) -> ClaimPath:
-    """Return where the owner's *path* is.
+    """Return the place of the owner's *path*.
 
     Raises:
-        ValueError: If there is no such volume, or the owner has none of it.
+        ValueError: If there is no such volume, or the owner has no place in it.
     """
     source = volumes.get(path.volume)
     if source is None:
@@ -84,7 +84,7 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
 
 
 def _hides(parts: Sequence[str], filled: Sequence[str], other: VolumeSource) -> bool:
-    """Say whether an owner's name leads to where the folders of *other*'s owners are."""
+    """Say whether an owner's name leads to the parent of the folders of *other*'s owners."""
     fixed = list(takewhile(lambda part: "{" not in part, other.folder.split("/")))
     if not other.folder or len(filled) > len(fixed):
         return False
@@ -99,7 +99,7 @@ def _holder(source: VolumeSource, owner: Owner) -> tuple[tuple[str, str], ...]:
 
 
 def loose_patterns(volumes: Mapping[str, VolumeSource]) -> list[str]:
-    """Return the volumes in which text follows a placeholder: several names fit one place."""
+    """Return the volumes with text after a placeholder: several names may yield one place."""
     return [
         name
         for name, source in volumes.items()
@@ -109,7 +109,7 @@ def loose_patterns(volumes: Mapping[str, VolumeSource]) -> list[str]:
 
 def _folder(part: str, owner: Owner) -> str:
     filled = _filled(part, owner)
-    # A name that leads elsewhere would lead into somebody else's files.
+    # A name such as ``..`` would lead to another owner's files.
     if parse_path(f"/{filled}").rest or filled.endswith("/"):
         raise ValueError("the owner's name cannot be the name of a folder")
     return filled
@@ -169,9 +169,9 @@ _AT_ONCE: Final = 200
 
 
 async def remember_places(store: Store, volumes: Mapping[str, VolumeSource]) -> None:
-    """Return once the jobs of a store that knows of no places hold theirs.
+    """Record the places of stored jobs in a store that has none yet.
 
-    They were accepted before places were kept: the oldest job's owner keeps a place.
+    These jobs were accepted before places were recorded: the owner of the oldest job gets a place.
     """
     if not any("{" in f"{one.claim}/{one.folder}" for one in volumes.values()):
         return
@@ -195,12 +195,12 @@ async def _remember(
     try:
         job = read_spec(record.spec, {})
     except JobRejected:
-        return  # of another version, which keeps its places itself
+        return  # of a newer version, which records its places itself
     for file in job.files():
         try:
             place = find_place(file.source, job.owner, volumes)
         except ValueError:
-            continue  # of a volume that is no more
+            continue  # of a volume that was removed
         held = HeldPlace(record.namespace, place.claim, place.folder, place.holder)
         if place.holder and not (await others_places(transaction, [held]))[held]:
             await hold_places(transaction, [held])

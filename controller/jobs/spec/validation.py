@@ -1,11 +1,12 @@
-"""What is wrong with a job's tasks, policies and product, and what a replica gets. No I/O.
+"""Checks of a job's tasks, policies and product, and the resources of a replica. No I/O.
 
-A finding on the VolcanoJob that is made of a job is told with the part of the job that is behind
-it: an orchestrator knows only the job.
+A finding on the VolcanoJob of a job is reported with the part of the job that causes it: an
+orchestrator knows only the job.
 
-Volcano calls a pod ``<VolcanoJob>-<task>-<index>``, and identifiers and tasks may have hyphens: the
-job ``exp`` has for its task ``train-main`` the pods of the job ``exp-train`` and its task ``main``.
-A pod that is there already Volcano takes for made, and the second job waits without a word.
+Volcano names a pod ``<VolcanoJob>-<task>-<index>``, and identifiers and tasks may have hyphens. So
+the task ``train-main`` of the job ``exp`` has pods with the same names as the task ``main`` of the
+job ``exp-train``. Volcano takes an existing pod for its own, and the second job would wait
+silently.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _framework_problems(job: Job, framework: Framework) -> Iterator[Found]:
         yield from _role_problems(job.framework or "", framework, task)
     yield from _port_problems(job, framework)
     if framework.ssh:
-        # A restart of some pods makes new keys, and those that stay keep the old ones.
+        # A restart of some pods creates new keys, but the other pods keep the old ones.
         for path, policy in _policies(job):
             if policy.action in _OF_A_PART:
                 yield f"{path}.action", f"{job.framework} needs RestartJob: its keys change"
@@ -149,7 +150,7 @@ def policy_problems(job: Job) -> Iterator[Found]:
 
 
 def rules_of(job: Job) -> list[list[Rule]]:
-    """Return the policies as Volcano has them: those of each task, then the job's."""
+    """Return the policies in the form that Volcano has: those of each task, then the job's."""
     of_tasks = [[policy.rule() for policy in task.policies] for task in job.effective_tasks]
     return [*of_tasks, [policy.rule() for policy in job.policies]]
 
@@ -157,8 +158,8 @@ def rules_of(job: Job) -> list[list[Rule]]:
 def delayed_problems(job: Job) -> Iterator[Found]:
     """Find policies that nobody could carry out.
 
-    Those with a timeout are not Volcano's but ours, and so are those that stand behind one for the
-    same event. We start whole jobs again, and no tasks or pods of them.
+    This controller carries out policies with a timeout, and those that follow one for the same
+    event. It restarts whole jobs only, and no tasks or pods.
     """
     paths = [f"{task.at('policies')}" for task in job.effective_tasks] + ["policies"]
     every = rules_of(job)
@@ -183,7 +184,7 @@ def _policies(job: Job) -> Iterator[tuple[str, Policy]]:
 
 
 def product_problems(job: Job, catalogue: Catalogue) -> Iterator[Found]:
-    """Find what the job asks for that its product does not have."""
+    """Find what the job requests that its product does not have."""
     product = catalogue.find(job.product)
     if product is None:
         if job.product is not None:
@@ -219,13 +220,13 @@ def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
         yield task.at("resources.gpu"), f"the product has only {product.gpu}"
 
 
-# What a replica gets, and what that costs
+# Resources and price of a replica
 
 
 def amounts_of(
     wanted: Resources, product: Product | None, defaults: JobDefaults
 ) -> dict[str, Quantity]:
-    """Return what a replica gets: as it asks, else as the product has, else the default."""
+    """Return the resources of a replica: its own, else those of the product, else the default."""
     gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
     amounts = {
         "cpu": wanted.cpu or (product.cpu if product else defaults.cpu),
@@ -238,7 +239,7 @@ def amounts_of(
 
 
 def charged_by(job: Job, defaults: JobDefaults) -> dict[str, Any]:
-    """Return a record's fields of what the job is charged by, and takes, as things are now."""
+    """Return the fields of a job's record that it is charged by, as of now."""
     catalogue = defaults.pods.catalogue
     product = catalogue.find(job.product)
     price = None if product is None or product.price is None else product.price.model_dump()
@@ -252,7 +253,7 @@ def charged_by(job: Job, defaults: JobDefaults) -> dict[str, Any]:
 
 
 def replica_resources(job: Job, rank: int, defaults: JobDefaults) -> dict[str, str]:
-    """Return what each replica of the rank's task gets, by the names that Kubernetes has."""
+    """Return the resources of each replica of the rank's task, by Kubernetes' names."""
     product = defaults.pods.catalogue.find(job.product)
     for task in job.effective_tasks:
         if task.first <= rank < task.first + task.replicas:
@@ -265,13 +266,13 @@ def _number(amount: Quantity) -> float:
     return amount.milli / 1000
 
 
-# What of a job is behind a part of its VolcanoJob
+# From paths in the VolcanoJob to paths in the job
 
 
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)
 
 _ANY_TASK: Final = re.compile(r"^spec\.tasks?\.(.+)$", re.DOTALL)
-"""As Go names a field that it cannot decode: without the position."""
+"""As Go names a field that it cannot decode: without the index."""
 
 _OF_JOB: Final[tuple[tuple[str, str], ...]] = (
     (r"metadata\.namespace", "owner"),
@@ -312,13 +313,14 @@ _OF_ALL: Final[tuple[tuple[str, str], ...]] = (
     (r".*\.runtimeClassName", "runtime"),
     (r".*\.(?:nodeSelector|affinity|tolerations)", "product"),
 )
-"""Of a task's parts those that the job says for all tasks."""
+"""Fields of a task that the job sets for all tasks."""
 
 
 def problems_with(job: Job, findings: Iterable[tuple[str, str]]) -> list[Problem]:
-    """Return what is wrong with *job*, given what is wrong with the VolcanoJob made of it.
+    """Return the problems of *job*, given the findings on its VolcanoJob.
 
-    Where nothing of the job is behind it, the path is empty and the text says the VolcanoJob's.
+    If no part of the job causes a finding, the path is empty and the message names the
+    VolcanoJob's.
     """
     problems = [_problem(job, path, message) for path, message in findings]
     return list(dict.fromkeys(problems))
@@ -368,7 +370,7 @@ _TASK_NAME = re.compile(TASK_PATTERN)
 
 
 def same_pod_names(job: Job) -> dict[str, frozenset[str]]:
-    """Return the tasks, by jobs that there may be, whose pods would be called as *job*'s are."""
+    """Return tasks of possible jobs, by job id, whose pods would have the same names as *job*'s."""
     found = defaultdict[str, set[str]](set)
     for task in job.effective_tasks:
         for other, its_task in _read_as(f"{job.id}-{task.name}"):
@@ -378,7 +380,7 @@ def same_pod_names(job: Job) -> dict[str, frozenset[str]]:
 
 
 def has_a_task(spec: object, names: Collection[str]) -> bool:
-    """Say whether a job that was accepted as *spec*, which may be anything, has one of them."""
+    """Say whether a job stored as *spec*, in whatever form, has one of the tasks."""
     tasks: object = spec.get("tasks") if isinstance(spec, Mapping) else ()
     if not tasks and isinstance(spec, Mapping):
         return DEFAULT_TASK in names
