@@ -1,7 +1,7 @@
-"""Routes, and the table of them that gateways serve from. Pure, no I/O.
+"""Routes, and the table that gateways serve from. No I/O.
 
-- ``route``: where one session lives: its fields, and how it is written and read.
-- ``table``: routes by session and host, and what was revoked.
-- ``statuses``: what people are shown of a session, and how sessions ended.
+- ``route``: the fields of a route, and its encoding.
+- ``table``: routes by session and host, and revocations.
+- ``statuses``: the status of a session for people, and the status of ended sessions.
 - ``signed_table``: one signature over a whole table.
 """

@@ -1,7 +1,4 @@
-"""One session's route: its fields, how it is written, and how it is read again.
-
-docs/proxy-events.md is its contract.
-"""
+"""The route of a session: its fields, and its encoding. The contract is docs/proxy-events.md."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Kind = Literal["web", "vnc", "terminal"]
 Scheme = Literal["http", "https", "tcp", "ws", "wss"]
 State = Literal["starting", "ready", "closing"]
 Clipboard = Literal["both", "in", "out", "none"]
-"""Which way text may go over the clipboard: ``in`` is from the browser into the session."""
+"""The directions in which the clipboard works: ``in`` is from the browser into the session."""
 
 SCHEMES_OF: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -31,22 +28,22 @@ SCHEMES_OF: Mapping[str, frozenset[str]] = MappingProxyType(
         "terminal": frozenset({"ws", "wss"}),
     }
 )
-"""What may stand behind a session of each kind."""
+"""The schemes that the target of a session of each kind may have."""
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 _Host = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", min_length=1, max_length=253)
 ]
 _BasePath = Annotated[str, msgspec.Meta(pattern=r"^/[!-\"$->@-\[\]-~]*$", max_length=1024)]
-# Origin-form without "?" and "#" and without "\": what stands before a path as received.
+# A prefix of an origin-form path, without "?", "#" and "\".
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a session lives.
+    """The address of an app, desktop or terminal.
 
-    ``id`` names what is behind the address (a pod's UID, a shell of the hub): the same address
-    with another ``id`` is another target. ``base_path`` is put before the path as received; ``/``
-    adds nothing.
+    ``id`` identifies what is behind the address (a pod's UID, a shell of the hub): the same address
+    with another ``id`` is another target. ``base_path`` is prepended to the path of a request;
+    ``/`` adds nothing.
     """
 
     scheme: Scheme
@@ -60,19 +57,18 @@ _SESSION_HOST = re.compile(r"[a-z2-7]{26}(\.|$)", re.ASCII)
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One session's route as its publisher wrote it.
+    """The route of one session, as its publisher wrote it.
 
-    ``hosts[0]`` is ``<sid>.<base domain>``, further hosts are public links; none has a port.
-    ``expires_at`` is in unix seconds. ``target`` may be null while ``state`` is ``starting``.
-    ``epoch`` is there in signed routes only. ``status`` is for people alone, and decides nothing.
-
-    ``clipboard`` and ``service_workers`` restrict: a route that uses one of them is written as
-    :func:`encode_route` does, so that gateways that do not know them do not serve it. With
-    ``service_workers``, the app may register a service worker for all of its host, and the session
-    is reached by bearer only.
-
-    With ``frame``, a browser that opens the session is shown the app under a bar of the gateway's,
-    which restricts nothing: gateways that do not know it show the app alone.
+    - ``hosts[0]`` is ``<sid>.<base domain>``; further hosts are public links. None has a port.
+    - ``expires_at`` is in unix seconds. ``target`` may be null while ``state`` is ``starting``.
+    - ``epoch`` is set in routes with a signature of their own only.
+    - ``status`` is for display and decides nothing.
+    - ``clipboard`` and ``service_workers`` restrict access. :func:`encode_route` encodes such a
+      route so that gateways that do not know these fields do not serve it.
+    - With ``service_workers``, the app may register a service worker for its whole host, and the
+      session can be used with a bearer token only.
+    - With ``frame``, a browser that opens the session shows the app below a bar of the gateway.
+      Gateways that do not know this field show the app alone.
     """
 
     sid: Annotated[str, msgspec.Meta(pattern=r"^[a-z2-7]{26}$")]
@@ -95,7 +91,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     frame: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is well-typed but cannot be served."""
+        """Refuse a well-typed route that cannot be served."""
         if self.target is None:
             if self.state != "starting":
                 raise ValueError("only a starting route may have no target")
@@ -110,7 +106,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.hosts[0].partition(".")[0] != self.sid:
             raise ValueError("the first host must be the session's own")
         for link in self.hosts[1:]:
-            # Or a link could take another session's host: what two routes name is served by none.
+            # Otherwise a link could block another session's host, since a host that two routes
+            # name is not served.
             if link != self.hosts[0] and _SESSION_HOST.match(link):
                 raise ValueError("a public link must not look like a session's host")
 
@@ -121,12 +118,11 @@ _UNRESTRICTED: Mapping[str, object] = MappingProxyType(
 
 
 def encode_route(route: Mapping[str, object]) -> bytes:
-    """Return *route*, a :class:`Route` as a mapping, as it is written to Redis and into events.
+    """Return *route*, a :class:`Route` as a mapping, encoded for Redis and for events.
 
-    A route that restricts nothing stays as it was before there were restrictions, byte for byte,
-    and so does one without a status or a frame.
-    One that does stands in ``{"v":2,"route":…}``, which an older gateway cannot read, and so does
-    not serve (503).
+    A route without restrictions, status or frame is encoded as before these fields existed. A route
+    with restrictions is wrapped in ``{"v":2,"route":…}``, which an older gateway cannot read and
+    therefore does not serve (503).
     """
     plain = {name: value for name, value in route.items() if name not in _UNRESTRICTED}
     if plain.get("status") is None:
@@ -144,7 +140,7 @@ def encode_route(route: Mapping[str, object]) -> bytes:
 
 
 SignatureCheck = Callable[[str], bytes]
-"""Takes a compact JWS, returns its payload, or raises TokenRefused."""
+"""Returns the payload of a compact JWS, or raises TokenRefused."""
 
 
 class _Restricted(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +149,7 @@ class _Restricted(msgspec.Struct, frozen=True, gc=False):
 
 
 RESTRICTED_VERSION = 2
-"""Of routes that restrict something; all others have no version."""
+"""The version of routes with restrictions; all others have no version."""
 
 _decode_restricted = msgspec.json.Decoder(_Restricted).decode
 _decode_route = msgspec.json.Decoder(Route).decode
@@ -162,12 +158,12 @@ _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class RouteReader:
-    """Reads routes as they stand in Redis and in events.
+    """Decodes routes from Redis and from events.
 
     Args:
-        check: Verifies signed routes. With it, nothing but signed routes is read. Without it a
-            signed route is taken at its word, as a plain one is, so that controllers can begin
-            to sign before every gateway knows their keys.
+        check: Verifies signed routes; unsigned ones are then refused. Without it, the signature of
+            a signed route is not checked, so that controllers can begin to sign before all gateways
+            have their keys.
     """
 
     __slots__ = ("_check",)
@@ -179,8 +175,8 @@ class RouteReader:
         """Return the route *raw* of *sid*.
 
         Raises:
-            UnreadableRoute: If it is malformed, too long, for another session, of
-                another epoch, or not signed although it must be.
+            UnreadableRoute: If it is malformed, too long, for another session, of another epoch, or
+                unsigned although a signature is required.
         """
         if len(raw) > MOST_ROUTE_BYTES:
             raise UnreadableRoute(f"the route is longer than {MOST_ROUTE_BYTES} bytes")
@@ -202,7 +198,7 @@ class RouteReader:
         try:
             return (self._check or unverified_payload)(token)
         except TokenRefused as error:
-            raise UnreadableRoute(f"the route's signature does not hold: {error}") from None
+            raise UnreadableRoute(f"the route's signature is invalid: {error}") from None
 
 
 def _decode(raw: bytes | msgspec.Raw) -> Route:
@@ -213,7 +209,7 @@ def _decode(raw: bytes | msgspec.Raw) -> Route:
             rest = without_status(raw)
         except UnreadableRoute:
             raise error from None
-        # A status that cannot be read is no status; what else is wrong is said as ever.
+        # A malformed status counts as no status; other errors are raised as usual.
         return _decode_version(rest)
 
 
@@ -221,7 +217,7 @@ def _decode_version(raw: bytes | msgspec.Raw) -> Route:
     try:
         return _decode_route(raw)
     except msgspec.DecodeError:
-        # Restricted ones are few: looking for their version first would cost all the others.
+        # Routes with a version are rare, so the version is not decoded first.
         try:
             versioned = _decode_restricted(raw)
         except msgspec.DecodeError:
@@ -234,11 +230,10 @@ def _decode_version(raw: bytes | msgspec.Raw) -> Route:
 
 
 def digest(sid: str, raw: bytes | msgspec.Raw) -> int:
-    """Return the share of one route in the table's hash: 64 bits of SHA-256.
+    """Return the part of one route in the table's hash: 64 bits of SHA-256.
 
-    Taken over the sid and the canonical JSON (sorted keys, no white space) of the value as it
-    was received, fields unknown to this version included, so that gateways of different
-    versions agree.
+    The input is the sid and the canonical JSON (sorted keys, no white space) of the received value.
+    Unknown fields are included, so that gateways of different versions agree.
     """
     try:
         canonical = _canonical(_decode_any(raw))

@@ -1,19 +1,19 @@
-"""Signed tables: one signature of the controller covers all that a gateway serves from.
+"""Signed tables: one signature of the controller covers the whole table.
 
-Each publish signs the head that follows from it. A signed head is a compact JWS (EdDSA) whose
-payload is a :class:`SignedHead`; among its members is the root of a :class:`TableDigest`. What is
-signed travels, so there is no second form of it that could be read differently.
+Each change carries the resulting signed head: a compact JWS (EdDSA) with a :class:`SignedHead` as
+payload, which holds the root of a :class:`TableDigest`. Verifiers use the payload of the JWS
+itself, so no second encoding could be read differently.
 
-The digest is SHA-256 throughout, each use with a prefix of its own::
+The digest is a hash tree of SHA-256, with a prefix for each use::
 
-    entry    SHA-256(00 ‖ sid ‖ 00 ‖ the route's bytes as they stand in Redis)
+    entry    SHA-256(00 ‖ sid ‖ 00 ‖ the route's bytes in Redis)
              SHA-256(01 ‖ member ‖ 00 ‖ score, IEEE 754 double, big-endian)
     bucket   SHA-256(02 ‖ its entries, sorted); 4,096 of them, by CRC-32 of sid or member
     group    SHA-256(03 ‖ its 64 buckets in order)
     root     SHA-256(04 ‖ the 64 groups in order)
 
-So one change costs one entry, one bucket, one group and the root, however large the table is. An
-XOR or a sum of the entries would cost less and prove nothing: both can be made to collide.
+One change thus costs one entry, one bucket, one group and the root, whatever the size of the table.
+An XOR or a sum of the entries would cost less, but collisions of both can be constructed.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _REVOKED: Final = "revoked "
 _NOTHING: Final[dict[str, bytes]] = {}
 
 
-# What is signed
+# Signatures
 
 
 class SignedHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the controller says of its table, with its signature.
+    """The payload of a signed head.
 
-    ``at`` is the unix time of the signature; revocations whose score is below ``floor`` have been
-    dropped; ``root`` is the digest's, in hexadecimal. The rest is as in :class:`Head`.
+    ``at`` is the unix time of the signature. Revocations with a score below ``floor`` have been
+    dropped. ``root`` is the root of the digest in hexadecimal. The rest is as in :class:`Head`.
     """
 
     instance: str
@@ -67,7 +67,7 @@ class SignedHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     root: str
 
     def matches(self, head: Head) -> bool:
-        """Return whether *head*, as it stands in Redis, is the one that was signed."""
+        """Return whether *head*, as read from Redis, is the signed one."""
         ours = (self.epoch, self.seq, self.term, self.build, self.routes, self.revoked)
         theirs = (head.epoch, head.seq, head.term, head.build, head.routes, head.revoked)
         return ours == theirs and (self.since, self.server) == (head.since, head.server)
@@ -88,7 +88,7 @@ class TableSigner:
     """Signs heads and revocations of one installation's table.
 
     Args:
-        instance: The installation's name: what one signed says nothing to another.
+        instance: The installation's name, so that no signature is valid for another installation.
     """
 
     __slots__ = ("_instance", "_key", "kid")
@@ -102,7 +102,7 @@ class TableSigner:
         return f"TableSigner({self.kid})"
 
     def sign_head(self, head: Head, *, at: float, floor: float, root: bytes) -> str:
-        """Return the signature of *head*, made *at* that time, over a table of that *root*."""
+        """Return the signed *head* of a table with this *root*, signed at the time *at*."""
         signed = SignedHead(
             instance=self._instance,
             epoch=head.epoch,
@@ -120,7 +120,7 @@ class TableSigner:
         return self._sign(_HEAD, _encode(signed))
 
     def sign_revocation(self, revocation: Revocation) -> str:
-        """Return the signature of *revocation* alone: it counts before its place in the order."""
+        """Return *revocation* signed alone, so that it can take effect out of order."""
         signed = _SignedRevocation(self._instance, revocation.member, revocation.score)
         return self._sign(_REVOCATION, _encode(signed))
 
@@ -131,7 +131,7 @@ class TableSigner:
 
 
 class TableVerifier:
-    """Verifies what a :class:`TableSigner` of the same installation made with one of *keys*."""
+    """Verifies signatures of a :class:`TableSigner` of the same installation with *keys*."""
 
     def __init__(self, keys: Mapping[str, VerificationKey], *, instance: str) -> None:
         self._keys = keys
@@ -139,23 +139,23 @@ class TableVerifier:
         self._last: tuple[str, SignedHead] | None = None
 
     def is_known(self, text: str) -> bool:
-        """Say whether *text* is the head that was verified last: to do so again costs nothing."""
+        """Return whether *text* is the head that was verified last, which is cached."""
         return self._last is not None and self._last[0] == text
 
     def head(self, text: str) -> SignedHead:
         """Return the head that *text* signs.
 
         Raises:
-            TokenRefused: If it is no signed head of this installation.
+            TokenRefused: If *text* is no signed head of this installation.
         """
         if self._last is not None and self._last[0] == text:
             return self._last[1]
         try:
             head = _decode_head(self._payload(text, _HEAD))
         except msgspec.DecodeError:
-            raise TokenRefused("claims", "what is signed is no head of a table") from None
+            raise TokenRefused("claims", "the payload is no head of a table") from None
         if head.instance != self._instance:
-            raise TokenRefused("claims", "the head is another installation's")
+            raise TokenRefused("claims", "the head is of another installation")
         self._last = (text, head)
         return head
 
@@ -163,20 +163,20 @@ class TableVerifier:
         """Return the revocation that *text* signs.
 
         Raises:
-            TokenRefused: If it is no signed revocation of this installation.
+            TokenRefused: If *text* is no signed revocation of this installation.
         """
         try:
             signed = _decode_revocation(self._payload(text, _REVOCATION))
         except msgspec.DecodeError:
-            raise TokenRefused("claims", "what is signed is no revocation") from None
+            raise TokenRefused("claims", "the payload is no revocation") from None
         if signed.instance != self._instance:
-            raise TokenRefused("claims", "the revocation is another installation's")
+            raise TokenRefused("claims", "the revocation is of another installation")
         return Revocation(signed.member, signed.score)
 
     def _payload(self, text: str, kind: str) -> bytes:
         parts = read_unverified(text)
         if parts.algorithm != "EdDSA" or parts.header.get("typ") != kind:
-            raise TokenRefused("header", f"the signature is not one of {kind}")
+            raise TokenRefused("header", f"the signature is not of type {kind}")
         verify_signature(parts, self._keys)
         return parts.payload
 
@@ -185,10 +185,10 @@ class TableVerifier:
 
 
 class TableDigest:
-    """The digest of a table's routes and revocations, kept up by its changes.
+    """The digest of the routes and revocations of a table, updated with each change.
 
-    What it holds is what was published, not what is in force: a gateway remembers revocations
-    that the publisher has dropped.
+    It covers the published table. A gateway may hold more revocations, which the publisher has
+    dropped already.
     """
 
     __slots__ = ("_buckets", "_dirty", "_groups", "_hashes", "_root", "floor", "routes", "scores")
@@ -201,16 +201,16 @@ class TableDigest:
         self._dirty: set[int] = set()
         self._root = b""
         self.floor = 0.0
-        """Revocations whose score is below have been dropped."""
+        """Revocations with a lower score have been dropped."""
         self.routes = 0
-        """How many routes it holds."""
+        """The number of routes."""
         self.scores: dict[str, float] = {}
-        """The revocations that it holds."""
+        """The revocations with their scores."""
 
-    # Changes; each returns what was there before
+    # Changes; each returns the former value
 
     def put_route(self, sid: str, raw: bytes | msgspec.Raw) -> bytes | None:
-        """Hold the route *raw* of *sid*."""
+        """Set the route *raw* of *sid*."""
         name = sid.encode()
         entry = _sha256(b"\0%b\0%b" % (name, raw)).digest()
         before = self._put(crc32(name) % BUCKETS, sid, entry)
@@ -219,21 +219,21 @@ class TableDigest:
         return before
 
     def set_route(self, sid: str, entry: bytes | None) -> bytes | None:
-        """Hold *entry* for *sid*, or nothing."""
+        """Set the hash *entry* of the route of *sid*; None removes it."""
         number = crc32(sid.encode()) % BUCKETS
         before = self._drop(number, sid) if entry is None else self._put(number, sid, entry)
         self.routes += (entry is not None) - (before is not None)
         return before
 
     def put_revocation(self, member: str, score: float) -> float | None:
-        """Hold that *member* is revoked until *score*, if that is later than what is held."""
+        """Set the revocation *member* to *score*, unless its score is higher already."""
         before = self.scores.get(member)
         if before is None or before < score:
             self.set_revocation(member, score)
         return before
 
     def set_revocation(self, member: str, score: float | None) -> None:
-        """Hold *score* for *member*, or nothing."""
+        """Set the revocation *member* to *score*; None removes it."""
         name = member.encode()
         number, key = crc32(name) % BUCKETS, _REVOKED + member
         if score is None:
@@ -244,7 +244,7 @@ class TableDigest:
         self.scores[member] = score
 
     def drop_below(self, floor: float) -> dict[str, float]:
-        """Drop the revocations whose score is below *floor*; return them."""
+        """Remove the revocations with a score below *floor*; return them."""
         if floor <= self.floor:
             return {}
         self.floor = floor
@@ -267,10 +267,10 @@ class TableDigest:
         self._dirty.add(number)
         return self._buckets[number].pop(key, None)
 
-    # What follows
+    # Results
 
     def settle(self, most: int = BUCKETS) -> bool:
-        """Hash up to *most* of the buckets that have changed; say whether there are more."""
+        """Hash up to *most* changed buckets; return whether there are more."""
         for _ in range(min(most, len(self._dirty))):
             number = self._dirty.pop()
             entries = sorted(self._buckets[number].values())
@@ -280,7 +280,7 @@ class TableDigest:
 
     @property
     def root(self) -> bytes:
-        """The digest of all."""
+        """The root hash of the whole table."""
         self.settle()
         if self._root:
             return self._root

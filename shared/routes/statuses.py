@@ -1,7 +1,7 @@
-"""A session's status, which people are shown: how far it has come, or how it ended.
+"""The status of a session, for display: how far its start has come, or how it ended.
 
-The controller writes a status beside a route, and into the event that removes it. A status decides
-nothing. One that cannot be read is no status, and its route is served as if it had none.
+The controller writes a status into a route, and into the event that removes the route. A status
+decides nothing. A route with a malformed status is served as if it had none.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ import msgspec
 from shared.errors import UnreadableRoute
 
 MOST_BYTES: Final = 4096
-"""Of a status as JSON."""
+"""The maximum size of a status as JSON."""
 MOST_DETAIL: Final = 700
 MOST_APP: Final = 128
 MOST_NAME: Final = 48
-"""Characters. With these no status is longer than :data:`MOST_BYTES`, whatever it is written in."""
+"""The limits of texts, in characters. They keep each status within :data:`MOST_BYTES`."""
 
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]{0,31}$")]
 _Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How a session stands, for people.
+    """The status of a session, for display.
 
-    ``phase`` is ``queued``, ``suspended``, ``preparing``, ``starting`` or ``ready`` of a live one;
-    ``finished``, ``stopped``, ``failed``, ``expired``, ``out_of_funds``, ``evicted`` or ``closed``
-    (its job goes on) of one that has ended. Readers take other words for a phase that they do not
-    know. ``since`` is when the phase began, ``times`` when the phases before did (unix seconds).
-    ``reason`` is a word for programs and ``detail`` a text for people; ``app`` is what people call
-    the app, ``port`` where it is to listen, ``position`` where its job stands in the queue (1 is
-    next). ``by`` is who had the job stopped: never of a web app, whose scripts could read it.
+    - ``phase`` of a live session: ``queued``, ``suspended``, ``preparing``, ``starting`` or
+      ``ready``. Of an ended session: ``finished``, ``stopped``, ``failed``, ``expired``,
+      ``out_of_funds``, ``evicted`` or ``closed`` (its job continues). Readers treat other words as
+      an unknown phase.
+    - ``since``: when the phase began; ``times``: when the earlier phases began (unix seconds).
+    - ``reason``: a word for programs; ``detail``: a text for people.
+    - ``app``: the name of the app; ``port``: the port on which it shall listen.
+    - ``position``: the position of its job in the queue, beginning with 1.
+    - ``by``: the user who stopped the job; never set for a web app, whose scripts could read it.
     """
 
     phase: _Word
@@ -51,7 +53,7 @@ _decode = msgspec.json.Decoder(Status).decode
 
 
 def read_status(raw: bytes | msgspec.Raw) -> Status | None:
-    """Return the status *raw*; None if it is too long, or malformed."""
+    """Return the status *raw*; None if it is too long or malformed."""
     data = bytes(raw)
     if len(data) > MOST_BYTES:
         return None
@@ -62,10 +64,10 @@ def read_status(raw: bytes | msgspec.Raw) -> Status | None:
 
 
 def without_status(raw: bytes | msgspec.Raw) -> bytes:
-    """Return the route *raw*, plain or of a version, without its status.
+    """Return the route *raw*, with or without a version, without its status.
 
     Raises:
-        UnreadableRoute: If it has none that could be taken out.
+        UnreadableRoute: If it is malformed or has no status.
     """
     try:
         whole = msgspec.json.decode(raw)
@@ -77,30 +79,30 @@ def without_status(raw: bytes | msgspec.Raw) -> bytes:
     return msgspec.json.encode(whole)
 
 
-# How sessions ended, remembered for those who come back to one. Nothing is decided by it.
+# The status of ended sessions, for display to users who return to one
 
 MOST_ENDED: Final = 2048
-"""Sessions that are remembered, 4 KiB each at most; of others it is known only that they ended."""
+"""The number of ended sessions that are remembered, with 4 KiB each at most."""
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """A session that was seen to end."""
+    """An ended session."""
 
     job: str
     status: Status | None
 
 
 class EndedSessions(dict[str, Ended]):
-    """The last sessions that were seen to end, by their ids; the oldest are forgotten."""
+    """The sessions that ended last, by id; the oldest are forgotten."""
 
     def note(self, sid: str, ended: Ended) -> None:
-        """Remember how *sid* ended."""
+        """Remember the end of *sid*."""
         self[sid] = ended
         if len(self) > MOST_ENDED:
             del self[next(iter(self))]
 
     def inherit(self, older: EndedSessions, *, living: Container[str]) -> None:
-        """Remember also what *older* does, but of sessions that are *living* again."""
+        """Add the sessions of *older*, except those in *living*."""
         later = self.copy()
         self.clear()
         for sid, ended in (older | later).items():

@@ -1,9 +1,8 @@
-"""The table that a gateway serves from: routes by session and host, and what was revoked.
+"""The route table that a gateway serves from: routes by session and host, and revocations.
 
-The table is level-triggered state. It changes in two ways only: it is loaded whole from a
-snapshot, or the next event in order is applied to it (see :mod:`shared.events`).
-Whatever is not the next event asks for a repair and changes nothing. docs/proxy-events.md is its
-contract.
+The table is level-triggered state. It changes in two ways only: it is loaded from a snapshot, or
+the next event in order is applied to it (see :mod:`shared.events`). Any other event changes nothing
+and requires a repair. The contract is docs/proxy-events.md.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from shared.routes.statuses import Ended, EndedSessions, Status, read_status
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """What the table holds of one session: a route, or why it cannot be served."""
+    """The entry of one session: its route, or why the route cannot be served."""
 
     route: Route | None
     digest: int
@@ -41,29 +40,29 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(enum.Enum):
-    """What applying an event came to."""
+    """The result of applying an event."""
 
     APPLIED = enum.auto()
     CURRENT = enum.auto()
-    """A heartbeat that confirms the table, or a revocation that it holds."""
+    """The event is a heartbeat that confirms the table, or a revocation that it already holds."""
     UNKNOWN = enum.auto()
-    """Of a version or type that this code does not know: passed over, ask for a snapshot."""
+    """The event is of an unknown version or type: it is skipped, and a snapshot is required."""
     REPAIR = enum.auto()
-    """Not the next of this epoch; nothing was changed: read the head."""
+    """The event is not the next one of this epoch: nothing changed, and a repair is required."""
 
 
 class Standing(enum.Enum):
-    """How a host stands in the table."""
+    """The result of looking up a host."""
 
     SERVED = enum.auto()
     AMBIGUOUS = enum.auto()
-    """Two routes name it: neither is served there."""
+    """More than one route names the host, so none is served there."""
     UNREADABLE = enum.auto()
     ABSENT = enum.auto()
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """What the table knows of a host. ``private`` is true for a session's own host."""
+    """The result of looking up a host; ``private`` is true for a session's own host."""
 
     standing: Standing
     route: Route | None = None
@@ -88,11 +87,11 @@ class RouteTable:
         self.hash = 0
         self.since = head.since
         self.changes = 0
-        """Rises with every change: what was concluded from the table holds while it stays."""
+        """Increases with every change, so that decisions can be cached until the next one."""
         self.states: Counter[State] = Counter()
-        """How many readable routes are in each state."""
+        """The number of readable routes by state."""
         self.proof: TableDigest | None = None
-        """The digest of what was published, where a signed head covers it."""
+        """The digest of the published table, if a signed head covers it."""
         self._head = head
         self._reader = reader
         self.ended = EndedSessions()
@@ -104,25 +103,25 @@ class RouteTable:
 
     @property
     def head(self) -> Head:
-        """Where the table stands."""
+        """The head that corresponds to the table."""
         return msgspec.structs.replace(self._head, seq=self.seq)
 
     # Loading
 
     def load_route(self, sid: str, raw: bytes) -> None:
-        """Take one field of the ``routes`` hash."""
+        """Load one field of the ``routes`` hash."""
         self._put(sid, raw)
 
     def load_revocation(self, member: str, score: float) -> None:
-        """Take one member of the ``revoked`` sorted set."""
+        """Load one member of the ``revoked`` sorted set."""
         self._revoked[member] = max(score, self._revoked.get(member, 0.0))
         self.changes += 1
 
     def complete(self) -> None:
-        """Accept the loaded table.
+        """Check the loaded table against the counts in its head.
 
         Raises:
-            SnapshotRefused: If it does not hold as much as its head says.
+            SnapshotRefused: If they differ.
         """
         counts = (len(self._entries), len(self._revoked))
         if counts != (self._head.routes, self._head.revoked):
@@ -134,13 +133,13 @@ class RouteTable:
     # Following
 
     def apply(self, event: Event) -> Outcome:
-        """Apply *event* if it is the next one; otherwise change nothing and ask for a repair."""
+        """Apply *event* if it is the next one; otherwise change nothing and return REPAIR."""
         if event.epoch != self.epoch:
             return Outcome.REPAIR
         if isinstance(event, Heartbeat):
             return Outcome.CURRENT if event.seq == self.seq else Outcome.REPAIR
         if isinstance(event, GrantRevoked) and event.seq == self.seq and self.knows(event):
-            # A notice out of the order, or the last event once more.
+            # A revocation published out of order, or a repetition of the last event.
             return Outcome.CURRENT
         if event.seq != self.seq + 1:
             return Outcome.REPAIR
@@ -168,7 +167,7 @@ class RouteTable:
         if before is not None and self._revise(sid, before, entry):
             return
         self._drop(sid)
-        # One string for key, route and hosts, where there are two that are equal.
+        # Share one string object between the key, the route and the hosts.
         sid = sid if entry.route is None else entry.route.sid
         self._entries[sid] = entry
         self.hash ^= entry.digest
@@ -181,14 +180,14 @@ class RouteTable:
             self._name(host, sid)
 
     def _revise(self, sid: str, before: Entry, entry: Entry) -> bool:
-        """Hold *entry* in the place of *before* if its hosts are the same, which lead to it then.
+        """Replace *before* by *entry* without touching the hosts, if they are the same.
 
-        Most events are such; where the table is large, each look at a host costs a cache line.
+        Most events are of this kind. In a large table each access to a host costs a cache line.
         """
         route, known = entry.route, before.route
         if route is None or known is None or route.hosts != known.hosts:
             return False
-        # The strings that are keys: one of each is enough.
+        # Keep the string objects that are keys, and drop their equals.
         msgspec.structs.force_setattr(route, "sid", known.sid)
         msgspec.structs.force_setattr(route, "hosts", known.hosts)
         self._entries[sid] = entry
@@ -199,13 +198,13 @@ class RouteTable:
         return True
 
     def _remove(self, sid: str, status: msgspec.Raw | msgspec.UnsetType) -> None:
-        """Hold nothing of *sid*, which has ended, but how: *status* as it came with the event."""
+        """Remove *sid*, which has ended, and remember the *status* in the event."""
         route = self.route(sid)
         self._drop(sid)
         if route is None:
             return
-        # No signature covers what an event says beside the table: where one is asked for, what
-        # was signed last has to do.
+        # The signed head does not cover the event's status. In a signed table, the status of the
+        # route is used instead.
         told = None if self.proof is not None or isinstance(status, msgspec.UnsetType) else status
         end = read_status(told) if told is not None else None
         if end is None and route.status is not None:
@@ -262,18 +261,18 @@ class RouteTable:
         return entry.route if entry else None
 
     def name_of(self, sid: str) -> str:
-        """Return *sid*, as the very string that is held of it here: one is enough."""
+        """Return the string object that the table holds for *sid*, to save memory."""
         route = self.route(sid)
         return sid if route is None else route.sid
 
     def entry(self, sid: str) -> Entry | None:
-        """Return what is held of *sid*, readable or not."""
+        """Return the entry of *sid*, readable or not."""
         return self._entries.get(sid)
 
     def find(self, host: str) -> Found:
-        """Return how *host* (lower case, without port) stands.
+        """Look up *host* (lower case, without port).
 
-        A session's own host is also found by its first label when its route cannot be read.
+        If the route of a session cannot be read, its own host is found by the first label.
         """
         sid = self._hosts.get(host)
         if sid is None:
@@ -293,14 +292,14 @@ class RouteTable:
 
     @property
     def revocations(self) -> Mapping[str, float]:
-        """Members of the revoked set with their scores."""
+        """The members of the revoked set with their scores."""
         return MappingProxyType(self._revoked)
 
     def revoke(self, event: GrantRevoked) -> bool:
-        """Hold the revocation in *event*, wherever in the order it stands; False if it was known.
+        """Add the revocation in *event*, also out of order; return False if it was known.
 
-        A revocation only narrows, and is never taken back: there is no reason to wait for what
-        was lost before it.
+        A revocation only removes access and is never undone, so it need not wait for missing events
+        before it.
         """
         if self.knows(event):
             return False
@@ -309,14 +308,14 @@ class RouteTable:
         return True
 
     def knows(self, event: GrantRevoked) -> bool:
-        """Say whether the revocation in *event* is held already."""
+        """Return whether the table already holds the revocation in *event*."""
         revocation = event.revocation()
         return self._revoked.get(revocation.member, 0.0) >= revocation.score
 
     def inherit(self, older: RouteTable) -> None:
-        """Hold what *older* knows to be revoked, too: another table never brings a grant back.
+        """Add the revocations of *older*, so that a new table never restores a revoked grant.
 
-        And how sessions ended, which nothing but the event says.
+        Also add its ended sessions, which a snapshot does not hold.
         """
         for member, score in older.revocations.items():
             if self._revoked.get(member, 0.0) < score:
@@ -324,9 +323,9 @@ class RouteTable:
         self.ended.inherit(older.ended, living=self._entries)
 
     def free(self, most: int) -> bool:
-        """Drop up to *most* routes of a table that is out of use; say whether it has more.
+        """Drop up to *most* routes of a table that is not in use; return whether it has more.
 
-        100,000 of them, freed at once, keep the loop for more than 20 ms.
+        Freeing 100,000 routes at once blocks the loop for more than 20 ms.
         """
         for held in (self._entries, self._hosts):
             for _ in range(min(most, len(held))):
@@ -334,10 +333,10 @@ class RouteTable:
         return bool(self._entries or self._hosts)
 
     def is_revoked(self, *, sid: str, jti: str, sub: str, kid: str, issued_at: float) -> bool:
-        """Say whether a grant with these properties has been revoked.
+        """Return whether a grant with these properties has been revoked.
 
-        ``jti`` and ``kid`` end their grants; ``sub`` and ``all`` end those whose token was
-        issued up to the revocation, so that a later token opens again.
+        Revocations of ``jti`` and ``kid`` end all their grants. Those of ``sub`` and ``all`` end
+        the grants whose token was issued up to the revocation, so that a later token opens again.
         """
         revoked = self._revoked
         if not revoked:
@@ -348,6 +347,6 @@ class RouteTable:
         return latest > 0 and issued_at <= revoked_at(latest)
 
     def prune(self, now: float) -> None:
-        """Forget revocations that no grant can outlive."""
+        """Forget revocations of which no grant can be valid at *now*."""
         for member in [m for m, score in self._revoked.items() if score < now]:
             del self._revoked[member]

@@ -1,5 +1,5 @@
-"""How both processes are started, heard and ended.
+"""What both processes need to start, listen and end.
 
-- ``process``: arguments, signals, addresses and descriptors.
-- ``serving``: sockets, and an aiohttp application on them.
+- ``process``: command line, signals, file descriptors, garbage collector and address file.
+- ``serving``: listening sockets, and an aiohttp application on them.
 """

@@ -1,6 +1,6 @@
-"""What every process of ours does with its command line, signals, addresses and descriptors.
+"""The command line, signals, file descriptors and address file of a process.
 
-All that a process is told comes from the environment.
+All settings come from the environment, none from the command line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something that a program does instead of its work."""
+    """A subcommand, which a program runs instead of its service."""
 
     name: str
     summary: str
@@ -43,18 +43,18 @@ def settings_from_command(
     arguments: Sequence[str] | None = None,
     commands: Sequence[Command] = (),
 ) -> T:
-    """Return the settings that a process is to run with.
+    """Parse the command line and return the settings.
 
-    The process ends here with exit code 0 after ``--help``, ``--version``, a successful
-    ``--check`` and a command, and with exit code 2 for an unknown argument.
+    Exits with code 0 after ``--help``, ``--version``, a successful ``--check`` and a subcommand,
+    and with code 2 for an unknown argument.
 
     Args:
-        program: The command's name.
-        read: Reads the settings, or ends the process with every problem listed.
+        program: The program's name.
+        read: Reads the settings, or exits with every problem listed.
         summary: What the program does, in one sentence.
-        reference: The page of the documentation that lists the settings.
-        arguments: The command line's; by default this process' own.
-        commands: What the program does instead of its work, if it is named.
+        reference: The documentation page that lists the settings.
+        arguments: The arguments; by default those of this process.
+        commands: The subcommands.
     """
     parser = argparse.ArgumentParser(
         prog=program,
@@ -91,10 +91,10 @@ COLLECTOR_THRESHOLDS: Final = (10_000, 10, 20)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set *stop* at the first SIGTERM or SIGINT; end the process at once at a second one.
+    """Set *stop* at the first SIGTERM or SIGINT; exit at once at a second one.
 
-    Nothing is worth waiting for by then: the kernel closes what is open, and what was accepted
-    is in a store. Call it inside the running loop.
+    A second signal loses nothing: the kernel closes connections, and accepted jobs are in the
+    store. Call it inside the running loop.
     """
     loop = asyncio.get_running_loop()
 
@@ -109,9 +109,9 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process as many open files as it may have, a million at most; return how many.
+    """Raise the soft limit of open files to the hard limit, 2^20 at most; return the limit.
 
-    The soft limit is often 1024, for the sake of programs that use ``select``; ours do not.
+    The soft limit is often 1024 for programs that use ``select``, which Fumarole does not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
@@ -122,11 +122,11 @@ def raise_descriptor_limit() -> int:
 
 
 def tune_collector() -> None:
-    """Have Python's cycle collector look less often, and not at what is there by now.
+    """Make Python's cycle collector run less often, and ignore the objects that exist now.
 
-    It looks whenever 700 objects more are alive than at its last look. A thousand requests that
-    begin and end together are more than that each time, and looking at them again and again
-    doubled what each of them cost. Nearly all of our objects go without it.
+    By default it runs whenever 700 more objects are alive than at its last run. A thousand requests
+    at a time exceed that again and again, which doubled the cost of each request. Reference
+    counting frees nearly all objects without the collector.
     """
     gc.collect()
     gc.freeze()
@@ -139,9 +139,9 @@ def join_address(host: str, port: int) -> str:
 
 
 def write_address_file(path: Path | None, addresses: Mapping[str, str]) -> None:
-    """Write *addresses* as JSON to *path*, if there is one.
+    """Write *addresses* as JSON to *path*, if it is set.
 
-    It is renamed into place: whoever waits for the file finds it whole.
+    The file is renamed into place, so that readers never see a part of it.
     """
     if path is None:
         return

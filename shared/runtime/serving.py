@@ -1,4 +1,4 @@
-"""Listening sockets, and an aiohttp application on a listener of its own."""
+"""Listening sockets, and an aiohttp application with deadlines on a listener of its own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Final, cast
 from aiohttp import web
 
 BACKLOG: Final = 4096
-"""Connections that wait in the kernel to be accepted; the kernel lowers it to its own limit."""
+"""The backlog of connections in the kernel, which limits it further (``net.core.somaxconn``)."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
     """Return sockets that listen at every address of *host*, all at one port.
 
-    ``::`` takes IPv4 as well, whatever the kernel's default is; any other IPv6 address is only
-    itself. With port 0 the first socket is given a free one, which the others take, too.
+    ``::`` accepts IPv4 as well, whatever the kernel's default is; other IPv6 addresses do not. With
+    port 0 the first socket gets a free port, which the others use, too.
 
     Raises:
-        OSError: If an address cannot be had, with its name; none is taken then.
+        OSError: If an address cannot be bound, with its name; no socket is left open.
     """
     taken: list[socket.socket] = []
     try:
@@ -40,7 +40,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> list[tuple[int, str]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # A name can stand twice in /etc/hosts.
+    # A name may have the same address twice in /etc/hosts.
     return list(dict.fromkeys((int(info[0]), str(info[4][0])) for info in found))
 
 
@@ -60,13 +60,13 @@ def _listen(family: int, address: tuple[str, int], *, dual: bool) -> socket.sock
 
 
 HEAD_SECONDS: Final = 30.0
-"""For the head of a connection's first request to come."""
+"""The deadline for the head of the first request on a connection."""
 STALLED_SECONDS: Final = 60.0
-"""For a client to take what waits for it."""
+"""The deadline for a client to read a response, while writing is paused."""
 MOST_WAITING: Final = 1024
-"""Connections of a listener that no request is under way on, and as many as come meanwhile."""
+"""The maximum number of idle connections of a listener; it is checked by :data:`LOOK_AFTER`."""
 LOOK_AFTER: Final = 64
-"""Connections, for those to be counted once more: a hub has thousands that do not wait."""
+"""Idle connections are counted once in this many accepts, since a hub has thousands of others."""
 
 _SERVER: Final = "fumarole"
 _BACKLOG: Final = 128
@@ -76,17 +76,17 @@ _BACKLOG: Final = 128
 async def listening(
     app: web.Application, address: tuple[str, int], *, shutdown_seconds: float = 2.0
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve *app* at *address*; give the address that was taken, for port 0.
+    """Serve *app* at *address*; yield the bound address, which matters for port 0.
 
-    Its answers do not say which versions of what serve them. What is no HTTP is refused as
-    everything else is, by a JSON object, and not quoted: it may hold a token. Bodies are handed on
-    as they are sent: no content coding is undone before it is known who asks. A connection without
-    a request has :data:`HEAD_SECONDS` for the first one's head. Of those that wait there are about
-    :data:`MOST_WAITING`; the oldest make room. Who takes no response for :data:`STALLED_SECONDS` is
-    cut off.
+    - Responses do not name versions of software.
+    - A malformed request gets a JSON error that does not quote it, since it may hold a token.
+    - Content codings of request bodies are not decoded before the client is authenticated.
+    - The head of the first request must arrive within :data:`HEAD_SECONDS`.
+    - About :data:`MOST_WAITING` connections may be idle; beyond that the oldest are closed.
+    - A client that does not read its response for :data:`STALLED_SECONDS` is disconnected.
 
     Raises:
-        OSError: If the address cannot be taken.
+        OSError: If the address cannot be bound.
     """
     app.on_response_prepare.append(hide_versions)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds)
@@ -109,7 +109,7 @@ async def _accepting(
     def connection() -> _Connection:
         if next(accepted) % LOOK_AFTER == 0:
             _make_room(manager)
-        # What the runner's own sites make too, but of a class that cannot be chosen there.
+        # As the runner's own sites do, which cannot use another class.
         return _Connection(
             manager,
             loop=loop,
@@ -140,7 +140,7 @@ class _Connection(web.RequestHandler):
     __slots__ = ("_head_timer", "_stall_timer")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a request, but not for ever: aiohttp does for an hour."""
+        """Start the deadline for the first request; aiohttp itself waits for an hour."""
         super().connection_made(transport)
         self._head_timer = self._loop.call_later(HEAD_SECONDS, self._head_due)
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -155,22 +155,22 @@ class _Connection(web.RequestHandler):
             self.abort()
 
     def pause_writing(self) -> None:
-        """The client takes nothing for the moment."""
+        """Start the write-stall deadline."""
         super().pause_writing()
         self._stall_timer = self._loop.call_later(STALLED_SECONDS, self.abort)
 
     def resume_writing(self) -> None:
-        """The client has taken what waited for it."""
+        """Stop the write-stall deadline."""
         super().resume_writing()
         self._stop_stall_timer()
 
     def abort(self) -> None:
-        """End it at once, with whatever has not been sent."""
+        """Close the connection at once; drop unsent data."""
         if self.transport is not None:
             self.transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let go of everything."""
+        """Stop all timers."""
         self._head_timer.cancel()
         self._stop_stall_timer()
         super().connection_lost(exc)
@@ -187,22 +187,22 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what no handler does: what could not be read, or broke a handler."""
+        """Respond to a malformed request, and to an exception in a handler."""
         super().handle_error(request, status, exc, message)
-        answer = web.json_response(refusal(status), status=status, headers={"Server": _SERVER})
-        answer.force_close()
-        return answer
+        response = web.json_response(refusal(status), status=status, headers={"Server": _SERVER})
+        response.force_close()
+        return response
 
 
 def refusal(status: int) -> dict[str, str]:
-    """Return the body of an answer that says no more than its *status* does."""
+    """Return the body of a response with no more information than its *status*."""
     phrase = HTTPStatus(status).phrase
     return {"code": phrase.lower().replace(" ", "_"), "message": f"{phrase}."}
 
 
-async def hide_versions(_request: web.Request, answer: web.StreamResponse) -> None:
-    """Name the product alone: by itself aiohttp says which versions of it and of Python are here.
+async def hide_versions(_request: web.Request, response: web.StreamResponse) -> None:
+    """Set ``Server`` to the product, since aiohttp's default names its and Python's versions.
 
     For an application's ``on_response_prepare``.
     """
-    answer.headers["Server"] = _SERVER
+    response.headers["Server"] = _SERVER
