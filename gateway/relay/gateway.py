@@ -50,9 +50,8 @@ class DataPath(Context):
         super().__init__(parts)
         self.arriving = BackgroundTasks()
         """The accepts in progress: reading a PROXY header, or the TLS handshake."""
-        self.admission = Admission(
-            self, Access(parts.site, parts.grants, asserting=parts.assertions is not None)
-        )
+        access = Access(parts.site, parts.grants, asserting=parts.assertions is not None)
+        self.admit = Admission(self, access).admit
         limits = parts.limits
         self.sweep = StallSweep(
             parts.loop,
@@ -82,7 +81,7 @@ class DataPath(Context):
 
     def accept(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None to close it silently."""
-        connection = DownstreamConnection(self, self.admission, peer)
+        connection = DownstreamConnection(self, self.admit, peer)
         quota = self.connection_quota
         if quota.nearly_full:
             self.evict_idle(_ROOM_FOR_ONE)

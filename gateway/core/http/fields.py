@@ -122,14 +122,6 @@ class FieldReader:
         self._cookie_name = cookie_name
         self._names: Names = request_names()
 
-    def read(self, section: bytes) -> Fields:
-        """Return the fields of *section*: the lines after the start line, and the empty line.
-
-        Raises:
-            HeadRefused: If the request must be refused.
-        """
-        return self.read_section(section, None).fields
-
     def read_section(self, raw: bytes, last: Section | None) -> Section:
         """Parse *raw*; the result does not depend on the *last* section.
 

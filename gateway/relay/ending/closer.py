@@ -201,10 +201,6 @@ class Closer:
         if transport is not None:
             keep_alive(transport, stall_seconds=self.limits.app_write_stall_seconds)
 
-    def watches(self, transport: asyncio.Transport) -> bool:
-        """Return whether *transport* is watched for a stall."""
-        return self.stalls.watches(transport)
-
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Stop all watches of *transport*; most transports have none."""
         if transport in self.stalls.watched:

@@ -91,6 +91,6 @@ class Lingering(asyncio.Protocol):
             self._closer.close(self._transport)
             return
         # A slow peer still reads; if it stalls, it is reset.
-        if not self._closer.watches(self._transport):
+        if not self._closer.stalls.watches(self._transport):
             self._closer.watch(self._transport)
         self._timer = self._closer.loop.call_later(self._seconds, self._close)

@@ -40,9 +40,7 @@ from gateway.core.http.headers import (
     page_head,
     upstream_head,
 )
-from gateway.core.limits.addresses import client_address
 from gateway.core.limits.overload import Step
-from gateway.core.limits.rates import COUNTED
 from gateway.relay.context import UpgradeRequest
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.transports import resume_reading
@@ -117,7 +115,7 @@ class Admission:
         page = self._access.find_asset(request)
         if page is None:
             return False
-        self._serve_page(connection, request, page, self._address(connection, request.fields))
+        self._serve_page(connection, request, page, connection.client_address(request.fields))
         return True
 
     def _decide(
@@ -185,7 +183,7 @@ class Admission:
         proof: Proof
         try:
             proof = await self._parts.bearer.verify(
-                token, address=self._address(connection, request.fields)
+                token, address=connection.client_address(request.fields)
             )
         except OpeningRefused as refused:
             proof = REFUSALS[refused.code]
@@ -228,7 +226,7 @@ class Admission:
         decision: Forward | OpenBridge | ServePage,
         table: RouteTable,
     ) -> None:
-        client = self._address(connection, request.fields)
+        client = connection.client_address(request.fields)
         access_right = access_right_of(decision)
         if access_right is not None:
             # Interned: all connections of one user share the string.
@@ -256,20 +254,6 @@ class Admission:
             case ServePage():
                 self._serve_page(connection, request, decision, client)
 
-    def _address(self, connection: DownstreamConnection, fields: Fields | None) -> str:
-        trusted = self._parts.site.trusted_proxies
-        if not trusted:
-            return connection.peer
-        forwarded = fields.forwarded_for if fields is not None else None
-        return client_address(connection.peer, forwarded, trusted)
-
-    def rate_limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
-        """Return *refusal*, or a 429 if the client of *connection* has drawn too many refusals."""
-        if refusal.status not in COUNTED:
-            return refusal
-        address = self._address(connection, connection.reader.fields)
-        return self._parts.refusals.judge(refusal, address)
-
     def _record(
         self,
         connection: DownstreamConnection,
@@ -287,7 +271,7 @@ class Admission:
         audit.refused(
             refusal,
             operation="connect" if request.upgrade else "request",
-            address=self._address(connection, request.fields),
+            address=connection.client_address(request.fields),
             sid=sid,
             route=table.route(sid) if sid is not None else None,
             who=self._access.proven_sender(request, proof, self._parts.wall()),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.refusals import CLOSE_DRAINING, write_response
 from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, transitions
 from gateway.core.http.accept import languages_in
-from gateway.core.limits.addresses import is_within, limit_key
+from gateway.core.limits.addresses import client_address, is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
+from gateway.core.limits.rates import COUNTED
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import owns_transport, pause_reading, reset, resume_reading
@@ -31,17 +32,10 @@ if TYPE_CHECKING:
     from gateway.relay.background_tasks import Cancellable
     from gateway.relay.context import Context
 
+Admit: TypeAlias = "Callable[[DownstreamConnection, StartLine, Fields], None]"
+"""Relays or refuses a request: :meth:`gateway.relay.http.admission.Admission.admit`."""
+
 _AFTER_SWITCHED: Final = transitions(Event.SWITCHED)
-
-
-class Admits(Protocol):
-    """Judges requests: :class:`gateway.relay.http.admission.Admission`."""
-
-    def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
-        """Send the request of *connection* on its way, or refuse it."""
-
-    def rate_limited(self, connection: DownstreamConnection, refusal: Refusal) -> Refusal:
-        """Return *refusal*, or another where the client of *connection* has drawn too many."""
 
 
 class DownstreamConnection(RelayingConnection, asyncio.Protocol):
@@ -53,7 +47,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     kind = "http"
 
     __slots__ = (
-        "admission",
+        "admit",
         "deadline",
         "key",
         "peer",
@@ -64,11 +58,11 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         "was_admitted",
     )
 
-    def __init__(self, context: Context, admission: Admits, peer: str) -> None:
+    def __init__(self, context: Context, admit: Admit, peer: str) -> None:
         super().__init__(context)
         self.turns = context.turns
         self.traffic = context.meters.http
-        self.admission = admission
+        self.admit = admit
         self.peer = peer
         trusted = context.parts.site.trusted_proxies
         self.key = "" if trusted and is_within(peer, trusted) else limit_key(peer)
@@ -79,6 +73,14 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Whether any of its requests was admitted."""
         self.deadline = 0.0
         self.tick = 0
+
+    def client_address(self, fields: Fields | None) -> str:
+        """Return the address of the client behind the peer, from a request's *fields*."""
+        trusted = self.context.parts.site.trusted_proxies
+        if not trusted:
+            return self.peer
+        forwarded_for = fields.forwarded_for if fields is not None else None
+        return client_address(self.peer, forwarded_for, trusted)
 
     # The connection quota and the registry
 
@@ -253,11 +255,13 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     def decide(self, start: StartLine, fields: Fields) -> None:
         """Have the request decided."""
-        self.admission.admit(self, start, fields)
+        self.admit(self, start, fields)
 
     def rate_limited(self, refusal: Refusal) -> Refusal:
         """Return *refusal*, or a 429 if the client has drawn too many refusals."""
-        return self.admission.rate_limited(self, refusal)
+        if refusal.status not in COUNTED:
+            return refusal
+        return self.context.parts.refusals.judge(refusal, self.client_address(self.reader.fields))
 
     def refusal_bytes(
         self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool

@@ -20,8 +20,7 @@ from gateway.relay.transports import pause_reading
 if TYPE_CHECKING:
     from gateway.core.http.framing import LengthBody
     from gateway.relay.context import Context
-    from gateway.relay.http.pipes import Pipe, Pipes
-    from gateway.relay.http.readiness import Readiness
+    from gateway.relay.http.pipes import Pipe
 
 _ROUNDS: Final = 4
 """Full pipes moved in one turn of the loop: about a quarter of a millisecond."""
@@ -144,7 +143,7 @@ class Splice:
             return
         self._sink.set_write_buffer_limits(high=self._context.parts.limits.write_high_bytes)
         self.state = NEXT[self.state, SpliceEvent.DRAINED]
-        self._readiness.readable(self._from, self._flow)
+        self._context.readiness.readable(self._from, self._flow)
 
     @property
     def blocked(self) -> bool:
@@ -158,17 +157,9 @@ class Splice:
 
     # Moving
 
-    @property
-    def _readiness(self) -> Readiness:
-        return self._context.readiness
-
-    @property
-    def _pipes(self) -> Pipes:
-        return self._context.pipes
-
     def _flow(self) -> None:
         """Move the source's bytes through a pipe that is empty before and after."""
-        pipe = self._pipes.take()
+        pipe = self._context.pipes.take()
         if pipe is None:
             self._hand_back()
             return
@@ -178,7 +169,7 @@ class Splice:
                 break
         if self._pipe is not None and not self.in_pipe:
             self._pipe = None
-            self._pipes.give(pipe)
+            self._context.pipes.give(pipe)
 
     def _fill(self, pipe: Pipe) -> bool:
         """Fill *pipe* from the source; return False if no bytes were read."""
@@ -204,8 +195,8 @@ class Splice:
         if self.in_pipe:
             self.state = NEXT[self.state, SpliceEvent.BLOCKED]
             self.sink_blocked()
-            self._readiness.readable(self._from, None)
-            self._readiness.writable(self._to, self._go_on)
+            self._context.readiness.readable(self._from, None)
+            self._context.readiness.writable(self._to, self._go_on)
             return False
         if self.body.done:
             self._end(SpliceEvent.PASSED)
@@ -223,10 +214,10 @@ class Splice:
             self.finished()
             return
         self.state = NEXT[self.state, SpliceEvent.UNBLOCKED]
-        self._readiness.writable(self._to, None)
+        self._context.readiness.writable(self._to, None)
         self._pipe = None
-        self._pipes.give(pipe)
-        self._readiness.readable(self._from, self._flow)
+        self._context.pipes.give(pipe)
+        self._context.readiness.readable(self._from, self._flow)
 
     def _drain(self, pipe: Pipe) -> bool:
         """Give the sink what it accepts; return False if it is lost."""
@@ -252,14 +243,15 @@ class Splice:
     def _end(self, event: SpliceEvent) -> None:
         before, self.state = self.state, NEXT[self.state, event]
         if before is SpliceState.FLOWING:
-            self._readiness.readable(self._from, None)
+            self._context.readiness.readable(self._from, None)
         elif before is SpliceState.BLOCKED:
-            self._readiness.writable(self._to, None)
+            self._context.readiness.writable(self._to, None)
         if before in (SpliceState.FLOWING, SpliceState.BLOCKED):
             self._context.closer.stalls.forget(self._sink)
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
-            (self._pipes.drop if self.in_pipe else self._pipes.give)(pipe)
+            pipes = self._context.pipes
+            (pipes.drop if self.in_pipe else pipes.give)(pipe)
 
 
 _FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0

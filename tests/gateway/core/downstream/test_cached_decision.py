@@ -18,7 +18,7 @@ NOW = GRANT.ends_at - 100
 
 def fields(*lines: str, host: str = HOST, cookie: str = "fumarole=c") -> Fields:
     told = (f"Host: {host}", f"Cookie: {cookie}", *lines, "", "")
-    return FieldReader(b"fumarole").read("\r\n".join(told).encode())
+    return FieldReader(b"fumarole").read_section("\r\n".join(told).encode(), None).fields
 
 
 def start(line: str = "GET / HTTP/1.1") -> StartLine:

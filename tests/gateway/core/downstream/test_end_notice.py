@@ -75,7 +75,7 @@ def asks(
 ) -> bool:
     told = (f"Host: {HOST}", f"Cookie: {cookie}", *lines, "", "")
     section = "\r\n".join(told).encode()
-    fields = FieldReader(site.cookie_name).read(section)
+    fields = FieldReader(site.cookie_name).read_section(section, None).fields
     notice = make_notice(right(expires_at=9000))
     return shows_notice(notice, read_start_line(line.encode()), fields, section, site=site)
 

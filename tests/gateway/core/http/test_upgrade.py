@@ -17,7 +17,11 @@ ALL = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
 
 
 def read(*lines: str) -> Fields:
-    return FieldReader(b"x").read("\r\n".join(("Host: a", *lines, "", "")).encode())
+    return (
+        FieldReader(b"x")
+        .read_section("\r\n".join(("Host: a", *lines, "", "")).encode(), None)
+        .fields
+    )
 
 
 def test_the_rfcs_example_is_answered_as_the_rfc_says() -> None:

@@ -57,15 +57,15 @@ async def test_a_browser_is_reset_after_its_time_unless_somebody_says_otherwise(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     transport = joined[0].transport
-    assert not closer.watches(transport)
+    assert not closer.stalls.watches(transport)
     closer.watch(transport)
     seconds, transient, call = watched(closer, transport)
     assert (seconds, transient, is_reset(call, transport)) == (BROWSER, False, True)
     closer.watch(transport, stalled, transient=True)
     assert watched(closer, transport) == (BROWSER, True, stalled)
-    assert closer.watches(transport)
+    assert closer.stalls.watches(transport)
     closer.forget(transport)
-    assert not closer.watches(transport)
+    assert not closer.stalls.watches(transport)
 
 
 async def test_an_app_has_its_own_time(closer: Closer, joined: tuple[Side, Peer]) -> None:
@@ -103,7 +103,7 @@ async def test_what_the_kernel_holds_is_looked_at_and_what_it_has_passed_on_is_n
     transport = side.transport
     closer.watch_if_unacknowledged(transport)
     closer.watch_if_unacknowledged(transport, stalled, app=True)
-    assert not closer.watches(transport)
+    assert not closer.stalls.watches(transport)
     peer.stall()
     transport.write(MANY)
     closer.watch_if_unacknowledged(transport)
@@ -155,7 +155,7 @@ async def test_the_last_bytes_are_watched_where_some_wait(
         transport.write(MANY)
     closer.close(transport)
     assert transport.is_closing()
-    assert closer.watches(transport) is waits
+    assert closer.stalls.watches(transport) is waits
     if waits:
         seconds, transient, call = watched(closer, transport)
         assert (seconds, transient, is_reset(call, transport)) == (BROWSER, False, True)
@@ -163,7 +163,7 @@ async def test_the_last_bytes_are_watched_where_some_wait(
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
     closer.forget(transport)
     closer.close(transport)
-    assert not closer.watches(transport)
+    assert not closer.stalls.watches(transport)
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -74,9 +74,9 @@ async def test_what_a_tunnel_has_taken_is_not_watched_for_the_request_before_it(
         transport = upstream.transport
         assert transport is not None
         upstream.pause_writing()
-        assert pool.closer.watches(transport)
+        assert pool.closer.stalls.watches(transport)
         upstream.detach()
-        assert not pool.closer.watches(transport)
+        assert not pool.closer.stalls.watches(transport)
         transport.abort()
 
 
