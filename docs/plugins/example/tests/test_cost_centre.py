@@ -1,4 +1,4 @@
-"""What the plugin makes of jobs, without a cluster."""
+"""Tests of the plugin, without a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = {"FUMAROLE_PLUGIN_COST_CENTRE_OPEN": "physics,maths"}
 
 
 def plan(**fields: object) -> Planned:
-    """Return what is made of a job that says *fields* to the plugin."""
+    """Return the plan for a job with *fields* under ``plugins.cost_centre``."""
     job = make_job(plugins={"cost_centre": fields})
     return asyncio.run(plan_job(CostCentrePlugin, job, settings=SETTINGS))
 
@@ -41,7 +41,7 @@ def test_a_job_is_booked_on_its_centre() -> None:
         ({"centre": "maths", "remarks": "x"}, "plugins.cost_centre.remarks: unknown field"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_is_wrong(fields: dict[str, str], problem: str) -> None:
+def test_a_mistake_is_refused_with_its_path(fields: dict[str, str], problem: str) -> None:
     with pytest.raises(JobRejected) as caught:
         plan(**fields)
     assert [str(one) for one in caught.value.problems] == [problem]

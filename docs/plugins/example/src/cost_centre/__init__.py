@@ -1,7 +1,7 @@
-"""Books jobs on cost centres: each job names one, and an object of the cluster says so.
+"""Books each job on the cost centre that it names.
 
-Another program of the site's follows these objects (``Booking``, see ``kubernetes.yaml``) and
-writes the bills.
+The booking is an object in the cluster (``Booking``, see ``kubernetes.yaml``). Another program of
+the site follows these objects and writes the bills.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LABEL = "billing.example.com/centre"
 
 
 class CostCentreSettings(PluginSettings):
-    """What the deployment says: FUMAROLE_PLUGIN_COST_CENTRE_OPEN=physics,maths and so on."""
+    """Settings of the deployment, such as FUMAROLE_PLUGIN_COST_CENTRE_OPEN=physics,maths."""
 
     open: tuple[str, ...] = Field(min_length=1)
     currency: str = Field(default="EUR", pattern="^[A-Z]{3}$")
 
 
 class CostCentreFields(JobFields):
-    """What a job says: ``"plugins": {"cost_centre": {"centre": "physics"}}``."""
+    """Fields of a job: ``"plugins": {"cost_centre": {"centre": "physics"}}``."""
 
     centre: str = Field(pattern="^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$")
     remark: str | None = Field(default=None, max_length=200)
@@ -47,14 +47,14 @@ class CostCentrePlugin(JobPlugin):
 
     name: ClassVar[str] = "cost_centre"
     api_version: ClassVar[str] = "1.0"
-    # It labels the pods, which task makes.
+    # The pods that it labels are made by task.
     after: ClassVar[tuple[str, ...]] = ("task",)
     settings_model: ClassVar[type[PluginSettings]] = CostCentreSettings
     job_fields_model: ClassVar[type[JobFields]] = CostCentreFields
     companion_kinds: ClassVar[tuple[CompanionKind, ...]] = (BOOKING,)
 
     def __init__(self, context: PluginContext) -> None:
-        """Make what is made once."""
+        """Make the metric. A plugin is made once for each process."""
         super().__init__(context)
         centres = {"centre": self.own_settings(CostCentreSettings).open}
         self._started = context.metrics.counter("started", "Jobs that have started", centres)
@@ -63,7 +63,7 @@ class CostCentrePlugin(JobPlugin):
         """Label the pods, tell the program, and add the booking."""
         settings = self.own_settings(CostCentreSettings)
         fields = self.own_fields(job, CostCentreFields)
-        # What was accepted stays accepted, though the centre may be closed by now.
+        # An accepted job stays accepted, even if its centre has been closed since.
         if builder.accepted_in is None and fields.centre not in settings.open:
             builder.refuse("plugins.cost_centre.centre", "is not open")
             return
@@ -79,13 +79,13 @@ class CostCentrePlugin(JobPlugin):
                 kind=BOOKING.kind,
                 name=companion_name(job.id, "booking"),
                 manifest={"spec": spec},
-                # No pod runs that nobody pays for.
+                # No pod may run before its booking exists.
                 when="before",
             )
         )
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
-        """Count it; it need not be looked at again."""
+        """Count the start. None: this job needs no monitoring."""
         centre = self.own_fields(job_from_server.job, CostCentreFields).centre
         self._started.inc(centre=centre)
         return None
