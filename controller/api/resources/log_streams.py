@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ MOST_BLOCKS: Final = 4
 WRITE: Final = 64 << 10
 PLACE: Final = r"[0-9a-f]{1,8}\.[0-9a-f]{1,8}\.[0-9a-f]{1,16}\.[0-9a-f]{1,8}"
 """The pattern of one position in an event's id."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,9 @@ class LogStream:
                 async for block in blocks:
                     await self._blocks.put((rank, block))
         except (KubeError, StorageUnavailable, StoreUnavailable) as error:
+            await self._blocks.put((rank, error))
+        except Exception as error:  # the boundary of a task: its reader would wait for ever
+            log.exception("cannot read a log", extra={"rank": rank})
             await self._blocks.put((rank, error))
         else:
             await self._blocks.put((rank, None))
