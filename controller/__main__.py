@@ -33,10 +33,10 @@ from shared.jose.signing_keys import public_key_set, read_signing_keys
 from shared.runtime.process import (
     EXIT_FAILED,
     Command,
-    tune_collector,
     raise_descriptor_limit,
     settings_from_command,
     stop_on_signals,
+    tune_collector,
 )
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
 

@@ -1,4 +1,4 @@
-"""``fumarole-controller explain``: the same from a shell, by the settings of a controller."""
+"""``fumarole-controller explain``: an explanation in a shell, with the controller's settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def explain(settings: ControllerSettings, what: str, token: str | None) ->
     """Return why *what* (a session's URL, host or sid, a public link, or a job) cannot be used.
 
     Raises:
-        StoreUnavailable: If the store does not answer.
+        StoreUnavailable: If the store does not respond.
         KubeError: If there is no configuration for the cluster.
     """
     store = Store(settings.store_url)
@@ -59,7 +59,7 @@ def _host_of(what: str) -> str:
 
 
 def as_text(explained: Explanation) -> str:
-    """Return it for a terminal: the sentence, then each look with its time."""
+    """Return the explanation as text: the sentence, then each finding with its time."""
     lines = [explained.sentence, ""]
     for one in explained.findings:
         at = time.strftime("%H:%M:%S", time.gmtime(one.at))

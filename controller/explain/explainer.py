@@ -1,4 +1,4 @@
-"""Looks at everything on the way into a session, each thing once and within seconds."""
+"""Checks every step on the way into a session once, with deadlines."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from controller.jobs.tools.plans import tool_at
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import PODS, SERVICES
+from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store
 from controller.store.instance import Hub, alive_hubs
 from controller.store.jobs.job_rows import JobRecord, find_job
@@ -53,16 +54,16 @@ from shared.routes.route import RouteReader, Target
 from shared.tokens import SessionClaims, peek, verify_session_token
 
 READ_SECONDS: Final = 3.0
-"""For Redis, and for the cluster, each."""
+"""Deadline for reading Redis, and for reading the cluster."""
 AT_ONCE: Final = 4
-"""Explanations under way in one process; others wait."""
+"""Concurrent explanations in one process; others wait."""
 _SOON_SECONDS: Final = REPORT_SECONDS + 0.5
-"""Within which a gateway that keeps up has reported again."""
+"""A gateway that keeps up has reported again within so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the store says of a job, and of a session of it."""
+    """The store's facts about a job, and about one of its sessions."""
 
     record: JobRecord
     session: Session | None
@@ -74,9 +75,11 @@ class Explainer:
     """Explains sessions and jobs.
 
     Args:
+        store: The store.
         inspector: Reads Redis.
+        kube: The client.
         keys: The orchestrator's keys.
-        issuer: The only ``iss`` of its tokens.
+        issuer: The ``iss`` of its tokens.
         instance: This installation's name.
         clock: Unix seconds.
     """
@@ -103,10 +106,10 @@ class Explainer:
         self._routes = RouteReader()
 
     async def job(self, job_id: str) -> Explanation:
-        """Explain a job: by its newest session, where it has one that has not ended.
+        """Explain a job by its newest live session, or by its pods if it has none.
 
         Raises:
-            StoreUnavailable: If the store does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._turn:
             async with self._store.read() as transaction:
@@ -116,7 +119,7 @@ class Explainer:
                 return await self._session(newest.sid, [], None)
             facts = await self._facts(job_id, None)
             if facts is None:
-                unknown = self._unknown("job_unknown", f"There is no job {job_id[:64]}")
+                unknown = self._unknown("job_unknown", f"The job {job_id[:64]} does not exist")
                 return conclude([unknown], job=job_id, sid=None)
             findings = [judge_job(facts.record, None, now=self._clock())]
             if not facts.record.is_final:
@@ -124,10 +127,10 @@ class Explainer:
             return conclude(findings, job=job_id, sid=None)
 
     async def session(self, sid: str | None, *, token: str | None = None) -> Explanation:
-        """Explain a session, and whether *token* opens it; without *sid*, the token's own.
+        """Explain a session, and whether *token* opens it; the default for *sid* is the token's.
 
         Raises:
-            StoreUnavailable: If the store does not answer.
+            StoreUnavailable: If the store does not respond.
         """
         async with self._turn:
             findings: list[FindingView] = []
@@ -149,7 +152,7 @@ class Explainer:
     def _refused(self, token: str, refused: TokenRefused) -> FindingView:
         now, ahead = self._clock(), None
         if refused.reason == "early":
-            # The signature is verified before the times are.
+            # The times are checked after the signature, so that they can be trusted.
             told = strict_json_object(peek(token).parts.payload)
             ahead = max(told["iat"], told.get("nbf", 0)) - now
         return refused_token(refused, ahead=ahead, now=now)
@@ -169,7 +172,9 @@ class Explainer:
             session = await find_session(transaction, sid)
         facts = await self._facts(session.job_id, session) if session is not None else None
         if facts is None or session is None:
-            findings.append(self._unknown("session_unknown", f"There is no session {sid[:64]}"))
+            findings.append(
+                self._unknown("session_unknown", f"The session {sid[:64]} does not exist")
+            )
             return conclude(findings, job=None, sid=sid)
         findings.append(judge_job(facts.record, session, now=self._clock()))
         if findings[-1].ok:
@@ -181,7 +186,7 @@ class Explainer:
     ) -> list[FindingView]:
         tool = tool_at(session.endpoint)
         if tool is None:
-            return await self._way(session, facts, standing, error)
+            return await self._from_route_to_app(session, facts, standing, error)
         place = session.job_id, tool, session.rank
         async with self._store.read() as transaction:
             runs = await runs_of(transaction, (await tools_at(transaction, [place])).values())
@@ -189,11 +194,11 @@ class Explainer:
         beside = await self._facts(run.id, session) if run is not None else None
         if beside is None or beside.record.is_final:
             state, _ = self._read_route(session.sid, standing)
-            seen = f"The tool {tool} does not run beside rank {session.rank}"
+            seen = f"The tool {tool} is not running at rank {session.rank}"
             waits = failed("pod", "preparing", seen, self._clock())
             return [judge_route(standing, state, error, now=self._clock()), waits]
-        # Its pod is looked at as a job's is.
-        return await self._way(replace(session, rank=0), beside, standing, error)
+        # Its pod is checked like a job's.
+        return await self._from_route_to_app(replace(session, rank=0), beside, standing, error)
 
     async def _grant(self, claims: SessionClaims) -> FindingView:
         members = [
@@ -225,7 +230,7 @@ class Explainer:
             async with asyncio.timeout(READ_SECONDS):
                 return await self._inspector.standing(sid, jti=jti), ""
         except (BusUnavailable, TimeoutError) as error:
-            return None, str(error) or "it does not answer in time"
+            return None, str(error) or "it does not respond in time"
 
     async def _reports(self) -> dict[str, GatewayReport] | None:
         try:
@@ -240,7 +245,7 @@ class Explainer:
         reports = await self._reports()
         found = judge_gateways(standing, reports or {}, now=self._clock())
         if found.cause == "gateway_behind":
-            # What changed just now is in nobody's report yet.
+            # The last change is not in any report yet.
             await asyncio.sleep(_SOON_SECONDS)
             reports = await self._reports()
             found = judge_gateways(standing, reports or {}, now=self._clock())
@@ -248,7 +253,7 @@ class Explainer:
 
     # From the route to the app
 
-    async def _way(
+    async def _from_route_to_app(
         self, session: Session, facts: _Facts, standing: BusStanding | None, error: str
     ) -> list[FindingView]:
         state, target = self._read_route(session.sid, standing)
@@ -304,9 +309,9 @@ class Explainer:
     async def _probe(
         self, session: Session, record: JobRecord, place: RankEvidence, target: Target | None
     ) -> Probed | None:
-        """Dial the route's target, if it is where the API server says that the pod is.
+        """Connect to the route's target if it is the pod's address according to the API server.
 
-        Redis alone must not have the controller dial an address of anybody's choice.
+        Redis alone must not make the controller connect to an arbitrary address.
         """
         if target is None or target.port != session.port or place.pod is None:
             return None
@@ -341,13 +346,13 @@ class Explainer:
         return [read_pod(one) for one in found]
 
     async def _pods(self, facts: _Facts) -> list[FindingView]:
-        """Return the first rank's finding that fails; else the first rank's."""
+        """Return the finding of the first rank that fails; else that of the first rank."""
         try:
             pods = await self._list_pods(facts.record)
         except (KubeError, TimeoutError) as error:
             return [self._no_cluster(error)]
         job = read_known(facts.record)
-        found: list[FindingView] = []
+        found, turn = list[FindingView](), LoopTurn()
         for rank in range(job.ranks):
             place = _place(job, facts, pods, rank, None)
             found.append(judge_pod(facts.record, place, terminal=False, now=self._clock()))
@@ -357,12 +362,11 @@ class Explainer:
             if probed is not None and place.pod is not None and not place.pod.answers:
                 place = replace(place, port=probed.port)
                 return [found[-1], judge_port(None, place, (), now=self._clock())]
-            if not rank % 100:
-                await asyncio.sleep(0)
+            await turn.rest()
         return found[:1]
 
     def _no_cluster(self, error: Exception) -> FindingView:
-        seen = f"The cluster cannot be asked ({error or 'it does not answer in time'})"
+        seen = f"The API server is unavailable ({error or 'it does not respond in time'})"
         return failed("pod", "cluster_unavailable", seen, self._clock())
 
 

@@ -1,4 +1,4 @@
-"""The steps on the way into a session, and the meaning of each one's facts. No I/O."""
+"""The steps on the way into a session, and the judgement of each one's facts. No I/O."""
 
 from __future__ import annotations
 
@@ -30,69 +30,69 @@ ADVICE: Final[Mapping[str, str]] = MappingProxyType(
         "token_spent": "have the orchestrator issue a new link, since each opens a session once",
         "clock_skew": "synchronise the clocks of orchestrator, gateways and controllers (NTP)",
         "other_session": "use the link that was issued for this session",
-        "revoked": "have the orchestrator issue a new link, if the user is to be let in again",
-        "job_unknown": "check the job's id; the records of jobs that are over are kept for a time",
-        "session_unknown": "check the address; a session is forgotten with its job's record",
+        "revoked": "have the orchestrator issue a new link, if the user should have access again",
+        "job_unknown": "check the job's id; records of ended jobs are deleted after a time",
+        "session_unknown": "check the address; a session is deleted with its job's record",
         "session_ended": "open a new session, if the job still runs",
         "job_over": "submit the job again, if it is still needed",
-        "redis_unavailable": "bring Redis back, or mend FUMAROLE_REDIS_URL or the network to it",
+        "redis_unavailable": "restore Redis, or correct FUMAROLE_REDIS_URL or the network to it",
         "route_missing": "check that a controller leads (fumarole_controller_leads), and its log",
         "gateway_behind": "check that gateway's connection to Redis, or restart it",
         "gateway_silent": "check that gateway, or restart it",
-        "cluster_unavailable": "bring the API server back, or mend the network to it",
-        "pod_pending": "wait until it is free, have it added, or ask for less",
+        "cluster_unavailable": "restore the API server, or the network to it",
+        "pod_pending": "wait for free resources, add nodes, or request less",
         "image_missing": "correct the image's name, or give a credential that may pull it",
-        "crash_loop": "read the job's log, and mend what its program ends with",
+        "crash_loop": "read the job's log, and correct the error with which its program ends",
         "pod_failed": "read the job's log",
-        "preparing": "wait, and ask again",
+        "preparing": "wait, and try again",
         "port_closed": "have the program listen at that port on 0.0.0.0, or declare its real port",
         "network_blocked": "check the NetworkPolicies between gateways and the job's namespace, "
         "and the gateways' FUMAROLE_GATEWAY_UPSTREAM_NETWORKS",
         "app_error": "read the job's log: the app itself fails",
-        "app_silent": "read the job's log: the app accepts connections and answers nothing",
-        "hub_gone": "bring a controller with the role hub back",
+        "app_silent": "read the job's log: the app accepts connections but does not respond",
+        "hub_gone": "start a controller with the role hub",
     }
 )
-"""Advice for each failure; its name is the API's ``cause``."""
+"""Advice for each failure by its name, which is the API's ``cause``."""
 
 
 class FindingView(BaseModel):
-    """One look: its result, and its time."""
+    """The result of one step, and its time."""
 
     model_config = ConfigDict(frozen=True)
 
     step: Step
-    ok: bool | None = Field(description="None where nothing can be said.")
+    ok: bool | None = Field(description="None if the step could not be judged.")
     seen: str
     at: float
-    cause: str | None = Field(description="Where it fails: a word for programs.")
+    cause: str | None = Field(description="A machine-readable code of the failure.")
 
 
 class Explanation(BaseModel):
-    """All that was looked at on the way; the first that fails is named, with what to do."""
+    """All findings, with a sentence about the first failure and what to do."""
 
     model_config = ConfigDict(frozen=True)
 
     job: str | None
     sid: str | None
-    step: str | None = Field(description="The first that fails; None where none does.")
+    step: str | None = Field(description="The first step that fails, if any.")
     cause: str | None
     sentence: str
     findings: list[FindingView]
 
 
 def failed(step: Step, cause: str, seen: str, now: float) -> FindingView:
-    """Return that a step fails; *cause* is one of :data:`ADVICE`."""
+    """Return the finding of a failed step; *cause* is one of :data:`ADVICE`."""
     return FindingView(step=step, ok=False, seen=seen, at=now, cause=cause)
 
 
 def passed(step: Step, seen: str, now: float, *, ok: bool | None = True) -> FindingView:
-    """Return that a step does not fail; *ok* None: that nothing can be said of it."""
+    """Return the finding of a step that does not fail; with *ok* None, one without a judgement."""
     return FindingView(step=step, ok=ok, seen=seen, at=now, cause=None)
 
 
 def conclude(findings: Sequence[FindingView], *, job: str | None, sid: str | None) -> Explanation:
-    """Return what *findings*, in the order of the way, say together."""
+    """Return the explanation of *findings*, which are in the order of the steps."""
     step = cause = None
     wrong = next((one for one in findings if one.ok is False), None)
     if wrong is not None:
@@ -101,21 +101,21 @@ def conclude(findings: Sequence[FindingView], *, job: str | None, sid: str | Non
             sentence += f": {advice}"
     else:
         unknown = [one.step for one in findings if one.ok is None]
-        sentence = "Nothing that was looked at fails"
+        sentence = "No step fails"
         if unknown:
-            sentence += f"; nothing can be said of: {', '.join(dict.fromkeys(unknown))}"
+            sentence += f"; not judged: {', '.join(dict.fromkeys(unknown))}"
     return Explanation(
         job=job, sid=sid, step=step, cause=cause, sentence=f"{sentence}.", findings=list(findings)
     )
 
 
 SILENT_SECONDS: Final = 6.0
-"""Without a report; gateways report every two."""
+"""A gateway without a report for so long is silent; gateways report every two seconds."""
 AHEAD_SECONDS: Final = 10.0
 FAILED_SECONDS: Final = 60.0
-"""For how long a failure that a gateway reports counts."""
+"""How long a failure that a gateway reports counts."""
 STEADY_SECONDS: Final = 600.0
-"""After so long a kubelet takes a program for steady, and forgets that it crashed before.
+"""After so long a kubelet treats a program as stable and resets its restart backoff.
 
 Source: Kubernetes, "Pod Lifecycle", how Pods handle problems with containers.
 """
@@ -136,12 +136,12 @@ _IMAGE: Final = frozenset(
 )  # fmt: skip
 _BLOCKED: Final = frozenset({"app_timeout", "target_forbidden"})
 _OF_THE_PORT: Final = _BLOCKED | {"app_unreachable"}
-"""What a gateway says that cannot connect; all else has other causes."""
+"""The codes of a gateway that cannot connect; other codes have other causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """The rank at which a session is, or that is looked at: its last pods, and its image."""
+    """The facts about one rank: its image, its pod, and its earlier pods."""
 
     rank: int
     image: str
@@ -151,7 +151,7 @@ class RankEvidence:
 
 
 def refused_token(refused: TokenRefused, *, ahead: float | None, now: float) -> FindingView:
-    """Return what a token that does not verify fails for; *ahead* is its ``iat`` before *now*."""
+    """Return why a token does not verify; *ahead* is by how much its times are in the future."""
     cause = _TOKEN_CAUSES.get(refused.reason, "token_wrong")
     seen = f"The token does not verify ({refused})"
     if cause == "clock_skew" and ahead is not None:
@@ -165,14 +165,14 @@ def judge_token(claims: SessionClaims, *, sid: str, used: str | None, now: float
         seen = f"The token is for the session {claims.sid}, not for {sid}"
         return failed("token", "other_session", seen, now)
     if used is not None:
-        seen = f"The token has been used already (jti {claims.jti}, as {used})"
+        seen = f"The token was used before (jti {claims.jti}, as {used})"
         return failed("token", "token_spent", seen, now)
-    seen = f"signed with the key {claims.kid}, good for {claims.exp - now:.0f} s more"
+    seen = f"signed with the key {claims.kid}, valid for {claims.exp - now:.0f} s more"
     return passed("token", seen, now)
 
 
 def judge_grant(claims: SessionClaims, revoked: Mapping[str, float], *, now: float) -> FindingView:
-    """Return whether the grant of *claims* is revoked, by the members that stand against it."""
+    """Return whether the grant of *claims* is revoked; *revoked* has the matching revocations."""
     for member, at in revoked.items():
         if member.startswith("jti:") or at >= claims.issued_at:
             who = member.partition(":")[0]
@@ -182,7 +182,7 @@ def judge_grant(claims: SessionClaims, revoked: Mapping[str, float], *, now: flo
 
 
 def judge_job(record: JobRecord, session: Session | None, *, now: float) -> FindingView:
-    """Return whether the job, and its session, still go on."""
+    """Return whether the job and the session are live."""
     if record.is_final:
         why = ": ".join(part for part in (record.reason, record.message) if part)
         seen = f"The job {record.id} has ended as {record.state}" + (f" ({why})" if why else "")
@@ -196,13 +196,13 @@ def judge_job(record: JobRecord, session: Session | None, *, now: float) -> Find
 def judge_route(
     standing: BusStanding | None, state: str | None, error: str, *, now: float
 ) -> FindingView:
-    """Return how the session's route stands in Redis; *standing* is None where that is away."""
+    """Return whether Redis has the session's route; *standing* is None without Redis."""
     if standing is None:
-        seen = f"Redis cannot be asked ({error})"
+        seen = f"Redis is unavailable ({error})"
         return failed("route", "redis_unavailable", seen, now)
     if state is None:
-        there = "holds no table" if standing.head is None else "holds no route that can be read"
-        seen = f"Redis {there} of this session, though it has not ended"
+        there = "has no table" if standing.head is None else "has no readable route"
+        seen = f"Redis {there} for this session, although it has not ended"
         return failed("route", "route_missing", seen, now)
     return passed("route", f"the route is {state}", now)
 
@@ -210,12 +210,12 @@ def judge_route(
 def judge_gateways(
     standing: BusStanding, reports: Mapping[str, GatewayReport], *, now: float
 ) -> FindingView:
-    """Return whether every gateway that reports has read the table as it stood in *standing*."""
+    """Return whether every gateway that reports has read the table up to *standing*."""
     head = standing.head
     for name, report in sorted(reports.items()):
         age = now - report.at
         if age > REPORT_KEPT_SECONDS + SILENT_SECONDS or age < -AHEAD_SECONDS:
-            # Redis forgets a report after ten seconds: one that seems older is of another clock.
+            # Redis drops reports after ten seconds: an older one has another clock.
             way = "behind" if age > 0 else "ahead of"
             seen = f"The clock of the gateway {name} is {abs(age):.0f} s {way} the controller's"
             return failed("gateways", "clock_skew", seen, now)
@@ -231,13 +231,13 @@ def judge_gateways(
             seen = f"The gateway {name} is behind: it has read {of}"
             return failed("gateways", "gateway_behind", seen, now)
     if not reports:
-        return passed("gateways", "no gateway has reported", now, ok=None)
+        return passed("gateways", "no gateway reports", now, ok=None)
     seen = f"{len(reports)} up to date"
     return passed("gateways", seen, now)
 
 
 def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: float) -> FindingView:
-    """Return whether the program at the rank runs; a terminal needs no port that answers."""
+    """Return whether the program at the rank runs; a terminal needs no port."""
     pod = place.pod
 
     def wrong(cause: str, seen: str) -> FindingView:
@@ -251,8 +251,8 @@ def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: fl
         last = f", last with exit code {crashes[-1].exit_code}" if crashes else ""
         return wrong("crash_loop", f"The program at rank {place.rank} ended {ended}{last}")
     if pod is None or not pod.node:
-        why = (pod.unscheduled if pod is not None else "") or record.message or "no node takes it"
-        asks = f"the job asks for {_amounts(record)}"
+        why = (pod.unscheduled if pod is not None else "") or record.message or "no node fits"
+        asks = f"the job requests {_amounts(record)}"
         return wrong("pod_pending", f"The pod at rank {place.rank} waits ({why}; {asks})")
     if pod.waiting in _IMAGE:
         return wrong("image_missing", f"The image {place.image} cannot be pulled ({pod.waiting})")
@@ -269,7 +269,7 @@ def judge_pod(record: JobRecord, place: RankEvidence, *, terminal: bool, now: fl
 
 
 def _crashes_in_a_row(earlier: Sequence[PodRecord]) -> list[PodRecord]:
-    """Return the last of *earlier* that failed, none of them steady, in the order of starts."""
+    """Return the latest consecutive crashes among *earlier*, none of a stable program, in order."""
     crashes: list[PodRecord] = []
     for one in reversed(earlier):
         if one.exit_code == 0 or _lasted(one) >= STEADY_SECONDS:
@@ -280,10 +280,10 @@ def _crashes_in_a_row(earlier: Sequence[PodRecord]) -> list[PodRecord]:
 
 
 def _may_crash_again(pod: ObservedPod | None, crashes: Sequence[PodRecord], now: float) -> bool:
-    """Return whether the pod, where it runs, has not yet run for longer than those before it."""
+    """Return whether the pod has not yet run longer than those that crashed."""
     if pod is None or not pod.running:
         return pod is None or not pod.unscheduled
-    # Kubernetes' times are whole seconds.
+    # Kubernetes' timestamps have whole seconds.
     return now - (pod.started_at or now) <= max(map(_lasted, crashes)) + 1
 
 
@@ -305,7 +305,7 @@ def judge_port(
     *,
     now: float,
 ) -> FindingView:
-    """Return whether the port is open, as the kubelet, the gateways and the controller see it."""
+    """Return whether the port is open, as seen by kubelet, gateways and controller."""
     pod = place.pod
 
     def wrong(cause: str, seen: str) -> FindingView:
@@ -316,18 +316,18 @@ def judge_port(
         for name, one in failures
         if one.code in _OF_THE_PORT and 0 <= now - one.at <= FAILED_SECONDS
     ]
-    told = "".join(f"; the gateway {name} said {one.code}" for name, one in recent[:1])
+    told = "".join(f"; the gateway {name} reports {one.code}" for name, one in recent[:1])
     blocked = any(one.code in _BLOCKED for _, one in recent)
     unreachable = any(one.code == "app_unreachable" for _, one in recent)
     if probed is None or probed.connected == "refused":
         if probed is None and pod is not None and pod.answers:
-            return passed("port", "not dialled: no route leads to it", now, ok=None)
+            return passed("port", "not tried: no route leads to it", now, ok=None)
         return wrong(
             "port_closed", f"Nothing listens at port {place.port} of rank {place.rank}{told}"
         )
     if probed.connected == "open":
         if blocked or unreachable:
-            seen = f"The controller reaches port {place.port}, and a gateway does not{told}"
+            seen = f"The controller reaches port {place.port}, but a gateway does not{told}"
             return wrong("network_blocked", seen)
         return passed("port", f"port {place.port} is open", now)
     if unreachable and not blocked:
@@ -335,9 +335,9 @@ def judge_port(
             "port_closed", f"Nothing answers at port {place.port} of rank {place.rank}{told}"
         )
     if blocked:
-        seen = f"Packets to port {place.port} of rank {place.rank} are not answered{told}"
+        seen = f"Packets to port {place.port} of rank {place.rank} get no response{told}"
         return wrong("network_blocked", seen)
-    # Policies may let gateways through alone. No policy keeps out the kubelet, which probes too.
+    # Policies may admit only the gateways. No policy blocks the kubelet, which probes too.
     if pod is not None and not pod.answers:
         seen = f"Nothing answers the kubelet at rank {place.rank}, nor at port {place.port}{told}"
         return wrong("port_closed", seen)
@@ -346,29 +346,29 @@ def judge_port(
 
 
 def judge_hub(probed: Probed, hub_id: str, *, now: float) -> FindingView:
-    """Return whether the terminal hub answers, which says in the store that it is alive."""
+    """Return whether the terminal hub, which has a recent heartbeat in the store, responds."""
     name = hub_id[:8]
     match probed.connected:
         case "open":
-            return passed("port", f"the hub {name} answers", now)
+            return passed("port", f"the hub {name} responds", now)
         case "unanswered":
-            # As above: policies may let gateways through alone.
+            # As above: policies may admit only the gateways.
             seen = f"the hub {name} is alive, and the controller does not reach it"
             return passed("port", seen, now, ok=None)
         case "refused":
-            return failed("port", "hub_gone", f"The terminal hub {name} does not answer", now)
+            return failed("port", "hub_gone", f"The terminal hub {name} does not respond", now)
         case _:
             assert_never(probed.connected)
 
 
 def judge_probe(probed: Probed, *, now: float) -> FindingView:
-    """Return what the app answered to a request."""
+    """Return how the app responded to a request."""
     if not probed.asked:
-        return passed("probe", "not asked", now, ok=None)
+        return passed("probe", "no request was sent", now, ok=None)
     if probed.status is None:
-        seen = "The app accepts connections and does not answer"
+        seen = "The app accepts connections but does not respond"
         return failed("probe", "app_silent", seen, now)
-    seen = f"The app answers {probed.status}"
+    seen = f"The app responds with {probed.status}"
     if probed.status >= 500:
         return failed("probe", "app_error", seen, now)
     return passed("probe", seen, now)

@@ -1,7 +1,7 @@
-"""Dials a target once, and asks an app one thing: bounded in time and in bytes.
+"""Connects to a target once, and sends an app one request: bounded in time and in bytes.
 
-Only what the cluster itself has named as a job's pod or Service, or a hub of ours, is dialled; see
-``explainer``. Nothing is followed anywhere else.
+Only addresses that the cluster reports for a job's pod or Service, or a hub of this installation,
+are used (see ``explainer``). Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """How dialling went, and what status an app answered with, if it was asked and did."""
+    """The result of the connection attempt, and the status of the app's response, if any."""
 
     connected: Literal["open", "refused", "unanswered"]
     asked: bool = False
@@ -26,9 +26,9 @@ class Probed:
 
 
 async def probe(host: str, port: int, *, path: str | None = None, name: str = "") -> Probed:
-    """Return what is found at *host* and *port*.
+    """Connect to *host* and *port*.
 
-    With *path*, an app is asked for that, under the *name*.
+    With *path*, send a request for it; *name* is its ``Host``.
     """
     try:
         async with asyncio.timeout(DIAL_SECONDS):

@@ -1,12 +1,11 @@
-"""Pods' logs, kept so that they outlive their pods.
+"""Pods' logs, stored so that they outlive their pods.
 
 The leader's ``keeper`` decides for each pod whether its log is followed or read (``wanted``), and
-hands what ``live`` receives to a ``writer``. A writer cuts the log into segments, puts each into
-the ``storage`` (a folder or S3) under a name that is used once, and then commits it to the store,
-fenced by the leader's term: a segment that the store does not list is no part of any log. So a
-deposed leader can write into the storage whatever it likes.
+passes what ``live`` receives to a ``writer``. A writer splits the log into segments. It puts each
+into the ``storage`` (a folder or S3) under a name that is used once, and then commits it to the
+store, fenced by the leader's term. A segment that the store does not list is not part of any log.
+So writes of a deposed leader have no effect.
 
-``reading`` serves the API from both: a pod that is there, and what was stored of one that is gone.
-A log's lines have the kubelet's timestamps (``records``), by which each of them goes on where
-another one stopped.
+``reading`` serves the API: from the pod while it exists, else from the storage. The lines of a log
+have the kubelet's timestamps (``records``), by which a reader or writer resumes.
 """

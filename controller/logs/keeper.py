@@ -1,7 +1,7 @@
-"""Keeps the logs of pods, as the leader: reads those that have ended, follows those that may go.
+"""Stores the logs of pods, as the leader: reads ended pods, and follows those that may be deleted.
 
-It is told of jobs as the reconciler looks at them, and never keeps it waiting, but for the few
-seconds that a pod which has ended is left there to be read.
+The reconciler calls it for each job. It never delays the reconciler, except for the few seconds
+that an ended pod stays so that its log can be read.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from controller.volcano.observed import ObservedPod
 MOST_RESTARTABLE: Final = 128
 MOST_ENDING: Final = 128
 MOST_READ: Final = 32
-"""At once. Those above wait, but those that only may be restarted: they are read at their end."""
+"""Concurrently read logs. Others wait, except restartable pods: they are read at their end."""
 
 REMOVAL_WAITS_SECONDS: Final = 10.0
-"""For the log of a pod that has ended."""
+"""The longest that the removal of an ended pod waits for its log."""
 
 FLUSH_SECONDS: Final = 10.0
-"""What a log that is followed has in memory alone is not older."""
+"""The most seconds of a followed log that are only in memory."""
 
 LAST_WORDS_SECONDS: Final = 5.0
 MOST_LAST_BYTES: Final = 2048
 MOST_LAST_LINES: Final = 80
-"""Of a log in a pod's status (Kubernetes, "Determine the Reason for Pod Failure")."""
+"""The part of a log in a pod's status (Kubernetes, "Determine the Reason for Pod Failure")."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -73,9 +73,9 @@ log = logging.getLogger(__name__)
 
 
 class _Slots:
-    """Lets so many logs be read at once, and of one node no more than half of them.
+    """Bounds the concurrently read logs, and those of one node to half of them.
 
-    A node that hangs, or is cut off, would keep those of all others waiting.
+    Otherwise, a node that hangs or is cut off would block the logs of all others.
     """
 
     def __init__(self, most: int) -> None:
@@ -85,7 +85,7 @@ class _Slots:
 
     @asynccontextmanager
     async def take(self, node: str) -> AsyncIterator[None]:
-        """Wait for a slot, and have it for as long as the block lasts."""
+        """Wait for a slot, and hold it as long as the context lasts."""
         of_node = self._of_nodes.setdefault(node, asyncio.Semaphore(self._share))
         async with of_node, self._all:
             yield
@@ -104,7 +104,7 @@ class _Kept:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def look_at(self, pod: ObservedPod, *, gone: bool) -> None:
-        """Take note of how the pod is, or was last."""
+        """Update the state of the pod; *gone*: this was its last state."""
         self.over = pod.is_over
         if pod.ended is not None:
             self.last_words = pod.ended.message
@@ -113,17 +113,18 @@ class _Kept:
 
 
 class LogKeeper(LogObserver):
-    """Keeps logs, as the leader of *term*.
+    """Stores logs, as the leader of *term*.
 
     Args:
-        store: Lists which segments there are.
-        logs: The cluster's.
-        storage: Where they are kept.
-        shown: Returns the pods that the cluster shows.
+        store: Lists the segments of each log.
+        term: The leader's term.
+        logs: Reads logs in the cluster.
+        storage: Stores the segments.
+        shown: Returns the pods in the informer.
         clock: Unix seconds.
-        random: Returns so many random bytes.
-        done: Called with a job's id once a log of it was read.
-        failed: Counts what nobody expected.
+        random: Returns random bytes.
+        done: Called with a job's id once one of its logs was read.
+        failed: Counts unexpected errors.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class LogKeeper(LogObserver):
         self._clock = clock
         self._random = random
         self._done = done
-        self._contained = Containment("a log cannot be kept", failed)
+        self._contained = Containment("cannot store a log", failed)
         self._tasks: asyncio.TaskGroup | None = None
         self._kept: dict[str, dict[str, _Kept]] = {}
         self._restartable = 0
@@ -160,11 +161,11 @@ class LogKeeper(LogObserver):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why logs are not stored now."""
+        """Why logs cannot be stored now."""
         why = self._waiting.why
         return (f"logs are not stored: {why}",) if why else ()
 
-    # For the reconciler: at once, and without I/O
+    # For the reconciler: without waiting and without I/O
 
     def observe(
         self,
@@ -173,7 +174,7 @@ class LogKeeper(LogObserver):
         departed: Sequence[ObservedPod],
         written: Collection[str],
     ) -> None:
-        """Begin to read what is to be read of the job's pods; *written* are those written down."""
+        """Begin to read the logs of the job's pods as needed; *written* are the recorded pods."""
         if self._tasks is None:
             return
         kept = self._kept.setdefault(record.id, {})
@@ -188,9 +189,9 @@ class LogKeeper(LogObserver):
         self._forget_but({pod.uid for pod in (*pods, *departed)}, record.id)
 
     def removal_waits_until(self, record: JobRecord) -> float | None:
-        """Return until when pods of the job that have ended are to stay; None: for nothing.
+        """Return until when ended pods of the job must stay for their logs; None: not at all.
 
-        A cancellation waits for nothing.
+        A cancelled job's pods need not stay.
         """
         unread = [
             one for one in self._kept.get(record.id, {}).values() if one.over and not one.finished
@@ -202,7 +203,7 @@ class LogKeeper(LogObserver):
         return max(one.read_until or 0.0 for one in unread)
 
     def forget(self, job_id: str) -> None:
-        """Take the job for gone."""
+        """Forget the job, which is gone."""
         self._forget_but((), job_id)
 
     def _forget_but(self, present: Collection[str], job_id: str) -> None:
@@ -224,14 +225,14 @@ class LogKeeper(LogObserver):
         self._restartable += why == "restartable"
         self._tasks.create_task(self._keep(one, why, self._tasks))
 
-    # As a task of the leader
+    # The leader's task
 
     async def run(self) -> None:
-        """Keep logs; returns only by LeadershipLost."""
+        """Store logs until LeadershipLost."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
-                await self._until_done(self._catch_up)
+                await self._until_done(self._resume)
                 while True:
                     await self._until_done(self._clean)
                     await asyncio.sleep(CLEAN_SECONDS)
@@ -244,15 +245,15 @@ class LogKeeper(LogObserver):
                 with self._contained.of(work.__name__):
                     await work()
             except StoreUnavailable as error:
-                log.warning("the store cannot be asked for logs", extra={"why": str(error)})
+                log.warning("logs wait: the store is unavailable", extra={"why": str(error)})
                 await asyncio.sleep(2.0)
             else:
                 return
 
-    async def _catch_up(self) -> None:
-        """Go on with what a leader before this one has left, and end what cannot be gone on with.
+    async def _resume(self) -> None:
+        """Continue the previous leader's logs, and close those that cannot be continued.
 
-        Jobs that are over are not looked at by the reconciler; their pods may still be there.
+        The reconciler does not visit ended jobs, but their pods may still exist.
         """
         pods: dict[str, list[ObservedPod]] = {}
         for pod in self._shown():
@@ -265,9 +266,11 @@ class LogKeeper(LogObserver):
                 await self._commit(ended(one, "controller_away"))
         ids = list(pods)
         for start in range(0, len(ids), AT_ONCE):
-            await self._look_at({job_id: pods[job_id] for job_id in ids[start : start + AT_ONCE]})
+            await self._observe_jobs(
+                {job_id: pods[job_id] for job_id in ids[start : start + AT_ONCE]}
+            )
 
-    async def _look_at(self, pods: Mapping[str, Sequence[ObservedPod]]) -> None:
+    async def _observe_jobs(self, pods: Mapping[str, Sequence[ObservedPod]]) -> None:
         async with self._store.read() as transaction:
             records = await find_jobs(transaction, pods.keys())
             written = {
@@ -285,7 +288,7 @@ class LogKeeper(LogObserver):
             self.observe(record, pods[job_id], (), written[job_id])
 
     async def _clean(self) -> None:
-        """Remove what is left of logs whose jobs were forgotten."""
+        """Remove the objects of logs whose jobs were deleted."""
         keys: Sequence[str] = ()
         with suppress(StorageUnavailable):
             while True:
@@ -297,7 +300,7 @@ class LogKeeper(LogObserver):
                         await forget_log(transaction, key)
                 if len(keys) < AT_ONCE:
                     return
-        log.warning("logs of jobs that were forgotten are not removed", extra={"logs": len(keys)})
+        log.warning("cannot remove the logs of deleted jobs", extra={"logs": len(keys)})
 
     # One log
 
@@ -309,7 +312,7 @@ class LogKeeper(LogObserver):
                     await self._store_log(one, why, self._make_writer(stored), tasks)
         except StoreUnavailable as error:
             about = {"job": one.pod.job_id, "pod": one.pod.name, "why": str(error)}
-            log.warning("a log is not kept", extra=about)
+            log.warning("a log is not stored", extra=about)
         finally:
             one.finished = True
             self._restartable -= why == "restartable"
@@ -359,7 +362,7 @@ class LogKeeper(LogObserver):
             writer.drop()
 
     async def _read(self, one: _Kept, why: Why, writer: LogWriter) -> Sequence[Lost]:
-        """Read the log to its end; return why something of it was lost."""
+        """Read the log to its end; return the reasons why parts of it are lost."""
         until, pause = self._clock() + GIVE_UP_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -375,7 +378,7 @@ class LogKeeper(LogObserver):
                 if isinstance(error, Forbidden):
                     log.warning("no permission to read pod logs", extra=about)
                     return await self._read_last_words(one, writer)
-                log.warning("a log cannot be read now", extra=about)
+                log.warning("cannot read a log now", extra=about)
                 if self._clock() >= until:
                     return ["unreadable"]
                 await asyncio.sleep(pause)
@@ -384,10 +387,10 @@ class LogKeeper(LogObserver):
                 return ()
 
     async def _read_last_words(self, one: _Kept, writer: LogWriter) -> Sequence[Lost]:
-        """Take what the pod's status says of a log that was gone before it could be read.
+        """Store the end of the log from the pod's status, after the log itself is gone.
 
-        A pod that a policy restarts as soon as it has failed is gone within milliseconds. Kubelets
-        put the end of the log into the status then (``FallbackToLogsOnError``).
+        A pod that a policy restarts when it fails is deleted within milliseconds. The kubelet then
+        has put the end of the log into the status (``FallbackToLogsOnError``).
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
@@ -417,12 +420,12 @@ class LogKeeper(LogObserver):
 
 
 async def _next_of(records: AsyncIterator[bytes], gone: asyncio.Task[Any]) -> bytes | None:
-    """Return what comes next of a log; None at its end.
+    """Return the next part of a log; None at its end.
 
-    A program that runs may be silent for hours. Of one that has ended, all is there.
+    A running program may be silent for hours. After its end, the rest must arrive.
 
     Raises:
-        Unavailable: If nothing comes for a minute though the program has ended.
+        Unavailable: If nothing arrives within a minute although the program has ended.
     """
     coming = asyncio.ensure_future(anext(records, None))
     try:
@@ -430,8 +433,8 @@ async def _next_of(records: AsyncIterator[bytes], gone: asyncio.Task[Any]) -> by
         async with asyncio.timeout(CALL_SECONDS):
             return await coming
     except TimeoutError as error:
-        raise Unavailable("the log of a pod that has ended does not come") from error
+        raise Unavailable("the rest of the log of an ended pod does not arrive") from error
     finally:
         if not coming.done():
             coming.cancel()
-            await asyncio.wait([coming])  # else what it runs in cannot be closed
+            await asyncio.wait([coming])  # otherwise the generator cannot be closed

@@ -1,4 +1,4 @@
-"""The log of a pod that is there: of exactly this pod, and from any place on."""
+"""The log of an existing pod: of exactly this pod, from any position on."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from controller.volcano.observed import ObservedPod, read_pod
 
 PIECE: Final = 64 << 10
 QUIET_SECONDS: Final = 3600.0
-"""A program may write nothing for long; after this the log is asked for again."""
+"""A program may be silent for long; after so long the log is requested again."""
 CALL_SECONDS: Final = 60.0
 _LONGEST: Final = 1000
 AGAIN_SECONDS: Final = 1.0
-"""Before a log that broke off is asked for again."""
+"""Pause before an interrupted log is requested again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """A pod; another one may have its name later, or by now."""
+    """A pod. Another pod may have the same name later, or already."""
 
     namespace: str
     name: str
@@ -48,21 +48,21 @@ class PodName:
 class PodLogs:
     """Reads logs of pods.
 
-    A log is asked for by the pod's name, and Volcano makes pods anew by the names of those that
-    are gone. So it is looked, once a log is open, whether the pod is still the one that was meant.
+    A log is requested by the pod's name, and Volcano recreates pods with the names of deleted
+    ones. So once a log is open, the pod's uid is checked.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
     async def find(self, pod: PodName) -> ObservedPod:
-        """Return the pod as it is.
+        """Return the pod's current state.
 
         Raises:
-            NotFound: If it is gone, whatever else has its name.
-            KubeError: If the cluster cannot be asked.
+            NotFound: If it is gone, even if another pod has its name.
+            KubeError: If the API server does not return it.
         """
-        # Listed, as nobody gives us the right to get pods: it is one all the same.
+        # A list, since the controller has no permission to get pods.
         fields = f"metadata.name={pod.name}"
         for given in await self._kube.list(PODS, pod.namespace, fields=fields):
             found = read_pod(given)
@@ -80,19 +80,19 @@ class PodLogs:
         since: float | None = None,
         timestamps: bool = False,
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Give what the pod's program has written, and with *follow* what it writes.
+        """Open the log of the pod's program; with *follow*, also what it writes later.
 
         Args:
             pod: The pod.
             follow: Whether to wait for more until the program ends.
-            tail: Only so many of the last lines there are.
+            tail: Only so many last lines.
             since: Only lines since then, in whole seconds.
             timestamps: Whether each line begins with its time.
 
         Raises:
-            NotFound: If it is gone, whatever else has its name.
-            Invalid: If its program has not been started.
-            KubeError: If the cluster does not give it.
+            NotFound: If the pod is gone, even if another pod has its name.
+            Invalid: If the program has not been started.
+            KubeError: If the API server does not return the log.
         """
         query = {"container": JOB_CONTAINER}
         query |= {"follow": "true"} if follow else {}
@@ -114,14 +114,14 @@ class PodLogs:
         tail: int | None = None,
         again: bool = True,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield what comes behind *mark*, in whole records, until the pod's program has ended.
+        """Yield the records after *mark*, in blocks, until the pod's program has ended.
 
-        A stream that ends before that is asked for again: what was yielded does not come twice.
-        With *again*, one that breaks off is too.
+        A stream that ends earlier is requested again; nothing is yielded twice. With *again*, a
+        stream that is interrupted is requested again too.
 
         Raises:
-            NotFound: If the pod, or its log, is gone before that was read to its end.
-            KubeError: If the cluster does not give it.
+            NotFound: If the pod or its log is gone before it was read to its end.
+            KubeError: If the API server does not return the log.
         """
         counter = Counter(mark)
         while True:
@@ -162,5 +162,5 @@ def _finished(cutter: Cutter) -> bytes:
 
 
 def _seconds(moment: float) -> str:
-    # What is less than a second does not come through (Kubernetes' metav1.Time).
+    # metav1.Time has no fractions of a second.
     return datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

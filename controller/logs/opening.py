@@ -1,4 +1,4 @@
-"""Opens the place where logs are kept."""
+"""Opens the storage of logs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from controller.site.log_place import Bucket, LogsPlace
 
 @asynccontextmanager
 async def open_storage(place: LogsPlace) -> AsyncIterator[LogStorage | None]:
-    """Give what keeps logs in *place*, None where nothing does.
+    """Open the storage at *place*; None if logs are not stored.
 
     Raises:
-        ValueError: If what the place needs is not installed.
+        ValueError: If a package that the storage needs is not installed.
     """
     match place:
         case None:

@@ -1,4 +1,4 @@
-"""Reads logs for the API: of pods that are there, and of pods that are gone."""
+"""Reads logs for the API: of existing pods, and of pods that are gone."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from controller.store.jobs.stored_logs import Segment, StoredLog, ended, find_lo
 
 LOOK_SECONDS: Final = 0.25
 MOST_LOOKS: Final = 40
-"""So long is waited for the rest of a log whose pod is gone: it is being stored."""
+"""How long a reader waits for the rest of a log that is still being stored."""
 
 _MOST_RAW: Final = 16 * SEGMENT
-"""Of a segment; one is as long as a full one and the block that made it so."""
+"""The most records of a segment: a full one, and the block that filled it."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LogText:
-    """A log, a piece after the other, and why it is not all of it."""
+    """The text of a log in pieces, and the reasons why it is incomplete."""
 
     pieces: AsyncIterator[bytes]
     lost: frozenset[str]
 
 
 class LogReader:
-    """Reads logs, each from where all of it is.
+    """Reads each log from where it is complete.
 
-    A log that is stored whole is read there. Else the pod is asked, and if it is gone, what is
-    stored is what there is.
+    A log that is completely stored is read from the storage. Otherwise the pod is read, and if it
+    is gone, the stored part.
 
     Args:
-        store: Knows what is stored.
-        logs: The cluster's.
-        storage: Where logs are kept; None where none is.
+        store: Lists what is stored.
+        logs: Reads logs in the cluster.
+        storage: The storage; None without one.
     """
 
     def __init__(self, store: Store, logs: PodLogs, storage: LogStorage | None) -> None:
@@ -55,18 +55,18 @@ class LogReader:
 
     @asynccontextmanager
     async def text(self, pod: PodName, *, tail: int | None = None) -> AsyncIterator[LogText]:
-        """Give the log of *pod* as it is now, or its last lines.
+        """Open the current log of *pod*, or its last lines.
 
         Raises:
-            NotFound: If its pod is gone, and its log with it.
-            KubeError: If it is in the cluster alone, which does not give it.
-            StorageUnavailable: If it is in the storage alone, which cannot be asked.
-            StoreUnavailable: If the store cannot be asked.
+            NotFound: If the pod is gone, and its log is not stored.
+            KubeError: If the log is only in the cluster, which does not return it.
+            StorageUnavailable: If the log is only in the storage, which does not respond.
+            StoreUnavailable: If the store does not respond.
         """
         async with AsyncExitStack() as stack:
             stored = await self._complete(pod)
             if stored is None:
-                # With times, which what a kubelet says in place of a log does not have.
+                # With timestamps, which a kubelet's error message in place of a log lacks.
                 live = self._logs.records(pod, None, follow=False, tail=tail)
                 try:
                     pieces = await _begun(live, stack)
@@ -81,9 +81,9 @@ class LogReader:
     async def records(
         self, pod: PodName, mark: LogMark | None, *, tail: int | None = None
     ) -> AsyncGenerator[bytes | frozenset[str], None]:
-        """Yield what comes behind *mark* in the log of *pod*, until that has ended.
+        """Yield the records after *mark* in the log of *pod*, until it has ended.
 
-        What is lost of it is yielded too, as a set of reasons.
+        The reasons for lost parts are yielded too, as a set.
 
         Raises:
             As :meth:`text`.
@@ -120,10 +120,10 @@ class LogReader:
         return found if found and found.state == "whole" and not found.lost else None
 
     async def _left_of(self, pod: PodName, error: KubeError) -> StoredLog:
-        """Return what is stored of a log that the cluster does not give.
+        """Return what is stored of a log that the cluster does not return.
 
         Raises:
-            KubeError: If nothing is.
+            KubeError: If nothing is stored.
         """
         found = await self._find(pod)
         for _ in range(MOST_LOOKS):
@@ -133,7 +133,7 @@ class LogReader:
             found = await self._find(pod)
         if found is None:
             raise error
-        # One that is still not whole waits for the storage, which does not take it.
+        # A log that is still incomplete waits for the storage.
         return found if found.state == "whole" else ended(found, "store_away")
 
     async def _stored_records(
@@ -160,14 +160,14 @@ class LogReader:
             content = await self._storage.get(segment.name)
             return await asyncio.to_thread(_unpacked, content)
         except Missing:
-            return b""  # removed by somebody else, or meanwhile with its job
+            return b""  # removed by others, or meanwhile with its job
         except zlib.error:
-            log.warning("a part of a log is damaged and left out", extra={"segment": segment.name})
+            log.warning("skipping a damaged part of a log", extra={"segment": segment.name})
             return b""
 
 
 def _last(segments: Sequence[Segment], lines: int) -> tuple[list[Segment], int]:
-    """Return the segments that the last lines are in, and how many lines come before these."""
+    """Return the segments with the last *lines*, and the number of lines to skip in them."""
     chosen: list[Segment] = []
     found = 0
     for segment in reversed(segments):
@@ -179,7 +179,7 @@ def _last(segments: Sequence[Segment], lines: int) -> tuple[list[Segment], int]:
 
 
 def _without(block: bytes, lines: int) -> tuple[bytes, int]:
-    """Return *block* without so many of its first lines, and how many are left to leave out."""
+    """Return *block* without its first *lines*, and how many lines remain to be skipped."""
     begin = 0
     while lines and begin < len(block):
         end = block.find(b"\n", begin) + 1 or len(block)
@@ -195,9 +195,9 @@ def _unpacked(content: bytes) -> bytes:
 async def _begun(
     blocks: AsyncGenerator[bytes, None], stack: AsyncExitStack
 ) -> AsyncIterator[bytes]:
-    """Return the log that *blocks* are, once its first piece has come.
+    """Return the log in *blocks* once its first piece has arrived.
 
-    Before a response begins: that it cannot be read has a status of its own.
+    So an error is known before a response begins, and has its own status.
     """
     pieces = await stack.enter_async_context(aclosing(_texts(blocks)))
     return _with_first(await anext(pieces, b""), pieces)

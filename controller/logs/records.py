@@ -1,8 +1,8 @@
-"""A log's lines with their timestamps: cut, counted, found again. No I/O.
+"""A log's lines with their timestamps: split, counted, located. No I/O.
 
 A record is a line as kubelets send it with ``timestamps=true``: the time (RFC 3339), a space, the
-text, a line break. Of a line that is too long, or has no end, the record is a piece: a tab is in
-place of the space, and the line break that ends the record is none of the log.
+text, a line break. A line that is too long, or has no end, is split into pieces. A piece has a tab
+instead of the space, and the line break after it is not part of the log.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from functools import lru_cache
 from typing import Final
 
 MOST_PIECE: Final = 64 << 10
-"""Of a line that is longer comes a piece at a time."""
+"""The longest piece of a longer line."""
 
 LEAST_PIECE: Final = MOST_PIECE - 3
-"""A piece that is shorter is the end of a log whose last line has none."""
+"""A shorter piece is the end of a log whose last line has no line break."""
 
 _CONTINUATION: Final = range(0x80, 0xC0)
 _STAMP: Final = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _AT: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)[ \t]")
 _PREFIX: Final = re.compile(rb"^%b(?: |\t([^\n]*)\n)" % _STAMP, re.MULTILINE)
 _NO_STAMP: Final = b"1970-01-01T00:00:00Z"
-"""Of a piece of a line that has no time."""
+"""The time of a piece whose line has none."""
 _WORDS: Final = re.compile(
     _NO_STAMP + rb"\t((?:unable to retrieve container logs for|failed to (?:try resolving symlinks"
     rb"|open log file|tail \d+ lines of log file|seek \S+ in log file|read log file"
@@ -37,34 +37,34 @@ _WORDS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """A place in a log: behind the record number ``count`` of those with the time ``at``.
+    """A position in a log: after the ``count``-th record with the time ``at``.
 
-    ``at`` counts nanoseconds since 1970. Many lines may have the same time.
+    ``at`` is in nanoseconds since 1970. Many lines may have the same time.
     """
 
     at: int
     count: int
 
     def text(self) -> str:
-        """Return it as part of an event's id."""
+        """Return the position as part of an event's id."""
         return f"{self.at:x}.{self.count:x}"
 
 
 def read_mark(text: str) -> LogMark:
-    """Return the mark that *text* is.
+    """Return the position in *text*.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is malformed.
     """
     found = re.fullmatch(r"([0-9a-f]{1,16})\.([0-9a-f]{1,8})", text)
     if found is None:
-        raise ValueError("not a place in a log")
+        raise ValueError("not a position in a log")
     return LogMark(int(found[1], 16), int(found[2], 16))
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A line, or a piece of one."""
+    """A line, or a piece of a line."""
 
     at: int | None
     text: bytes
@@ -73,7 +73,7 @@ class Record:
 
 
 def time_of(record: bytes) -> int | None:
-    """Return the time of a record; None where it has none."""
+    """Return the time of a record, if it has one."""
     found = _AT.match(record)
     if found is None:
         return None
@@ -92,7 +92,7 @@ def _second(text: bytes) -> int | None:
 
 
 def text_of(block: bytes) -> bytes:
-    """Return the log that the records of *block* are."""
+    """Return the log's text in the records of *block*."""
     return _PREFIX.sub(rb"\1", block)
 
 
@@ -108,18 +108,18 @@ def records_of(block: bytes) -> Iterator[Record]:
 
 
 class LogUnreadable(ValueError):
-    """A kubelet has said, in place of a log or of its rest, that it cannot read it."""
+    """A kubelet has written, instead of a log or its rest, that it cannot read it."""
 
 
 def without_kubelets_words(rest: bytes) -> bytes:
-    """Return the *rest* of a log, as :meth:`Cutter.finish` gives it, if a program wrote it.
+    """Return the *rest* of a log, as :meth:`Cutter.finish` returns it, if a program wrote it.
 
-    A kubelet that fails once it has answered 200 writes why behind the log: without a time, which
-    every line of a program has, and without a line break. That it cannot follow a log (no inotify
-    instance is left) takes nothing of what was written.
+    A kubelet that fails after it has responded with 200 writes its error after the log: without a
+    time, which every line of a program has, and without a line break. If it only cannot follow the
+    log (no inotify instance is left), nothing that was written is lost.
 
     Raises:
-        LogUnreadable: If the log, or what would follow, cannot be read.
+        LogUnreadable: If the log or its rest cannot be read.
     """
     found = _WORDS.fullmatch(rest)
     if found is None:
@@ -130,13 +130,13 @@ def without_kubelets_words(rest: bytes) -> bytes:
 
 
 class Cutter:
-    """Cuts what comes into whole records: however it comes, they are the same."""
+    """Splits a stream into records. The result does not depend on how the stream is received."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the records that are whole by now; what is left waits for more."""
+        """Return the complete records; the rest is kept for the next call."""
         whole, found, self._rest = (self._rest + piece).rpartition(b"\n")
         lines = whole.split(b"\n") if found else []
         if max(map(len, lines), default=0) <= MOST_PIECE:
@@ -149,14 +149,14 @@ class Cutter:
         return block
 
     def finish(self) -> bytes:
-        """Return what is left: a line without an end."""
+        """Return the rest: a line without an end."""
         rest, self._rest = self._rest, b""
         head, text = _divided(rest)
         return b"%b\t%b\n" % (head or _NO_STAMP, text) if text else b""
 
 
 def _cut(line: bytes) -> tuple[bytes, bytes]:
-    """Return the pieces of a line that is longer than one, and the rest of it."""
+    """Return the pieces of a line that is too long, and its rest."""
     head, text = _divided(line)
     pieces = b""
     while len(text) > MOST_PIECE:
@@ -174,13 +174,13 @@ def _divided(line: bytes) -> tuple[bytes, bytes]:
 
 
 class Counter:
-    """Knows the mark behind everything that it was shown."""
+    """Tracks the position after all records that it has seen."""
 
     def __init__(self, mark: LogMark | None = None) -> None:
         self.mark = mark
 
     def see(self, block: bytes) -> None:
-        """Take note of the records of *block*."""
+        """Count the records of *block*."""
         end = len(block)
         while end > 0:
             begin = block.rfind(b"\n", 0, end - 1) + 1
@@ -199,23 +199,24 @@ class Counter:
 
 
 class Resumer:
-    """Leaves out of a log what comes before a mark."""
+    """Drops the records of a log up to a position."""
 
     def __init__(self, mark: LogMark | None) -> None:
         self._mark = mark
         self._seen = 0
 
     def pass_on(self, block: bytes) -> bytes:
-        """Return what of *block* comes behind the mark.
+        """Return the records of *block* after the position.
 
-        It is found by its time, and not by later ones: a node's clock may be set back.
+        The position is found by its time rather than by later times: a node's clock may be set
+        back.
         """
         mark, begin = self._mark, 0
         while mark is not None and begin < len(block):
             end = block.find(b"\n", begin) + 1 or len(block)
             at = time_of(block[begin:end])
             if at is not None and at > mark.at:
-                self._mark = None  # what it was behind is not there any more
+                self._mark = None  # the record at the position does not exist any more
                 break
             self._seen += at == mark.at
             begin = end

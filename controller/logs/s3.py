@@ -1,8 +1,7 @@
-"""Logs in a bucket of S3, or of what speaks as S3 does.
+"""Stores logs in a bucket of S3 or of a compatible service.
 
-The client is aiobotocore: the SDK's own, made for asyncio, which many depend on and which knows all
-of its ways to get credentials (a role of the service account among them). It is an extra,
-``fumarole[s3]``.
+The client is aiobotocore, the asyncio version of the SDK's own core. It supports all of the SDK's
+ways to get credentials (a role of the ServiceAccount among them). It is an extra, ``fumarole[s3]``.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 16
 _MOST_REMOVED: Final = 1000
-"""Of one call (S3 API, "DeleteObjects")."""
+"""The most objects of one call (S3 API, "DeleteObjects")."""
 
 
 @asynccontextmanager
 async def connect_s3(bucket: Bucket) -> AsyncIterator[S3Storage]:
-    """Give a storage; nothing is sent yet.
+    """Open a storage; nothing is sent yet.
 
     Raises:
         ValueError: If the extra is not installed.
@@ -46,9 +45,9 @@ async def connect_s3(bucket: Bucket) -> AsyncIterator[S3Storage]:
         read_timeout=CALL_SECONDS,
         retries={"total_max_attempts": 2, "mode": "standard"},
         max_pool_connections=_AT_ONCE,
-        # A server that is no AWS rarely has a name for each bucket.
+        # Compatible services rarely have a host name for each bucket.
         s3={"addressing_style": "path" if bucket.endpoint else "auto"},
-        # The newer default is a checksum in a trailer, which other servers refuse.
+        # The newer default is a checksum in a trailer, which other services refuse.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -60,7 +59,7 @@ async def connect_s3(bucket: Bucket) -> AsyncIterator[S3Storage]:
 
 
 class S3Storage:
-    """Keeps each object under the bucket's prefix; needs Get, Put and Delete there, and List."""
+    """Stores objects under the bucket's prefix; needs Get, Put and Delete there, and List."""
 
     def __init__(self, client: S3Client, bucket: Bucket) -> None:
         self._client = client
@@ -69,7 +68,7 @@ class S3Storage:
         self._calls = asyncio.Semaphore(_AT_ONCE)
 
     async def put(self, name: str, content: bytes) -> None:
-        """Keep *content*."""
+        """Store *content*."""
         with _translated():
             async with asyncio.timeout(CALL_SECONDS), self._calls:
                 await self._client.put_object(
@@ -88,7 +87,7 @@ class S3Storage:
                     return content
 
     async def remove(self, name: str) -> None:
-        """Remove an object; none is fine."""
+        """Remove an object if it exists."""
         with _translated():
             async with asyncio.timeout(CALL_SECONDS), self._calls:
                 await self._client.delete_object(
@@ -96,7 +95,7 @@ class S3Storage:
                 )
 
     async def remove_all(self, key: str) -> None:
-        """Remove every object of a log."""
+        """Remove all objects of a log."""
         prefix = self._key(check_key(key)) + "/"
         with _translated():
             async with asyncio.timeout(CALL_SECONDS), self._calls:
@@ -116,7 +115,7 @@ class S3Storage:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn what the SDK raises into errors of ours, with nothing of a request in them."""
+    """Translate the SDK's errors, without details of the request."""
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -125,7 +124,7 @@ def _translated() -> Iterator[None]:
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         if code in ("NoSuchKey", "404"):
-            raise Missing("the bucket has no such object") from error
-        raise StorageUnavailable(f"the bucket of logs: {code or 'refused'}") from error
+            raise Missing("the object does not exist") from error
+        raise StorageUnavailable(f"the log bucket: {code or 'refused'}") from error
     except (BotoCoreError, aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise StorageUnavailable(f"the bucket of logs: {type(error).__name__}") from error
+        raise StorageUnavailable(f"the log bucket: {type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""Where logs are kept: objects by name, in a folder or in S3."""
+"""The storage of logs: objects by name, in a folder or in S3."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from typing import Final, Protocol, TypeVar
 from shared.errors import FumaroleError
 
 CALL_SECONDS: Final = 20.0
-"""Of one call of a storage, all its tries included."""
+"""Deadline of one call of a storage, including retries."""
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}/[0-9a-f]{1,16}-[0-9]{1,9}", re.ASCII)
 _KEY: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class StorageUnavailable(FumaroleError):
-    """The storage does not take, or does not give, anything now."""
+    """The storage cannot be read or written now."""
 
 
 class Missing(FumaroleError):
-    """The storage has no such object."""
+    """The object does not exist."""
 
 
 class LogStorage(Protocol):
-    """Keeps objects.
+    """Stores objects.
 
-    Names are ``<key>/<term>-<number>``, made by us alone: nothing of a job or of its owner is part
-    of one. An object is never changed, and is there whole or not at all.
+    Names are ``<key>/<term>-<number>`` and contain nothing of a job or its owner. An object never
+    changes, and exists completely or not at all.
     """
 
     async def put(self, name: str, content: bytes) -> None:
-        """Keep *content*.
+        """Store *content*.
 
         Raises:
-            StorageUnavailable: If it could not.
+            StorageUnavailable: If it cannot be stored.
         """
 
     async def get(self, name: str) -> bytes:
         """Return an object.
 
         Raises:
-            Missing: If there is none.
-            StorageUnavailable: If it cannot be asked.
+            Missing: If it does not exist.
+            StorageUnavailable: If the storage cannot be read.
         """
 
     async def remove(self, name: str) -> None:
-        """Remove an object; none is fine.
+        """Remove an object if it exists.
 
         Raises:
-            StorageUnavailable: If it could not.
+            StorageUnavailable: If it cannot be removed.
         """
 
     async def remove_all(self, key: str) -> None:
-        """Remove every object of a log.
+        """Remove all objects of a log.
 
         Raises:
-            StorageUnavailable: If it could not; some may be gone.
+            StorageUnavailable: If one cannot be removed; others may be gone.
         """
 
 
@@ -70,7 +70,7 @@ def check_name(name: str) -> str:
     """Return *name*.
 
     Raises:
-        ValueError: If it is not one of ours.
+        ValueError: If it is not the name of a segment.
     """
     if not _NAME.fullmatch(name):
         raise ValueError("not the name of a log's segment")
@@ -81,7 +81,7 @@ def check_key(key: str) -> str:
     """Return *key*.
 
     Raises:
-        ValueError: If it is not one of ours.
+        ValueError: If it is not the key of a log.
     """
     if not _KEY.fullmatch(key):
         raise ValueError("not the key of a log")
@@ -94,19 +94,19 @@ _AT_ONCE: Final = 4
 
 
 class FolderStorage:
-    """Keeps each object as a file of its own, below *root*, which must be there.
+    """Stores each object as a file below *root*, which must exist.
 
-    A folder that has gone, such as a volume that is not mounted, is not made again: what would be
-    written into its place is no part of it.
+    A folder that disappears, such as a volume that is not mounted, is not created again: files in
+    its place would not be part of it.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # A file system that hangs takes these threads, and none of the others'.
+        # Threads of its own: a file system that hangs blocks only these.
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logs")
 
     async def put(self, name: str, content: bytes) -> None:
-        """Keep *content*; after a crash it is there whole or not at all."""
+        """Store *content*; after a crash it exists completely or not at all."""
         path = self._root / check_name(name)
         await self._call(lambda: _write(self._root, path, content))
 
@@ -121,12 +121,12 @@ class FolderStorage:
             raise
 
     async def remove(self, name: str) -> None:
-        """Remove an object; none is fine."""
+        """Remove an object if it exists."""
         path = self._root / check_name(name)
         await self._call(lambda: path.unlink(missing_ok=True))
 
     async def remove_all(self, key: str) -> None:
-        """Remove every object of a log."""
+        """Remove all objects of a log."""
         path = self._root / check_key(key)
         await self._call(lambda: _remove(self._root, path))
 
@@ -135,10 +135,10 @@ class FolderStorage:
             async with asyncio.timeout(CALL_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except TimeoutError as error:
-            raise StorageUnavailable("the folder of logs does not answer") from error
+            raise StorageUnavailable("the log folder does not respond") from error
         except OSError as error:
             why = error.strerror or type(error).__name__  # without the path
-            raise StorageUnavailable(f"the folder of logs: {why}") from error
+            raise StorageUnavailable(f"the log folder: {why}") from error
 
 
 def _write(root: Path, path: Path, content: bytes) -> None:
@@ -154,7 +154,7 @@ def _write(root: Path, path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         passing.replace(path)
     except OSError:
-        passing.unlink(missing_ok=True)  # a full disk must not stay full of halves
+        passing.unlink(missing_ok=True)  # incomplete files must not fill the disk
         raise
 
 

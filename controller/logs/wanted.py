@@ -1,4 +1,4 @@
-"""Whether the log of a pod is to be followed or read, and why. No I/O."""
+"""Whether the log of a pod is followed or read, and why. No I/O."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import ObservedPod
 
 Why = Literal["ended", "ending", "restartable"]
-"""Its program has ended; it ends, or its job does; it runs, and may be replaced at any moment."""
+"""The program has ended; it or its job is ending; it runs and may be replaced at any moment."""
 
 
 def why_wanted(record: JobRecord, pod: ObservedPod, *, restarts: bool) -> Why | None:
-    """Return why the pod's log is read now; None where it is not.
+    """Return why the pod's log is read now; None if it is not.
 
-    A pod that only runs keeps its log itself: it is deleted with its grace, in which what it wrote
-    is read and what it still writes is followed. One that a policy restarts is deleted the moment
-    it has ended (Volcano, "Job Policy").
+    A running pod keeps its own log. When it is deleted, its grace period suffices to read what it
+    wrote and to follow what it still writes. A pod that a policy restarts is deleted the moment it
+    ends (Volcano, "Job Policy").
 
     Args:
-        record: The job's.
-        pod: As the cluster shows it.
-        restarts: Whether a policy of the job starts anything again.
+        record: The job's record.
+        pod: The pod in the informer.
+        restarts: Whether a policy of the job restarts pods.
     """
     if pod.started_at is None:
         return None  # nothing was written
@@ -33,6 +33,6 @@ def why_wanted(record: JobRecord, pod: ObservedPod, *, restarts: bool) -> Why | 
 
 
 def is_ending(record: JobRecord) -> bool:
-    """Say whether the job's pods are about to end: what runs of it is not to run on."""
+    """Return whether the job's pods are about to end."""
     decided = (record.outcome, record.renewal, record.ordered)
     return record.desired != "run" or record.stopping or any(decided)

@@ -1,4 +1,4 @@
-"""Stores one pod's log: cut into segments, its tail kept, in bounded memory and time."""
+"""Stores one pod's log: split into segments, in bounded memory and time; only its tail is kept."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from controller.store.errors import StoreUnavailable
 from controller.store.jobs.stored_logs import Lost, Segment, StoredLog
 
 MOST_TEXT: Final = 10 << 20
-"""Of a log that is longer the tail is kept."""
+"""Of a longer log only the tail is kept."""
 MOST_RAW: Final = 4 * MOST_TEXT
-"""With the times of its lines, of which short ones have more than text."""
+"""The bound with the lines' timestamps, which are longer than the text of short lines."""
 SEGMENT: Final = 256 << 10
-"""Of records: so much of each log that is followed is held in memory."""
+"""Bytes of records in a segment, and so in memory for each followed log."""
 
 MOST_WAITING: Final = 64 << 20
-"""Compressed, of all logs together, of what the storage does not take now."""
+"""Compressed bytes of all logs that wait for the storage."""
 
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 15.0
 GIVE_UP_SECONDS: Final = 600.0
-"""After its end what of a log the storage has not taken is dropped."""
+"""So long after its end, the unstored part of a log is dropped."""
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +36,20 @@ Commit = Callable[[StoredLog], Awaitable[None]]
 
 
 class Waiting:
-    """Counts what all logs hold in memory since the storage does not take it, and says why."""
+    """Counts the bytes of all logs that wait for the storage, and keeps the reason."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self.why = ""
-        """Why the storage did not take what it was given last; empty where it did."""
+        """Why the last write to the storage failed; empty if it succeeded."""
 
     def change(self, size: int) -> None:
-        """Count *size* bytes more, or fewer."""
+        """Add *size* bytes, which may be negative."""
         self._bytes += size
 
     @property
     def too_much(self) -> bool:
-        """Whether more is held than may be."""
+        """Whether the bound is exceeded."""
         return self._bytes > MOST_WAITING
 
 
@@ -63,11 +63,11 @@ class LogWriter:
     """Stores a log, as its only writer.
 
     Args:
-        stored: What is stored of it already; what is added comes behind that.
-        storage: Takes segments.
-        commit: Has the store list them; fenced, so that it fails once another one leads.
-        prefix: Begins the names of this writer's segments: nobody else uses it for this log.
-        waiting: What all writers hold.
+        stored: The stored part of the log, which is continued.
+        storage: Stores segments.
+        commit: Lists segments in the store; fenced, so that it fails once another leader exists.
+        prefix: The prefix of this writer's segment names, unique for this log.
+        waiting: Counts the bytes that all writers hold.
         clock: Seconds that only grow.
     """
 
@@ -101,14 +101,14 @@ class LogWriter:
 
     @property
     def mark(self) -> LogMark | None:
-        """Behind what was added last."""
+        """The position after the last added record."""
         return self._counter.mark
 
     async def add(self, block: bytes) -> None:
-        """Take records; full segments are stored.
+        """Add records; full segments are stored.
 
         Raises:
-            LeadershipLost: If another one leads.
+            LeadershipLost: If another controller leads.
         """
         async with self._lock:
             self._counter.see(block)
@@ -118,10 +118,10 @@ class LogWriter:
                 await self._store()
 
     async def flush(self) -> None:
-        """Store what was taken: a leader that comes after this one goes on behind it.
+        """Store all added records, so that the next leader can continue after them.
 
         Raises:
-            LeadershipLost: If another one leads.
+            LeadershipLost: If another controller leads.
         """
         async with self._lock:
             await self._store()
@@ -131,12 +131,12 @@ class LogWriter:
                 await self._try(self._store_partial(one, size))
 
     async def close(self, *lost: Lost) -> None:
-        """Store what there is, and that there is no more; *lost* says why, if it is not all.
+        """Store the rest and mark the log as complete; *lost* are reasons for missing parts.
 
         Returns after ten minutes at most, whatever the storage does.
 
         Raises:
-            LeadershipLost: If another one leads.
+            LeadershipLost: If another controller leads.
         """
         until = self._clock() + GIVE_UP_SECONDS
         if self._records:
@@ -151,7 +151,7 @@ class LogWriter:
         await self._end(until)
 
     def drop(self) -> None:
-        """Hold nothing any more: this process leads no longer."""
+        """Release all memory, because this process does not lead any more."""
         while self._unstored:
             self._waiting.change(-len(self._unstored.pop().content))
 
@@ -161,7 +161,7 @@ class LogWriter:
                 await self._commit(replace(self._log, state="whole"))
             except StoreUnavailable as error:
                 if self._clock() >= until:
-                    log.warning("a log is not ended", extra=self._about(error))
+                    log.warning("cannot mark a log as complete", extra=self._about(error))
                     return
                 await asyncio.sleep(1.0)
             else:
@@ -193,7 +193,7 @@ class LogWriter:
         return _Unstored(segment, content)
 
     def _trim(self) -> None:
-        """Drop the oldest segments of what is too much for a log, or for this process."""
+        """Drop the oldest segments beyond the bounds of a log or of this process."""
         while len(self._all()) > 1 and self._is_too_long():
             if first := self._log.segments[:1]:
                 self._over.append(first[0].name)
@@ -206,7 +206,7 @@ class LogWriter:
 
     def _all(self) -> list[Segment]:
         stored = self._log.segments
-        if self._unstored:  # a part of the first one
+        if self._unstored:  # the partial segment is part of the first unstored one
             stored = tuple(one for one in stored if one != self._partial)
         return [*stored, *(one.segment for one in self._unstored)]
 
@@ -218,7 +218,7 @@ class LogWriter:
     def _give_up_oldest(self) -> None:
         self._waiting.change(-len(self._unstored.pop(0).content))
         self._log = replace(self._log, lost=self._log.lost | {"store_away"})
-        self._partial = None  # all that is left of it
+        self._partial = None  # it is all that is left of that segment
 
     async def _store(self) -> None:
         """Store sealed segments, unless the storage has just failed."""
@@ -234,7 +234,7 @@ class LogWriter:
                 self._waiting.why = str(error)
             self._pause = min(max(2 * self._pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             self._again_at = self._clock() + self._pause
-            log.warning("a log is not stored now", extra=self._about(error))
+            log.warning("cannot store a log now", extra=self._about(error))
             return False
         self._pause, self._waiting.why = 0.0, ""
         return True
@@ -255,7 +255,7 @@ class LogWriter:
         self._flushed = size
 
     async def _list(self, segment: Segment, *, partial: bool) -> None:
-        """Have the store list a segment, in place of what is a part of it."""
+        """List a segment in the store, instead of its partial version."""
         before = self._log.segments
         kept = tuple(one for one in before if one != self._partial)
         listed = replace(self._log, segments=(*kept, segment))
@@ -267,7 +267,7 @@ class LogWriter:
         await self._remove_over()
 
     async def _remove_over(self) -> None:
-        """Remove what is listed no more; what is left goes with the log."""
+        """Remove objects that are not listed any more. A failure leaves them until the log goes."""
         over, self._over = self._over, []
         with suppress(StorageUnavailable):
             for name in over:
@@ -281,6 +281,6 @@ def _packed(records: bytes) -> tuple[int, int, bytes]:
 
 
 def _has_open_end(records: bytes) -> bool:
-    """Say whether the last record is a line without an end, and no piece of one that goes on."""
+    """Return whether the last record is a line without a line break, and not a piece of one."""
     begin = records.rfind(b"\n", 0, len(records) - 1) + 1
     return any(not one.ends and len(one.text) < LEAST_PIECE for one in records_of(records[begin:]))

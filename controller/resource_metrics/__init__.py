@@ -1,13 +1,13 @@
-"""What running pods use: processors, memory, network and GPUs, now and in the last minutes.
+"""Resource usage of running pods: CPU, memory, network and GPUs, with a short series.
 
-Every process with the role ``api`` samples for itself, once an interval: one list of all pods'
+Every process with the role ``api`` samples for itself at an interval: one list of all pods'
 metrics, however many jobs there are (Kubernetes' resource metrics pipeline), and one query per
-metric to a Prometheus server where the deployment has one.
+metric to a Prometheus server if the deployment has one.
 
-- ``sources``: the metrics, what a source of them is, and why it may have none.
-- ``pod_metrics``: processors and memory, from ``metrics.k8s.io``.
+- ``sources``: the metrics, the interface of sources, and the reasons for missing values.
+- ``pod_metrics``: CPU and memory, from ``metrics.k8s.io``.
 - ``prometheus``: network and GPUs, from a Prometheus server.
-- ``sampler``: asks the sources, and keeps the last samples of each pod.
+- ``sampler``: reads the sources, and keeps the last samples of each pod.
 
-A source that is away, slow, broken or huge leaves its own metrics empty, and harms nothing else.
+A source that is unavailable, slow, broken or huge affects only its own metrics.
 """

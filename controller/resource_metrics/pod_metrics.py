@@ -1,4 +1,4 @@
-"""Processors and memory, from the resource metrics API (``metrics.k8s.io``, PodMetrics)."""
+"""CPU and memory, from the resource metrics API (``metrics.k8s.io``, PodMetrics)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class PodMetricsSource:
     """Lists the metrics of all pods of an instance, in one call.
 
     Args:
-        instance: Whose pods.
-        namespace: The one that they are all in; None where owners have their own.
+        kube: The client.
+        instance: The instance.
+        namespace: The namespace of all pods; None if owners have their own namespaces.
     """
 
     name: Final = "metrics.k8s.io"
@@ -47,8 +48,8 @@ class PodMetricsSource:
         self._namespace = namespace
 
     async def read(self, into: Measured) -> Mapping[Metric, Missing]:
-        """Add what every pod uses: the sum of its containers, as ``kubectl top pods`` shows it."""
-        # Whole: metrics-server knows no pages.
+        """Add the usage of every pod: the sum of its containers, as ``kubectl top pods`` shows."""
+        # Unpaged: metrics-server does not support pages.
         parts = self._kube.parts(
             POD_METRICS,
             self._namespace,
@@ -64,7 +65,9 @@ class PodMetricsSource:
                         _read(one, into)
                     found += len(part.objects)
                     if found > MOST_PODS:
-                        raise SourceFailed("unavailable", f"more than {MOST_PODS} pods were sent")
+                        raise SourceFailed(
+                            "unavailable", f"the response has more than {MOST_PODS} pods"
+                        )
         except NotFound as error:
             raise SourceFailed("not_installed", str(error)) from error
         except Forbidden as error:
@@ -83,7 +86,7 @@ def _read(found: Mapping[str, Any], into: Measured) -> None:
     for column, metric in _COLUMNS:
         amounts = [_amount(one, column) for one in containers]
         known = [amount for amount in amounts if amount is not None]
-        # Of a pod some of whose containers are not measured the sum would be wrong.
+        # The sum would be wrong if some containers are not measured.
         if known and len(known) == len(amounts):
             values[metric] = math.fsum(known)
     if values:

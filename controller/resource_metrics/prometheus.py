@@ -1,8 +1,8 @@
 """Network and GPUs, from a Prometheus server's query API: one instant query per metric.
 
-Operators whose cluster measures these have a Prometheus: it scrapes the kubelets' cAdvisor
-(``container_network_*``) and NVIDIA's DCGM exporter (``DCGM_FI_DEV_*``). To read both there takes
-no right in the cluster. (Prometheus, "HTTP API", "Instant queries".)
+Clusters that measure these have a Prometheus server, which scrapes the kubelets' cAdvisor
+(``container_network_*``) and NVIDIA's DCGM exporter (``DCGM_FI_DEV_*``). Reading them there needs
+no permission in the cluster. (Prometheus, "HTTP API", "Instant queries".)
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from controller.resource_metrics.sources import (
 )
 
 MOST_BYTES: Final = 8 << 20
-"""Of one answer: some 50,000 pods'."""
+"""The most bytes of one response: those of some 50,000 pods."""
 _MIB: Final = 1 << 20
 _MOST: Final = 2.0**63
-"""Nothing that is measured is as much; larger numbers would have no sum."""
+"""No measured value is as large; the sum of larger ones could overflow."""
 
 _NAMES: Final = "[jt]-.+"
-"""Of the pods of jobs, and of tools. Others may have such a name: nobody asks for theirs."""
+"""The names of pods of jobs and tools. Other pods may match; their values are never read."""
 _PODS: Final = f'pod=~"{_NAMES}"'
 
 
 def _network(direction: str) -> str:
-    # A pod's containers share its network: what is measured has the sandbox's name, or none.
+    # A pod's containers share its network: the series has the sandbox's name, or none.
     series = f"container_network_{direction}_bytes_total{{{_PODS}}}"
     return f"sum by (namespace, pod) (rate({series}[2m]))"
 
 
 def _gpu(field: str, function: str) -> str:
-    # Where the scraper keeps its own labels, the pod that uses the GPU is in `exported_pod`, and
-    # `pod` is the exporter's.
+    # If the scraper keeps its own labels, the pod that uses the GPU is in `exported_pod`, and
+    # `pod` is the exporter.
     kept = f'{function} by (exported_namespace, exported_pod) ({field}{{exported_pod=~"{_NAMES}"}})'
     plain = f'{function} by (namespace, pod) ({field}{{exported_pod="",{_PODS}}})'
     return f"{kept} or {plain}"
@@ -55,7 +55,7 @@ QUERIES: Final[Mapping[Metric, tuple[str, float]]] = {
     "gpu_utilization": (_gpu("DCGM_FI_DEV_GPU_UTIL", "avg"), 0.01),
     "gpu_memory_bytes": (_gpu("DCGM_FI_DEV_FB_USED", "sum"), _MIB),
 }
-"""Each metric's query, and what its values are multiplied by: DCGM says percent and MiB."""
+"""The query of each metric, and its factor: DCGM reports percent and MiB."""
 
 
 class _Sample(msgspec.Struct):
@@ -78,12 +78,12 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class PrometheusSource:
-    """Asks a Prometheus server, or what speaks its query API (Thanos, Mimir, VictoriaMetrics).
+    """Queries a Prometheus server, or a compatible one (Thanos, Mimir, VictoriaMetrics).
 
     Args:
-        http: A session that follows no cookies.
-        url: The server's, with the path below which its API is.
-        token_file: Holds a bearer token, and is read anew for every sample; None without one.
+        http: A session without a cookie jar.
+        url: The server's URL, with the path that precedes its API's.
+        token_file: A file with a bearer token, read for every sample; None without one.
     """
 
     name: Final = "prometheus"
@@ -97,7 +97,7 @@ class PrometheusSource:
         self._token_file = token_file
 
     async def read(self, into: Measured) -> Mapping[Metric, Missing]:
-        """Add the newest values of each pod; a metric whose query fails keeps no other out."""
+        """Add the newest values of each pod; a failed query affects only its own metric."""
         headers = self._headers()
         failed = dict[Metric, SourceFailed]()
         for metric, (query, factor) in QUERIES.items():
@@ -107,7 +107,7 @@ class PrometheusSource:
             except SourceFailed as error:
                 failed[metric] = error
                 if len(failed) == 1 and metric == self.metrics[0] and error.reason != "unavailable":
-                    raise  # the others would be refused in the same way
+                    raise  # the other queries would be refused too
         if len(failed) == len(QUERIES):
             raise next(iter(failed.values()))
         return {metric: error.reason for metric, error in failed.items()}
@@ -118,9 +118,9 @@ class PrometheusSource:
                 self._url, params={"query": query}, headers=headers, allow_redirects=False
             ) as answer:
                 if answer.status in (401, 403):
-                    raise SourceFailed("forbidden", f"it answered {answer.status}")
+                    raise SourceFailed("forbidden", f"the server responded with {answer.status}")
                 if answer.status != 200:
-                    raise SourceFailed("unavailable", f"it answered {answer.status}")
+                    raise SourceFailed("unavailable", f"the server responded with {answer.status}")
                 return _samples(await _read(answer.content))
         except (aiohttp.ClientError, OSError) as error:
             raise SourceFailed("unavailable", type(error).__name__) from error
@@ -131,7 +131,7 @@ class PrometheusSource:
         try:
             token = self._token_file.read_text("ascii").strip()
         except (OSError, ValueError) as error:
-            why = f"the token cannot be read: {type(error).__name__}"
+            why = f"cannot read the token file: {type(error).__name__}"
             raise SourceFailed("unavailable", why) from error
         return {"Authorization": f"Bearer {token}"}
 
@@ -141,7 +141,7 @@ async def _read(content: aiohttp.StreamReader) -> bytes:
     async for data in content.iter_any():
         body += data
         if len(body) > MOST_BYTES:
-            raise SourceFailed("unavailable", f"an answer is longer than {MOST_BYTES} bytes")
+            raise SourceFailed("unavailable", f"a response exceeds {MOST_BYTES} bytes")
     return bytes(body)
 
 
@@ -149,7 +149,7 @@ def _samples(text: bytes) -> list[_Sample]:
     try:
         found = _decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise SourceFailed("unavailable", "it sent what is no answer to a query") from error
+        raise SourceFailed("unavailable", "the response is not the result of a query") from error
     if found.status != "success" or found.data is None:
         raise SourceFailed("unavailable", "a query failed")
     return found.data.result

@@ -1,7 +1,7 @@
-"""Asks every source once an interval, all at the same time, and keeps what they say, bounded.
+"""Reads all sources concurrently at an interval, and keeps their values within bounds.
 
-A sample is what all sources said at one time. Samples of different pods that were taken at one time
-have the same time, so the sum over a job's ranks is exact.
+A sample holds the values of all sources at one time. All pods have the same time in one round, so
+that the sum over a job's ranks is exact.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from controller.resource_metrics.sources import (
 )
 
 POINTS: Final = 60
-"""Samples that are kept of one pod."""
+"""The most samples of one pod."""
 
 MOST_ROWS: Final = 600_000
-"""Samples that are kept of all pods together (34 MB): beyond 10,000 pods, fewer of each."""
+"""The most samples of all pods (34 MB): with more than 10,000 pods, each has fewer."""
 
 LEAST_POINTS: Final = 2
 
 LONGEST_NAME: Final = 253
-"""Of a namespace or a pod (Kubernetes, "Object Names and IDs"); a source may send anything."""
+"""The longest name of a namespace or pod (Kubernetes, "Object Names and IDs")."""
 
 _WIDTH: Final = 1 + len(METRICS)
 _AVERAGED: Final[frozenset[Metric]] = frozenset({"gpu_utilization"})
@@ -43,7 +43,7 @@ _AVERAGED: Final[frozenset[Metric]] = frozenset({"gpu_utilization"})
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a pod, or several, used at a time; a metric that was not measured is left out."""
+    """The usage of one or several pods at a time; a metric that was not measured is absent."""
 
     at: float
     values: Mapping[Metric, float]
@@ -54,9 +54,9 @@ class MetricHistory:
     """Keeps samples in the order of their times.
 
     Args:
-        points: How many of one pod.
-        rows: How many of all pods together.
-        pods: Of how many pods: those that are measured no more make room for others.
+        points: The most samples of one pod.
+        rows: The most samples of all pods.
+        pods: The most pods: pods that are not measured any more make room for others.
     """
 
     points: int = POINTS
@@ -68,9 +68,9 @@ class MetricHistory:
         return len(self._kept)
 
     async def add(self, at: float, measured: Measured, *, forget_before: float) -> None:
-        """Add what was measured at *at*, and drop pods last measured before *forget_before*.
+        """Add the values measured at *at*, and drop pods last measured before *forget_before*.
 
-        It lets the event loop go on now and then: there may be many pods.
+        Yields to the event loop, since there may be many pods.
         """
         turn = LoopTurn()
         over = len(self._kept.keys() | measured.keys()) - self.pods
@@ -94,7 +94,7 @@ class MetricHistory:
             await turn.rest()
 
     def of(self, key: PodKey, *, since: float = 0.0, most: int = POINTS) -> list[Sample]:
-        """Return the pod's last samples, from *since* on: a pod before it may have had its name."""
+        """Return the pod's last samples since *since*: an earlier pod may have had its name."""
         kept = self._kept.get(key, ())
         first = max(0, len(kept) - most * _WIDTH)
         rows = (kept[start : start + _WIDTH] for start in range(first, len(kept), _WIDTH))
@@ -107,9 +107,9 @@ def _known(row: Collection[float]) -> dict[Metric, float]:
 
 
 def summed(samples: Iterable[Sample]) -> list[Sample]:
-    """Return what several pods used together, by time: the sum of what is known of each.
+    """Return the joint usage of several pods by time: the sum of the known values.
 
-    Of utilizations it is the mean.
+    For utilizations it is the mean.
     """
     found: dict[float, dict[Metric, list[float]]] = {}
     for sample in samples:
@@ -128,10 +128,10 @@ def _together(metric: Metric, values: Collection[float]) -> float:
 
 
 MOST_SECONDS: Final = 15.0
-"""How long a source may take, or an interval where that is shorter."""
+"""Deadline of a source; a shorter interval shortens it."""
 
 REFUSED_SECONDS: Final = 300.0
-"""How long a source is left alone that is not there, or refuses us: neither ends by itself."""
+"""Pause after a source was missing or refused access, which takes an operator to change."""
 
 _REFUSALS: Final[frozenset[Missing]] = frozenset({"not_installed", "forbidden"})
 
@@ -141,14 +141,14 @@ log = logging.getLogger(__name__)
 
 
 class MetricSampler:
-    """Samples what pods use, for as long as :meth:`run` does.
+    """Samples the usage of pods while :meth:`run` runs.
 
     Args:
-        sources: What is asked.
-        interval: Seconds from sample to sample; 0 where nobody runs it.
+        sources: The sources.
+        interval: Seconds between samples; 0: no sampling.
         clock: Unix seconds, for samples.
         monotonic: Monotonic seconds, for pauses.
-        count: Is told of each source how it went: ``ok``, or why there is nothing.
+        count: Called with each source's result: ``ok``, or the reason for missing values.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class MetricSampler:
             metric: "off" if not interval else "starting" if metric in configured else _NOT_THERE
             for metric in METRICS
         }
-        """Which metrics the last sample is without, and why."""
+        """The metrics that the last sample lacks, with the reasons."""
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -184,7 +184,7 @@ class MetricSampler:
             await asyncio.sleep(max(0.1, self.interval - (self._monotonic() - began)))
 
     async def sample(self) -> None:
-        """Ask all sources and keep what they say; what each has is its own, and lost with it."""
+        """Read all sources and keep their values; a failure affects only its own source."""
         found = await asyncio.gather(*(self._read(source) for source in self._sources))
         missing = {metric: why for metric, why in self.missing.items() if why == _NOT_THERE}
         measured = Measured()
@@ -205,14 +205,16 @@ class MetricSampler:
             async with asyncio.timeout(min(MOST_SECONDS, self.interval)):
                 without = await source.read(measured)
         except TimeoutError:
-            return self._failed(source, SourceFailed("unavailable", "it did not answer in time"))
+            return self._failed(
+                source, SourceFailed("unavailable", "the source did not respond in time")
+            )
         except SourceFailed as error:
             return self._failed(source, error)
-        except Exception:  # the border of a part that nothing else may depend on
-            log.exception("metrics cannot be read", extra={"source": source.name})
-            return self._failed(source, SourceFailed("unavailable", "see the trace"))
+        except Exception:  # a source must not affect other parts
+            log.exception("cannot read metrics", extra={"source": source.name})
+            return self._failed(source, SourceFailed("unavailable", "see the traceback"))
         if self._told.get(source.name) is not None:
-            log.info("metrics can be read again", extra={"source": source.name})
+            log.info("metrics are read again", extra={"source": source.name})
         self._told[source.name] = None
         self._count(source.name, "ok")
         return measured, without
@@ -225,8 +227,8 @@ class MetricSampler:
             self._count(source.name, error.reason)
             if error.reason in _REFUSALS:
                 self._resting_until[source.name] = now + REFUSED_SECONDS
-            if self._told.get(source.name) != error.reason:  # told once, not by each sample
+            if self._told.get(source.name) != error.reason:  # logged once, not for each sample
                 extra = {"source": source.name, "reason": error.reason, "why": str(error)}
-                log.warning("metrics cannot be read", extra=extra)
+                log.warning("cannot read metrics", extra=extra)
         self._told[source.name] = error.reason
         return Measured(), dict.fromkeys(source.metrics, error.reason)

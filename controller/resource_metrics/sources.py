@@ -1,4 +1,4 @@
-"""The metrics, what a source of them is, and why there may be none."""
+"""The metrics, the interface of sources, and the reasons for missing values."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ Missing: TypeAlias = Literal[
     "not_running",
     "not_measured",
 ]
-"""Why there is no value. ``off``, ``not_configured``: the settings ask for none. ``not_installed``,
-``forbidden``, ``unavailable``: what the source said. ``starting``: nothing was asked yet.
-``not_running``: the rank has no pod that runs. ``not_measured``: the source knows no such pod, or
-has not measured it yet."""
+"""Why there is no value.
+
+- ``off``, ``not_configured``: disabled by the settings.
+- ``not_installed``, ``forbidden``, ``unavailable``: the source's error.
+- ``starting``: no sample was taken yet.
+- ``not_running``: the rank has no running pod.
+- ``not_measured``: the source does not know the pod, or has not measured it yet.
+"""
 
 MOST_PODS: Final = 100_000
-"""Of one source; a server that tells of more is wrong, or ignores what it was asked for."""
+"""The most pods of one source; a server with more ignores the selector, or is wrong."""
 
 
 class PodKey(NamedTuple):
-    """Which pod: sources know no UIDs."""
+    """The key of a pod: sources have no UIDs."""
 
     namespace: str
     pod: str
@@ -46,7 +50,7 @@ Measured: TypeAlias = dict[PodKey, Values]
 
 
 class SourceFailed(Exception):
-    """A source has nothing: ``reason`` says so to everybody, the message to the operator."""
+    """A source has no values: ``reason`` is for clients, the message for operators."""
 
     def __init__(self, reason: Missing, message: str) -> None:
         super().__init__(message)
@@ -54,19 +58,19 @@ class SourceFailed(Exception):
 
 
 class Source(Protocol):
-    """Measures pods of this instance."""
+    """Measures the pods of this instance."""
 
     @property
     def name(self) -> str:
-        """What operators call it."""
+        """The name in logs and metrics."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What it measures."""
+        """The metrics that it measures."""
 
     async def read(self, into: Measured) -> Mapping[Metric, Missing]:
-        """Add what every pod uses now to *into*; return which metrics it could not measure.
+        """Add the current usage of every pod to *into*; return the metrics that are missing.
 
         Raises:
-            SourceFailed: If it could measure none.
+            SourceFailed: If no metric could be measured.
         """

@@ -158,11 +158,11 @@ async def until(world: World, query: str, cause: str | None) -> dict[str, Any]:
 
 async def test_where_nothing_fails_each_step_says_what_it_saw_and_when(world: World) -> None:
     told = await until(world, f"sid={world.sids['good']}", None)
-    assert told["sentence"] == "Nothing that was looked at fails."
+    assert told["sentence"] == "No step fails."
     steps = [one["step"] for one in told["findings"]]
     assert steps == ["job", "route", "gateways", "pod", "port", "probe"]
     assert all(one["ok"] and abs(time.time() - one["at"]) < 60 for one in told["findings"])
-    assert told["findings"][-1]["seen"] == "The app answers 200"
+    assert told["findings"][-1]["seen"] == "The app responds with 200"
     good = await world.with_token(world.token())
     assert (good["cause"], good["findings"][0]["step"]) == (None, "token")
 
@@ -177,7 +177,7 @@ async def test_a_token_that_opens_nothing_is_named(world: World) -> None:
     await reader.mark_used("t-spent", "open", kept_until=now + 600, now=now)
     given = [
         (forged, "wrong_key", "publish the signing key"),
-        (world.token(jti="t-spent"), "token_spent", "has been used already"),
+        (world.token(jti="t-spent"), "token_spent", "was used before"),
         (world.token(now=now - 3600), "token_expired", "has expired"),
         (
             world.token(now=now + 300),
@@ -213,7 +213,7 @@ async def test_a_route_that_is_missing_is_named(world: World) -> None:
     finally:
         await world.redis.hset(world.keys.routes, sid, route)
     assert (told["cause"], told["step"]) == ("route_missing", "route"), told
-    assert "holds no route" in told["sentence"]
+    assert "has no readable route" in told["sentence"]
 
 
 async def test_an_address_that_redis_alone_names_is_not_dialled(world: World) -> None:
@@ -232,7 +232,7 @@ async def test_an_address_that_redis_alone_names_is_not_dialled(world: World) ->
                 await world.redis.hset(world.keys.routes, sid, route)
             last = told["findings"][-1]
             assert (last["step"], last["ok"]) == ("port", None), told
-            assert last["seen"].startswith("not dialled")
+            assert last["seen"].startswith("not tried")
     assert not dialled.is_set()
 
 
@@ -264,7 +264,7 @@ async def test_a_gateway_that_is_behind_or_whose_clock_is_wrong_is_named(
         ("typo", "image_missing", "pod", "no-such-image cannot be pulled"),
         ("crashes", "crash_loop", "pod", "last with exit code 3: read the job's log"),
         ("closed", "port_closed", "port", f"Nothing listens at port {PORT} of rank 0"),
-        ("fails", "app_error", "probe", "The app answers 500: read the job's log"),
+        ("fails", "app_error", "probe", "The app responds with 500: read the job's log"),
     ],
 )
 async def test_what_is_wrong_with_a_job_is_named_by_its_session_and_by_itself(
@@ -310,7 +310,7 @@ async def test_the_command_says_the_same_with_a_token_on_standard_input(world: W
     await world.redis.set(world.keys.used("t-spent"), "open")
     code, text = await asyncio.to_thread(run, url, "--token", given=f"{spent}\n")
     assert code == 1, text
-    assert text.startswith("The token has been used already")
+    assert text.startswith("The token was used before")
     assert spent not in text
     code, text = await asyncio.to_thread(run, "never-was", "--json")
     assert json.loads(text)["cause"] == "job_unknown"
@@ -332,13 +332,13 @@ async def test_a_hub_that_is_gone_is_named(world: World) -> None:
     await world.hub.kill()
     told = await world.explain(query)
     assert (told["cause"], told["step"]) == ("hub_gone", "port"), told
-    assert "bring a controller with the role hub back" in told["sentence"]
+    assert "start a controller with the role hub" in told["sentence"]
 
 
 async def test_a_redis_that_is_gone_is_named(world: World) -> None:
     world.redis_server.kill()
     told = await world.explain(f"sid={world.sids['good']}")
     assert (told["cause"], told["step"]) == ("redis_unavailable", "route"), told
-    assert told["sentence"].startswith("Redis cannot be asked")
+    assert told["sentence"].startswith("Redis is unavailable")
     # What can be seen without it still is.
     assert [one["step"] for one in told["findings"]][-1] in ("pod", "port", "probe")

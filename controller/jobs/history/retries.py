@@ -19,7 +19,7 @@ from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import rules_of
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
-from controller.volcano.policies import REASONS, RESTARTS, Rule, deciding, carried_out_here, retries
+from controller.volcano.policies import REASONS, RESTARTS, Rule, carried_out_here, deciding, retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

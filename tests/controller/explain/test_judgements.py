@@ -97,7 +97,7 @@ def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
     )
     found = judge_port(Probed("open"), place, [silent, forbidden], now=NOW)
     assert (found.cause, found.ok) == ("network_blocked", False)
-    assert "the gateway g2 said target_forbidden" in found.seen
+    assert "the gateway g2 reports target_forbidden" in found.seen
     assert judge_port(Probed("open"), place, [silent], now=NOW).ok
     refused = judge_port(Probed("refused"), place, [silent], now=NOW)
     assert (refused.cause, "controller_silent" in refused.seen) == ("port_closed", False)

@@ -102,5 +102,5 @@ def test_a_mark_that_has_gone_is_passed_by_its_time() -> None:
 def test_marks_are_read_back_and_nothing_else_is() -> None:
     assert read_mark(LogMark(17, 2).text()) == LogMark(17, 2)
     for text in ("", "1", "1.", "x.1", "1.1.1", "-1.1", "1" * 17 + ".1"):
-        with pytest.raises(ValueError, match="place"):
+        with pytest.raises(ValueError, match="position"):
             read_mark(text)

@@ -29,7 +29,7 @@ async def test_why_a_log_is_not_stored_is_said_until_it_is(tmp_path: Path) -> No
     root.rename(aside)
     await writer.add(RECORD)
     await writer.flush()
-    assert waiting.why == "the folder of logs: No such file or directory"
+    assert waiting.why == "the log folder: No such file or directory"
     aside.rename(root)
     now[0] += 60.0
     await writer.flush()
