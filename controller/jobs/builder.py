@@ -1,4 +1,4 @@
-"""The name that plugins of 0.1 import ``pipeline.builder`` by; it goes with 0.3."""
+"""The old import path of ``pipeline.builder``, for plugins of 0.1; removed in 0.3."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What plugins of other packages import: this package, and nothing else of Fumarole.
+"""What third-party plugins import: this package, and nothing else of Fumarole.
 
-A plugin subclasses :class:`JobPlugin`, says with ``api_version`` for which version of this package
-it was written, and is named in the entry-point group ``fumarole.plugins``
-(docs/plugins/write-your-own.md). A controller runs the plugins of its own major version, up to its
-own minor version: within a major version names are added, and none goes or changes.
+A plugin subclasses :class:`JobPlugin`. Its ``api_version`` names the version of this package that
+it was written for, and it is registered in the entry-point group ``fumarole.plugins``
+(docs/plugins/write-your-own.md). A controller runs plugins of its own major version, up to its own
+minor version. Within a major version names are only added.
 
-- :class:`JobPlugin`, its :class:`PluginContext`, and what hooks are given: :class:`Job`,
+- :class:`JobPlugin`, its :class:`PluginContext`, and arguments of hooks: :class:`Job`,
   :class:`JobBuilder`, :class:`JobFromServer`.
-- What a plugin declares: :class:`PluginSettings` of its own, and :class:`JobFields` of its own.
+- What a plugin declares: its own :class:`PluginSettings` and :class:`JobFields`.
 - What a builder collects: the ``VolcanoJob`` with its tasks and containers, and companions.
 - What a plugin raises: :class:`JobRejected` with a :class:`Problem` each.
 """

@@ -1,4 +1,4 @@
-"""The modules that plugins of 0.1 import from: they go on for one minor version, with a warning."""
+"""Old import paths of plugins of 0.1: they work for one minor version, with a warning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def forwarded(old: str, new: str) -> Callable[[str], Any]:
-    """Return a module's ``__getattr__``: the names of the module *old* are those of *new*."""
+    """Return a module's ``__getattr__`` that looks up names of the module *old* in *new*."""
 
     def get(name: str) -> Any:
         try:

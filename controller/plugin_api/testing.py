@@ -1,7 +1,7 @@
-"""For tests of plugins: what a plugin makes of a job, without a cluster, a store or Redis.
+"""For tests of plugins: the plan of a job, without a cluster, a store or Redis.
 
-The plugin runs behind ``task``, which makes the pods, with the deployment's defaults. It is checked
-as at a controller's start.
+The plugin runs after ``task``, which creates the pods, with the defaults of the deployment. It is
+checked as at the start of a controller.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ NAMESPACE = "jobs"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What would be made of a job: its VolcanoJob as it is sent, and its companions."""
+    """The plan of a job: the manifest of its VolcanoJob, and its companions."""
 
     manifest: Mapping[str, Any]
     companions: tuple[Companion, ...]
 
 
 def make_job(**fields: Any) -> Job:
-    """Return a job that says what it must, and *fields*.
+    """Return a job with the required fields, and *fields*.
 
     Raises:
-        pydantic.ValidationError: If no job can say that.
+        pydantic.ValidationError: If they are invalid.
     """
     least = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
     return Job.model_validate(least | fields)
 
 
 def make_plugin(plugin: type[JobPlugin], *, settings: Mapping[str, str] | None = None) -> JobPlugin:
-    """Return the plugin as a controller makes it, whose environment is *settings*.
+    """Return the plugin as a controller creates it with the environment *settings*.
 
-    What it may do with sessions, links, peers and the ledger does nothing.
+    Its calls to sessions, links, peers and the ledger have no effect.
 
     Raises:
         PluginsRefused: If a controller would not start with it.
@@ -61,7 +61,7 @@ def make_plugin(plugin: type[JobPlugin], *, settings: Mapping[str, str] | None =
 async def plan_job(
     plugin: type[JobPlugin], job: Job, *, settings: Mapping[str, str] | None = None
 ) -> Planned:
-    """Return what is made of *job*, as when it is found out whether it can be accepted.
+    """Return the plan of *job*, as at the check before its acceptance.
 
     Raises:
         JobRejected: With every problem of the job.
@@ -100,7 +100,7 @@ def _make(plugins: Sequence[type[JobPlugin]], settings: Mapping[str, str]) -> li
 
 
 class _Nothing:
-    """What plugins may do with the rest of a controller, and nothing comes of it."""
+    """Stands for the rest of a controller, without any effect."""
 
     async def routes_may_have_changed(self, job_id: str) -> None:
         return

@@ -28,7 +28,7 @@ class IngressPlugin(JobPlugin):
             if problem is not None:
                 builder.refuse(f"links[{index}]", problem)
             elif name in job.links[:index]:
-                builder.refuse(f"links[{index}]", "is there twice")
+                builder.refuse(f"links[{index}]", "is listed twice")
         if job.links and exposed_by(job) is None:
             builder.refuse("links", "the job has no web endpoint that they could lead to")
 

@@ -88,7 +88,7 @@ def parse_cpu(raw: str) -> Quantity:
     """
     quantity = parse_quantity(raw)
     if not quantity:
-        raise ValueError("more than no processor is needed")
+        raise ValueError("must be more than 0 processors")
     return quantity
 
 
@@ -100,9 +100,9 @@ def parse_memory(raw: str) -> Quantity:
     """
     quantity = parse_quantity(raw)
     if quantity.milli % 1000:
-        raise ValueError("memory is counted in whole bytes")
+        raise ValueError("must be whole bytes")
     if quantity.milli < 4 * 2**20 * 1000:
-        raise ValueError("less than 4Mi of memory runs nothing")
+        raise ValueError("must be at least 4Mi")
     return quantity
 
 
@@ -114,7 +114,7 @@ def parse_size(raw: str) -> Quantity:
     """
     quantity = parse_quantity(raw)
     if not quantity or quantity.milli % 1000:
-        raise ValueError("a size is a number of whole bytes, and more than none")
+        raise ValueError("must be whole bytes, and more than 0")
     return quantity
 
 
@@ -126,7 +126,7 @@ def parse_bandwidth(raw: str) -> Quantity:
     """
     quantity = parse_quantity(raw)
     if not _LEAST_BANDWIDTH <= quantity.milli <= _MOST_BANDWIDTH or quantity.milli % 1000:
-        raise ValueError("bandwidth is whole bits per second, from 1k to 1P")
+        raise ValueError("must be whole bits per second, from 1k to 1P")
     return quantity
 
 

@@ -146,7 +146,7 @@ def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
         if rule.exit_code == 0:
             yield index, "an exit code of 0 is no failure"
         if events[rule.event or ""] > 1 or codes[rule.exit_code or 0] > 1:
-            yield index, "what triggers it is there twice"
+            yield index, "another policy has the same trigger"
         if rule.event == _ANY and len(rules) > 1:
             yield index, "a policy for * must be the only one"
         if rule.event == _NEEDS_TIMEOUT and rule.timeout_seconds is None:

@@ -188,15 +188,15 @@ class PendingReasons:
         prepared = [pod for pod in pods if pod.node and not pod.running and not pod.is_over]
         if first := min(prepared, key=lambda pod: (pod.task, pod.index), default=None):
             return explain_preparing(await self._events(job, first.uid))
-        # Whatever its group was told before: without a queue it will not be told anything else.
+        # Whatever the events of its group say: without a queue nothing else will follow.
         if found := await self._of_queue(record) or await self._of_nodes(job):
             return found
         if not job.phase and self._is_known_well(job) and await self._group(job) is None:
             return NOT_TAKEN_UP
-        # Of its pods, the scheduler says more than of their group.
+        # The messages about the pods say more than those about their group.
         is_said = any(pod.unscheduled for pod in pods)
         found = None if is_said else await self._of_group(job)
-        # What was refused before, and is kept perhaps, holds it no more.
+        # A refusal that may be recorded no longer holds the job.
         return found or (QUEUED if was_refused else None)
 
     def _is_known_well(self, job: ObservedJob) -> bool:

@@ -265,7 +265,7 @@ def _signal_name(one: _Failure) -> str | None:
         return None
 
 
-# What is seen, and what is written down
+# From observations and records
 
 
 def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:

@@ -194,13 +194,13 @@ def _end(pod: ObservedPod, *, gone: bool, now: float, before: PodRecord | None) 
 
 
 def _gone_since(pod: ObservedPod) -> float | None:
-    """Return since when *pod* may be gone; None where it went when that was seen."""
+    """Return since when *pod* may be gone; None if it went when that was observed."""
     if pod.unseen_since is not None:
-        # It went while nobody looked: what is sure is how long it ran until then, and that it had
-        # not been asked to end before it was.
+        # It went while nobody observed it. It certainly ran until then, and until its deletion was
+        # requested.
         return max(pod.unseen_since, pod.asked_to_end_at or 0.0)
-    # Without a grace period it goes when that is asked for, however late the watch says so: the
-    # link may have been silent.
+    # Without a grace period it goes when the deletion is requested, however late the watch reports
+    # it: the connection may have been silent.
     return None if pod.had_time else pod.asked_to_end_at
 
 
@@ -221,14 +221,14 @@ def _reason(pod: ObservedPod, before: PodRecord | None) -> str:
 
 
 def _message(pod: ObservedPod) -> str:
-    """Return what the cluster says of the pod, else the last words of the program that failed."""
+    """Return the cluster's message about the pod, else the last output of the failed program."""
     unprepared = pod.unprepared[1] if pod.unprepared is not None else ""
     said = pod.message or pod.disruption or unprepared
     return said or (pod.ended.message if pod.ended is not None else "")
 
 
-# What was once said of its program stays: of one that was evicted, or whose node has lost it, a
-# kubelet may say nothing any more.
+# What was recorded of the program stays: the kubelet may no longer report it for an evicted pod, or
+# for one that its node has lost.
 
 
 def _exit(pod: ObservedPod, before: PodRecord | None) -> tuple[int | None, int | None]:
@@ -243,11 +243,11 @@ def _started_at(pod: ObservedPod, before: PodRecord | None) -> float | None:
     return pod.started_at
 
 
-def have_told_all(runs: Collection[PodRecord]) -> bool:
-    """Say whether nothing is to come of the programs of an attempt's pods.
+def are_final(runs: Collection[PodRecord]) -> bool:
+    """Say whether no more events of the programs of an attempt's pods are to come.
 
-    Either one is known to have run, or each pod has failed before its program began, and none can
-    begin in it any more. Volcano counts a job of such pods among those that ran.
+    Either one program is known to have run, or each pod failed before its program started, and none
+    can start in it any more. Volcano counts a job with such pods as one that ran.
     """
     began = any(run.started_at is not None for run in runs)
     return began or (bool(runs) and all(run.phase in _OVER for run in runs))

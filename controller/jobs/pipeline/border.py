@@ -321,7 +321,7 @@ def due_time(result: object) -> float | None:
     if isinstance(result, bool) or not isinstance(result, int | float):
         raise BadResult(f"returned {_kind(result)} instead of unix seconds or None")
     if not -LATEST <= result <= LATEST:  # NaN too
-        raise BadResult("returned a time that is none")
+        raise BadResult("returned an invalid time")
     return float(result)
 
 
@@ -343,7 +343,7 @@ def check_builder(builder: JobBuilder) -> None:
         BadResult: If it cannot, or if there is too much in it.
     """
     if not isinstance(builder.volcano_job, VolcanoJob):
-        raise BadResult("made something else of the VolcanoJob")
+        raise BadResult("replaced the VolcanoJob by something else")
     if builder.volcano_job.name != volcano_job_name(builder.job.id):
         raise BadResult("renamed the VolcanoJob, by whose name it is found")
     if builder.accepted_in not in (None, builder.volcano_job.namespace):
@@ -363,7 +363,9 @@ def check_builder(builder: JobBuilder) -> None:
     for shared in builder.shared:
         what = _check_object(shared)
         if shared.kind not in SHAREABLE:
-            raise BadResult(f"made {what} to be shared, which is none of {', '.join(SHAREABLE)}")
+            raise BadResult(
+                f"shared {what}, but only these kinds can be shared: {', '.join(SHAREABLE)}"
+            )
         _check_texts(what, {"labels": shared.labels, "annotations": shared.annotations})
 
 
@@ -374,16 +376,16 @@ def _check_object(made: Companion | SharedObject) -> str:
     "Path Segment Names").
     """
     if not isinstance(made.kind, str) or not made.kind:
-        raise BadResult("made an object of no kind")
+        raise BadResult("made an object without a kind")
     kind = made.kind[:_LONGEST_KIND]
     if not isinstance(made.name, str) or not _NAME.fullmatch(made.name):
-        raise BadResult(f"made a {kind} whose name cannot be {made.name!r}"[:200])
+        raise BadResult(f"made a {kind} with the invalid name {made.name!r}"[:200])
     what = f"the {kind} {made.name}"[:200]
     if not isinstance(made.manifest, dict):
-        raise BadResult(f"made {what} of what is no object")
+        raise BadResult(f"made {what} with a manifest that is not an object")
     metadata = made.manifest.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise BadResult(f"made {what} with metadata that are no object")
+        raise BadResult(f"made {what} with metadata that is not an object")
     _check_texts(what, metadata or {})
     _check_size(what, made.manifest)
     return what
@@ -396,7 +398,7 @@ def _check_texts(what: str, given: Mapping[str, object]) -> None:
             continue
         members = [*texts, *texts.values()] if isinstance(texts, dict) else [texts]
         if not isinstance(texts, dict) or not all(isinstance(one, str) for one in members):
-            raise BadResult(f"made {what} with {name} that are no texts by names")
+            raise BadResult(f"made {what} with {name} that are not a mapping of strings")
 
 
 def tasks_of_job(builder: JobBuilder) -> set[str]:
@@ -428,7 +430,7 @@ def checked_problems(problems: object) -> list[Problem]:
     """
     kept = _check_list(problems, Problem)[:MOST_PROBLEMS]
     if not all(isinstance(one.path, str) and isinstance(one.message, str) for one in kept):
-        raise BadResult("refused the job with what is no text")
+        raise BadResult("refused the job with a problem that is not text")
     return [
         Problem(plain_text(one.path, LONGEST_PROBLEM), plain_text(one.message, LONGEST_PROBLEM))
         for one in kept
@@ -449,9 +451,9 @@ def _check_size(what: str, manifest: object) -> None:
     try:
         size = len(json.dumps(manifest, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadResult(f"made {what} of what is no JSON") from error
+        raise BadResult(f"made {what} with a manifest that is not JSON") from error
     if size > MOST_BYTES:
-        raise BadResult(f"made {what} larger than the cluster takes")
+        raise BadResult(f"made {what} larger than the cluster accepts")
 
 
 def _kind(value: object) -> str:

@@ -372,7 +372,7 @@ class Pipeline:
         def read(result: object) -> list[Problem]:
             check_builder(builder)
             if lost := tasks - tasks_of_job(builder):
-                raise BadResult(f"left no program in the task {min(lost)}")
+                raise BadResult(f"removed the program of the task {min(lost)}")
             made = [one for one in builder.companions if id(one) not in before]
             completed.update(check_kinds(made, plugin.companion_kinds))
             return checked_problems(result) if result else []

@@ -1,7 +1,7 @@
-"""Metrics of plugins: named after their plugin, with labels whose values are known beforehand.
+"""Metrics of plugins: named after the plugin, with label values that are declared.
 
-A label of which jobs choose the value would fill the memory of this process and of whoever collects
-its metrics. So each label's values are declared, and any other counts as ``other``.
+A label with values that jobs choose would fill the memory of this process and of the monitoring
+system. So the values of each label are declared, and any other value counts as ``other``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class _Labelled:
-    """Gives a metric its labels, none of a value that was not declared."""
+    """Applies labels to a metric, with declared values only."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = {name: frozenset(values) for name, values in labels.items()}
@@ -50,45 +50,45 @@ class _Labelled:
 
 
 class PluginCounter(_Labelled):
-    """Counts what happens."""
+    """A counter."""
 
     def __init__(self, metric: Counter, labels: Labels) -> None:
         super().__init__(labels)
         self._metric = metric
 
     def inc(self, amount: float = 1.0, **labels: str) -> None:
-        """Add *amount*, which is not negative."""
+        """Add *amount*, which must not be negative."""
         self._of(self._metric, labels).inc(amount)
 
 
 class PluginGauge(_Labelled):
-    """Shows how much there is."""
+    """A gauge."""
 
     def __init__(self, metric: Gauge, labels: Labels) -> None:
         super().__init__(labels)
         self._metric = metric
 
     def set(self, value: float, **labels: str) -> None:
-        """Show *value* from now on."""
+        """Set the gauge to *value*."""
         self._of(self._metric, labels).set(value)
 
 
 class PluginHistogram(_Labelled):
-    """Shows how much it was each time."""
+    """A histogram."""
 
     def __init__(self, metric: Histogram, labels: Labels) -> None:
         super().__init__(labels)
         self._metric = metric
 
     def observe(self, value: float, **labels: str) -> None:
-        """Count *value*."""
+        """Observe *value*."""
         self._of(self._metric, labels).observe(value)
 
 
 class PluginMetrics:
-    """Makes a plugin's metrics: ``fumarole_plugin_<plugin>_<name>``.
+    """Creates the metrics of a plugin: ``fumarole_plugin_<plugin>_<name>``.
 
-    A plugin makes them when it is made, so that what is wrong with them is found at start.
+    A plugin creates them in its constructor, so that errors are found when the process starts.
     """
 
     def __init__(self, plugin: str, registry: CollectorRegistry) -> None:
@@ -97,22 +97,22 @@ class PluginMetrics:
         self._count = 0
 
     def counter(self, name: str, text: str, labels: Labels = _NONE) -> PluginCounter:
-        """Return a new counter, whose name gets ``_total``.
+        """Return a new counter, whose name gets the suffix ``_total``.
 
         Args:
             name: Its name within the plugin.
             text: What it counts.
-            labels: The values that each label may have, beside ``other``.
+            labels: The values of each label, beside ``other``.
 
         Raises:
-            ValueError: If the name is taken or cannot be, or there would be too many series.
+            ValueError: If the name is taken or invalid, or there would be too many series.
         """
         names = self._checked(name, labels)
         made = Counter(self._named(name), text, names, registry=self._registry)
         return PluginCounter(made, labels)
 
     def gauge(self, name: str, text: str, labels: Labels = _NONE) -> PluginGauge:
-        """Return a new gauge; arguments and errors as of :meth:`counter`."""
+        """Return a new gauge; arguments and errors are those of :meth:`counter`."""
         names = self._checked(name, labels)
         made = Gauge(self._named(name), text, names, registry=self._registry)
         return PluginGauge(made, labels)
@@ -125,13 +125,13 @@ class PluginMetrics:
         *,
         buckets: Sequence[float] = _SECONDS,
     ) -> PluginHistogram:
-        """Return a new histogram; other arguments and errors as of :meth:`counter`.
+        """Return a new histogram; other arguments and errors are those of :meth:`counter`.
 
         Args:
             name: Its name within the plugin.
             text: What it measures.
-            labels: The values that each label may have, beside ``other``.
-            buckets: The upper bounds of its buckets; by default those of seconds.
+            labels: The values of each label, beside ``other``.
+            buckets: The upper bounds of its buckets; by default those for seconds.
         """
         names = self._checked(name, labels, each=len(buckets) + 3)
         made = Histogram(

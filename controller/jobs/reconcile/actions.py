@@ -13,7 +13,7 @@ from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.verdicts import row_of
 from controller.jobs.history.job_record import Happening, JobRecords, State, next_state
-from controller.jobs.history.pod_records import are_recorded, have_told_all, make_pod_records
+from controller.jobs.history.pod_records import are_final, are_recorded, make_pod_records
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, SUSPENDING, EndActions
@@ -314,7 +314,7 @@ class Actions:
         """
         if not await self._are_as_recorded(seen):
             return False
-        if not seen.pods_stale and have_told_all(seen.runs.values()):
+        if not seen.pods_stale and are_final(seen.runs.values()):
             return True
         async with self._records.read() as transaction:
             attempts = await attempts_of(transaction, seen.record.id)

@@ -140,7 +140,7 @@ def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
     except ValidationError as error:
         raise JobRejected(problems_of(error)) from None
     except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
-        raise JobRejected([Problem("", "is not what a job is kept as")]) from error
+        raise JobRejected([Problem("", "is not a stored job")]) from error
 
 
 def model_of(job_id: str) -> type[Job]:

@@ -198,7 +198,7 @@ def peer_problems(job: Job, others: Mapping[str, Job]) -> Iterator[Problem]:
         if other is None or not _may_name(job, other):
             yield Problem(f"{path}.job", _NO_SUCH_JOB)
         elif not parameter.ports and not declared_ports(other):
-            yield Problem(f"{path}.ports", "the job declares no port: name those that are meant")
+            yield Problem(f"{path}.ports", "the job declares no port: name the ports")
 
 
 def _may_name(job: Job, other: Job) -> bool:

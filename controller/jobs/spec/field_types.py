@@ -102,15 +102,15 @@ def parse_path(raw: str) -> VolumePath:
             name.
     """
     if not raw.startswith("/"):
-        raise ValueError("a path is /<volume>/<rest>")
+        raise ValueError("a path must be /<volume>/<rest>")
     parts = raw[1:].removesuffix("/").split("/")
     for part in parts:
         if part in ("", ".", ".."):
-            raise ValueError("a path has no empty part, no . and no ..")
+            raise ValueError("a path must not have an empty part, . or ..")
         if len(part.encode()) > _LONGEST_PART:
             raise ValueError(f"a part of the path is longer than {_LONGEST_PART} bytes")
         if any(ord(c) < 32 or ord(c) == 127 for c in part):
-            raise ValueError("a path has no control characters")
+            raise ValueError("a path must not have control characters")
     return VolumePath(parts[0], tuple(parts[1:]))
 
 
@@ -150,7 +150,7 @@ def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(part, str):
             check_text(part)
         elif isinstance(part, float) and not math.isfinite(part):
-            raise ValueError("holds a number that is none")
+            raise ValueError("contains a number that is not finite")
         elif not isinstance(part, int | float | None):
             raise ValueError("is no JSON")
     if len(json.dumps(value)) > LONGEST_FIELDS:
@@ -165,7 +165,7 @@ def check_text(text: str) -> None:
         ValueError: If not.
     """
     if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("holds a text with NUL, or that is no Unicode")
+        raise ValueError("contains a text with NUL, or that is not valid Unicode")
 
 
 PluginFields = Annotated[dict[str, Any], AfterValidator(_plain_json)]

@@ -66,7 +66,7 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
     source = volumes.get(path.volume)
     if source is None:
         there = ", ".join(sorted(volumes)) or "none"
-        raise ValueError(f"there is no volume {path.volume}; of volumes there are: {there}")
+        raise ValueError(f"there is no volume {path.volume}; there are: {there}")
     claim = _filled(source.claim, owner)
     if not _CLAIM.fullmatch(claim):
         raise ValueError(f"the owner's name cannot be part of the claim of {path.volume}")
@@ -121,7 +121,7 @@ def _filled(template: str, owner: Owner) -> str:
     def name(match: re.Match[str]) -> str:
         found = names[match[1]]
         if found is None:
-            raise ValueError(f"the owner has no {match[1]}, and the volume is of one")
+            raise ValueError(f"the owner has no {match[1]}, which the volume requires")
         return found
 
     return _PLACEHOLDER.sub(name, template)
@@ -139,7 +139,7 @@ def parse_volumes(raw: str) -> dict[str, VolumeSource]:
         name, _, source = part.partition("=")
         try:
             if name in found:
-                raise ValueError("is there twice")
+                raise ValueError("is listed twice")
             found[name] = _source(name, source)
         except ValueError as error:
             problems.append(f"{part}: {error}")
@@ -157,9 +157,9 @@ def _source(name: str, raw: str) -> VolumeSource:
     if unknown:
         raise ValueError(f"{{{unknown[0]}}} is neither {{user}} nor {{project}}")
     if any(len(_PLACEHOLDER.findall(part)) > 1 for part in plain.split("/")):
-        raise ValueError("two names in one part could be read in two ways")
+        raise ValueError("two placeholders in one part are ambiguous")
     if not _CLAIM.fullmatch(_PLACEHOLDER.sub("x", claim)):
-        raise ValueError("names no claim")
+        raise ValueError("has no claim")
     if folder:
         parse_path(f"/{_PLACEHOLDER.sub('x', folder)}")
     return VolumeSource(claim=claim, folder=folder.rstrip("/"), read_only=raw.endswith(":ro"))

@@ -73,7 +73,7 @@ def _dependency_problems(task: EffectiveTask, job: Job) -> Iterator[Found]:
         if other not in names:
             yield path, "there is no such task"
         elif other in task.depends_on[:index]:
-            yield path, "is there twice"
+            yield path, "is listed twice"
         elif _leads_to(other, task.name, names):
             yield path, f"{other} waits for {task.name} itself"
 

@@ -63,9 +63,9 @@ def _scalar(value: Any) -> Any:
     elif not isinstance(value, int | float):
         raise ValueError("should be a text, a number, true or false")
     elif isinstance(value, int) and not -_INT64 <= value < _INT64:
-        raise ValueError("is no number of 64 bits")
+        raise ValueError("does not fit into 64 bits")
     elif not math.isfinite(value):
-        raise ValueError("is no finite number")
+        raise ValueError("is not a finite number")
     return value
 
 
@@ -194,7 +194,7 @@ def items_in(content: Mapping[str, Any]) -> int:
 def _refuse_own(given: Mapping[str, Any]) -> None:
     for name in OWN:
         if name in given:
-            raise ValueError(f"{name} is a variable that every item has already")
+            raise ValueError(f"{name} is a built-in variable of every item")
 
 
 class TooLarge(ValueError):

@@ -108,7 +108,7 @@ class Completion:
         if parameter.path is not None:
             return Problem(make_path(["parameters", name, "path"]), "unknown field")
         if parameter.job not in job.after:
-            return Problem(where, "is none of the jobs that this one waits for (after)")
+            return Problem(where, "is not listed in after")
         one = self._predecessors.get(parameter.job)
         # Another owner's job is reported as a missing one.
         if one is None or one.owner != owner_key(job.owner):

@@ -275,7 +275,7 @@ async def _refuse_places(
     held: set[HeldPlace] = set()  # by others of this call
     for id_, named in places.items():
         problems = [
-            Problem(path, "is where another owner's files are")
+            Problem(path, "is a place of another owner's files")
             for path, place in named.items()
             if against[place] or any(place.excludes(other) for other in held)
         ]

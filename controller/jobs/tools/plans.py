@@ -204,7 +204,7 @@ class ToolPlans:
             if name not in self.declared.tools
         ]
         found += [
-            Problem(f"tools[{index}]", "is there twice")
+            Problem(f"tools[{index}]", "is listed twice")
             for index, name in enumerate(names)
             if name in names[:index]
         ]

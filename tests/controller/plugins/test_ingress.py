@@ -68,7 +68,7 @@ def test_every_reserved_word_would_be_a_name_otherwise() -> None:
 
 async def test_each_wrong_link_is_told_with_its_place() -> None:
     found = await problems_of(interactive=LAB, links=["my-demo", "12345", "my-demo"])
-    assert found == {"links[1]": "has no letter", "links[2]": "is there twice"}
+    assert found == {"links[1]": "has no letter", "links[2]": "is listed twice"}
 
 
 @pytest.mark.parametrize("interactive", [{}, {"desk": {"kind": "vnc", "port": 5900}}])

@@ -79,7 +79,7 @@ async def test_what_is_said_to_a_plugin_is_kept_and_shown(api: Api) -> None:
         ({"centre": "AB", "shares": {"x": "1"}}, "plugins.cost_centre.shares.x", "valid integer"),
         ({"centre": "AB", "until": "never"}, "plugins.cost_centre.until", "valid date"),
         ({"centre": "A\0"}, "plugins.cost_centre", "NUL"),
-        ({"centre": "\ud800"}, "plugins.cost_centre", "no Unicode"),
+        ({"centre": "\ud800"}, "plugins.cost_centre", "valid Unicode"),
         ({"centre": "A" * 5000}, "plugins.cost_centre", "longer than 4096"),
         ({"centre": json.loads("[" * 30 + "]" * 30)}, "plugins.cost_centre", "nested deeper"),
         ({"centre": 1e400}, "plugins.cost_centre", "number"),
@@ -123,7 +123,7 @@ async def test_fields_of_plugins_are_described(api: Api) -> None:
     assert schemas["Job"]["properties"]["plugins"] == {
         "type": "object",
         "additionalProperties": False,
-        "description": "What it says to plugins of other packages, by their names.",
+        "description": "Fields for third-party plugins, by plugin name.",
         "required": ["cost_centre"],
         "properties": {"cost_centre": {"$ref": "#/components/schemas/plugins.cost_centre"}},
     }

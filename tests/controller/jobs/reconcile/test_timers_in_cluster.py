@@ -110,7 +110,7 @@ async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     # With the lag Volcano restarts once more than it counts: that is why it is not asked to.
     world.cluster.set_lags({})
     with monkeypatch.context() as before:
-        before.setattr(task, "not_volcanos", none)
+        before.setattr(task, "carried_out_here", none)
         policies = after(2, "RestartJob", event="PodFailed")
         await world.submit("older", invocation=FAILS, policies=policies, max_retry=1)
         await world.parts.drive("older", lambda record: record.uid is not None)

@@ -144,7 +144,7 @@ def test_a_request_names_one_way_to_make_items_and_variables_that_are_free() -> 
     assert unread(matrix={"a": []})[0][0] == "matrix.a"
     assert unread(matrix={})[0][0] == "matrix"
     assert unread(matrix={"index": [1]}) == [
-        ("matrix", "index is a variable that every item has already")
+        ("matrix", "index is a built-in variable of every item")
     ]
     assert unread(array=[{"a": 1}, {"b": 1}]) == [
         ("array", "item 1 has other variables than the first one")

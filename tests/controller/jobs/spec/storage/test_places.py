@@ -73,7 +73,7 @@ async def test_of_two_names_that_fit_one_claim_the_first_has_it(
     (refused,) = await submit(store, second)
     assert refused.result == "rejected"
     (problem,) = refused.problems
-    assert (problem.path, problem.message) == ("output", "is where another owner's files are")
+    assert (problem.path, problem.message) == ("output", "is a place of another owner's files")
     assert [one.result for one in await submit(store, {**first, "id": "j9"})] == ["created"]
 
 

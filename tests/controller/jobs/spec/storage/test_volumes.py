@@ -65,7 +65,7 @@ def test_every_mistake_is_told() -> None:
 
 
 def test_a_volume_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"no volume nope; of volumes there are: a, b$"):
+    with pytest.raises(ValueError, match=r"no volume nope; there are: a, b$"):
         find_place(parse_path("/nope/x"), ADA, parse_volumes("b=one,a=two"))
-    with pytest.raises(ValueError, match=r"of volumes there are: none$"):
+    with pytest.raises(ValueError, match=r"there are: none$"):
         find_place(parse_path("/nope/x"), ADA, {})
