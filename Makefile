@@ -1,11 +1,11 @@
-# Fumarole. `make demo` alone ends in a running system, `make test` alone in a passed test run.
+# Fumarole. `make demo` starts the whole system; `make test` runs all tests. Each installs what it needs.
 
 PYTHON := .venv/bin/python
 STAMP := .venv/.installed
 LOCKS := deploy/locks/dev.txt
-# For two cores: two thirds of the time the tests wait for browsers, clusters and notebooks.
+# Six processes for two cores: tests wait for browsers, clusters and notebooks two thirds of the time.
 WORKERS ?= 6
-# Where it is set, every process that a test or the demo starts would compile its modules anew.
+# If this is set, every process that a test or the demo starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Renews the locks: versions and hashes, and no address of where they were found.
+# Renews the lock files. They hold versions and hashes, but no download addresses.
 set -eu
 
 lock() {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what only the system's package manager has. Tests that need a part that is missing are
-# skipped, so nothing here is necessary to use Fumarole.
+# Installs programs that only the system's package manager provides. They are optional: tests that need
+# a missing program are skipped.
 set -eu
 
 missing=''
@@ -18,7 +18,7 @@ if grep -q '^ID=ubuntu' /etc/os-release; then
     command -v google-chrome >/dev/null 2>&1 || command -v chrome >/dev/null 2>&1 ||
         echo "system: please install Chrome or Chromium; Ubuntu's own package is a stub"
 else
-    # A fifth of the processor of the whole browser, whose version it must have. Chrome has it in it.
+    # Needs a fifth of the CPU of the full browser. Its version must equal Chromium's; Chrome includes it.
     need 'chromium chromium-headless-shell' chromium-headless-shell google-chrome chrome
 fi
 need tigervnc-standalone-server Xvnc
