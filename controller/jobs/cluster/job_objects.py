@@ -107,7 +107,7 @@ class JobObjects:
             except (KubeError, TimeoutError, ValueError) as error:
                 value = None
                 told = {"priority_class": name, "why": str(error)}
-                log.info("the value of a PriorityClass is not known", extra=told)
+                log.info("the value of a PriorityClass could not be read", extra=told)
             self._priorities[name] = (now + PRIORITY_GOOD_SECONDS, value)
         return value
 
@@ -216,7 +216,7 @@ class JobObjects:
         if self._is_ours(found, job_id):
             uid: str = found["metadata"]["uid"]
             return uid
-        log.warning("a Command of somebody else has our name", extra={"job": job_id})
+        log.warning("a Command with our name belongs to somebody else", extra={"job": job_id})
         return None
 
     async def remove_volcano_job(
@@ -235,7 +235,10 @@ class JobObjects:
                 found = await self._kube.get(VCJOBS, name, namespace)
                 labels = found["metadata"].get("labels") or {}
                 if labels.get(INSTANCE_LABEL, self._instance) != self._instance:
-                    log.warning("a VolcanoJob was given to another instance", extra={"uid": uid})
+                    log.warning(
+                        "a VolcanoJob has the label of another instance: it is not deleted",
+                        extra={"uid": uid},
+                    )
                     return
             await self._delete(VCJOBS, name, namespace, uid)
 
@@ -486,7 +489,7 @@ class JobObjects:
             return await self._kube.merge(kind, name, {**body, **seen}, namespace)
         except Invalid as error:
             log.warning(
-                "a companion cannot be changed, and stays as it was made",
+                "a companion cannot be updated, and stays as it was created",
                 extra={"job": job_id, "object": f"{body['kind']} {name}", "why": str(error)},
             )
             return await self._kube.merge(kind, name, seen, namespace)

@@ -122,7 +122,7 @@ class MountPointCleaner:
             try:
                 await self.clean_due()
             except StoreUnavailable as error:
-                log.warning("no mount points are removed", extra={"why": str(error)})
+                log.warning("mount points cannot be removed", extra={"why": str(error)})
             await asyncio.sleep(EVERY_SECONDS)
 
     async def clean_due(self) -> None:
@@ -159,7 +159,7 @@ class MountPointCleaner:
         except KubeError as error:
             if self._clock() <= _until(cleaning):
                 return  # the pod may still run: it is tried again until its deadline
-            log.info("mount points stay", extra={"why": str(error)})
+            log.info("mount points were not removed", extra={"why": str(error)})
         async with self._store.lead(self._term) as transaction:
             await end_cleaning(transaction, place)
 
@@ -208,9 +208,11 @@ class MountPointCleaner:
     def _tell(self, made: ObservedJob, cleaning: Cleaning) -> None:
         about = {"namespace": made.namespace, "mount_points": len(cleaning.names)}
         if progress_of(made.phase) is Progress.SUCCEEDED:
-            log.info("removed mount points", extra=about)
+            log.info("mount points were removed", extra=about)
         else:
-            log.info("mount points stay", extra={**about, "why": made.phase or "no phase"})
+            log.info(
+                "mount points were not removed", extra={**about, "why": made.phase or "no phase"}
+            )
 
 
 def _output_of(record: JobRecord) -> object:

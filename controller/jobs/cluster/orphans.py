@@ -79,7 +79,7 @@ class OrphanCollector:
         self._informer = informer
         self._instance = instance
         self._clock = clock
-        self._contained = Containment("not swept", failed)
+        self._contained = Containment("an orphan sweep failed", failed)
         self._kinds = (*SWEPT_KINDS, *kinds)
         self._since: dict[_Suspect, float] = {}
 

@@ -85,7 +85,7 @@ class PendingReasons:
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
     ) -> None:
-        self._contained = Containment("why a job waits is not known", failed)
+        self._contained = Containment("the reason why a job waits could not be read", failed)
         self._records = records
         self._kube = kube
         self._informer = informer
@@ -103,7 +103,7 @@ class PendingReasons:
             try:
                 await self.look()
             except StoreUnavailable as error:
-                log.warning("why jobs wait is not kept", extra={"why": str(error)})
+                log.warning("the reasons why jobs wait cannot be stored", extra={"why": str(error)})
 
     async def look(self) -> None:
         """Ask about the jobs that are due longest.
@@ -119,7 +119,7 @@ class PendingReasons:
                 except (KubeError, JobRejected) as error:
                     # JobRejected: a job that this version cannot read.
                     log.info(
-                        "why a job waits is not known",
+                        "the reason why a job waits could not be read",
                         extra={"job": job.job_id, "why": str(error)},
                     )
 
@@ -164,7 +164,7 @@ class PendingReasons:
             # The role of an older version, or one that the site has restricted.
             self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
             log.warning(
-                "why jobs wait may not be read",
+                "no permission to read why jobs wait",
                 extra={"namespace": job.namespace, "why": str(error)},
             )
             return

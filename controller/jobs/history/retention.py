@@ -81,7 +81,7 @@ class Retention:
         self._keep = keep
         self._may_be_there = may_be_there
         self._clock = clock
-        self._contained = Containment("cannot be forgotten", failed)
+        self._contained = Containment("old records cannot be deleted", failed)
 
     async def run(self) -> None:
         """Tidy every five minutes; returns only by LeadershipLost."""
@@ -89,7 +89,7 @@ class Retention:
             try:
                 gone = await self.tidy()
             except StoreUnavailable as error:
-                log.warning("the store cannot be tidied up", extra={"why": str(error)})
+                log.warning("old records cannot be deleted", extra={"why": str(error)})
             else:
                 if gone:
                     log.info("deleted records of jobs that ended long ago", extra={"jobs": gone})

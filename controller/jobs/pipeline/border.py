@@ -121,10 +121,6 @@ class PluginBorder:
         """Never call the plugin of each (plugin, job id) for that job again."""
         self._switched_off |= frozenset(pairs)
 
-    def is_switched_off(self, plugin: str, job_id: str) -> bool:
-        """Say whether the plugin is never called for the job again."""
-        return (plugin, job_id) in self._switched_off
-
     def call_in(self, task: asyncio.Task[object] | None) -> Call | None:
         """Return which hook runs in *task*; safe from any thread."""
         return self._running.get(task) if task is not None else None
@@ -180,7 +176,7 @@ class PluginBorder:
                 self._metrics.hook_ended(call, result, time.monotonic() - began)
 
     def _refuse(self, call: Call) -> None:
-        if self.is_switched_off(call.plugin, call.job_id):
+        if (call.plugin, call.job_id) in self._switched_off:
             raise PluginFailed(call.plugin, call.hook, SWITCHED_OFF, for_good=True)
         mine = [one for one in self._stuck.values() if one.plugin == call.plugin]
         if len(mine) >= MOST_STUCK:
@@ -242,7 +238,7 @@ class PluginBorder:
         if not task.done():
             self._stuck[task] = call
             log.error(
-                "a plugin's hook does not end though it was cancelled: it is left behind",
+                "a cancelled hook does not end and is abandoned",
                 extra={"plugin": call.plugin, "hook": call.hook, "job": call.job_id},
             )
 

@@ -511,7 +511,7 @@ class HookRecorder:
             await record_hook_failure(transaction, seen.job.id, new)
         if ends:
             log.error(
-                "a hook is given up",
+                "a failing hook is not tried again",
                 extra={"job": seen.job.id, "plugin": new.plugin, "hook": hook, "why": new.error},
             )
 

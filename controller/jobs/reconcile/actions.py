@@ -259,7 +259,7 @@ class Actions:
             if await find_job(transaction, run.id) is None:
                 await insert_job(transaction, run, labels={})
             await set_run(transaction, tool, run.id)
-        log.info("a tool begins", extra={"job": record.id, "tool": tool.name, "run": run.id})
+        log.info("a tool was started", extra={"job": record.id, "tool": tool.name, "run": run.id})
 
     async def _update_status(
         self, update: steps.UpdateStatus, seen: ObservedState

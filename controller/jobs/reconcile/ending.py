@@ -231,7 +231,7 @@ class EndActions:
             # The ServiceAccount has an older version's rights: the garbage collector deletes them
             # later.
             log.warning(
-                "pods of a VolcanoJob that is gone may not be deleted",
+                "no permission to delete pods of a deleted VolcanoJob",
                 extra={"job": record.id, "pods": len(pods), "why": str(error)},
             )
             raise RequeueAfter(FORBIDDEN_SECONDS) from error
@@ -328,7 +328,7 @@ class EndActions:
             async with self._records.lead() as transaction:
                 await touch_jobs(transaction, followers)
         log.info(
-            "finished",
+            "a job has ended",
             extra={"job": record.id, "outcome": record.outcome, "reason": record.end_reason},
         )
         now = self._records.clock()

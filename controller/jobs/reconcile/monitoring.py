@@ -121,12 +121,12 @@ class Monitoring:
                 full = len(job_ids) == BATCH
                 job_ids = (await self._due()).get(plugin, ()) if full else ()
         except StoreUnavailable as error:
-            log.warning("due jobs are handed over later", extra={"why": str(error)})
+            log.warning("due jobs are handed to a plugin later", extra={"why": str(error)})
         except LeadershipLost:
             raise
         except Exception:
             # A failing batch of one plugin must not stop the others; it stays due.
-            log.exception("due jobs cannot be handed over", extra={"plugin": plugin})
+            log.exception("due jobs cannot be handed to a plugin", extra={"plugin": plugin})
             await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._served.discard(plugin)
@@ -151,11 +151,11 @@ class Monitoring:
             async with gate:
                 await self._hand_over(plugin, [job_id])
         except StoreUnavailable as error:
-            log.warning("a due job is handed over later", extra={"why": str(error)})
+            log.warning("a due job is handed to a plugin later", extra={"why": str(error)})
         except LeadershipLost:
             raise
         except Exception:
-            log.exception("a due job cannot be handed over", extra={"plugin": plugin})
+            log.exception("a due job cannot be handed to a plugin", extra={"plugin": plugin})
         finally:
             self._alone.discard((plugin, job_id))
 
@@ -169,7 +169,9 @@ class Monitoring:
             again_at = self._clock() + AGAIN_SECONDS
             self._suspects.get(plugin, set()).difference_update(job_ids)
         except PluginFailed as error:
-            log.warning("monitoring failed", extra={"plugin": plugin, "why": str(error)})
+            log.warning(
+                "a plugin failed to monitor jobs", extra={"plugin": plugin, "why": str(error)}
+            )
             told = {}
             self._suspects.setdefault(plugin, set()).update(one.job.id for one in batch)
         again = dict.fromkeys(job_ids) | {one.job.id: again_at for one in batch} | told

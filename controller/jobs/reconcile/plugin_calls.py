@@ -131,7 +131,7 @@ class PluginCalls:
         else:
             asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop, job_id, call)
         if error is not None:
-            log.info("a call of plugins failed", extra={"job": job_id, "why": str(error)[:500]})
+            log.info("a plugin call failed", extra={"job": job_id, "why": str(error)[:500]})
         self._ended(job_id)
 
     def _drop(self, job_id: str, call: _Call) -> None:

@@ -190,7 +190,7 @@ class Reconciler:
             informer=informer,
             queue=queue,
             job_changed=job_changed,
-            contained=Containment("not looked at", metrics.step_failed),
+            contained=Containment("jobs cannot be enqueued", metrics.step_failed),
             resync_per_second=resync_per_second,
         )
         self._slots = OwnerSlots(

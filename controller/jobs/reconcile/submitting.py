@@ -351,7 +351,10 @@ class SubmitActions:
                 # The job changed meanwhile. Its VolcanoJob is recorded all the same, so that it is
                 # deleted.
                 await self._set_uid(transaction, record, made.uid)
-        log.info("submitted", extra={"job": record.id, "attempt": record.attempt, "uid": made.uid})
+        log.info(
+            "a VolcanoJob was created",
+            extra={"job": record.id, "attempt": record.attempt, "uid": made.uid},
+        )
 
     async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
         now = await lock_job(transaction, record.id)

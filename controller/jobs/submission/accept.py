@@ -71,11 +71,6 @@ class NewBatch:
         return record.batch not in (None, self.id)
 
 
-def is_same_body(vault: Vault, record: BatchRecord, body: str) -> bool:
-    """Say whether the batch was created from this *body*."""
-    return vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
-
-
 async def refuse_known(transaction: Transaction, batch_id: str) -> None:
     """Check that there is no such batch.
 
@@ -204,7 +199,7 @@ class Submissions:
 
     def is_same(self, record: BatchRecord, body: str) -> bool:
         """Say whether the batch was created from this *body*."""
-        return is_same_body(self._vault, record, body)
+        return self._vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
 
     async def _accept(
         self,

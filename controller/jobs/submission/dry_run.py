@@ -137,7 +137,7 @@ class DryRun:
             async with asyncio.timeout(allowance.seconds):
                 yield
         except TimeoutError:
-            log.warning("not every job of a call was tried")
+            log.warning("the dry runs of a call took too long")
             allowance.seconds = 0.0
         else:
             allowance.seconds = max(0.0, allowance.seconds - (self._clock() - began))
@@ -183,5 +183,7 @@ class DryRun:
     def _rest(self, seconds: float, why: str) -> None:
         now = self._clock()
         if now >= self._resting_until:  # logged once, not for each job that was under way
-            log.warning("jobs are accepted untried", extra={"why": why, "seconds": seconds})
+            log.warning(
+                "jobs are accepted without a dry run", extra={"why": why, "seconds": seconds}
+            )
         self._resting_until = max(self._resting_until, now + seconds)
