@@ -177,6 +177,7 @@ class DataPath(Context):
             page.reset()
         self.pool.close()
         self.closer.close_all()
+        await self.arriving.close()
         await self.parts.background_tasks.close()
         self.wheel.close()
         self.readiness.close()

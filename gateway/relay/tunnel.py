@@ -223,6 +223,7 @@ class Tunnel(asyncio.Protocol):
             while self.backlog:
                 backlog, self.backlog = self.backlog, b""
                 self.traffic.down += len(backlog)
+                self.activity.down += len(backlog)
                 self.browser.write(backlog)
             self.path.closer.close(self.browser)
 

@@ -200,9 +200,13 @@ class WebSocketBridge(asyncio.Protocol):
 
     # Reading from the browser. While it is paused for longer than a turn, hang-ups are watched for.
 
+    @property
+    def _early_full(self) -> bool:
+        return len(self._early) > self.parts.limits.early_bytes
+
     def sync_reading(self) -> None:
         """Read from the browser unless something prevents it."""
-        if self._upstream_full or self._input.has_pending:
+        if self._upstream_full or self._input.has_pending or self._early_full:
             pause_reading(self.transport)
             self._watch_hangups()
             return
@@ -281,11 +285,10 @@ class WebSocketBridge(asyncio.Protocol):
 
     def _buffer_early(self, data: bytes) -> None:
         self._early += data
-        if len(self._early) <= self.parts.limits.early_bytes or self.transport is None:
+        if not self._early_full or self.transport is None:
             return
         if self._answered:
-            pause_reading(self.transport)
-            self._watch_hangups()
+            self.sync_reading()
         else:
             # A client must not send before the upgrade is accepted.
             self.transport.abort()
@@ -426,6 +429,7 @@ class WebSocketBridge(asyncio.Protocol):
         self._detach_upstream()
         self._stop_timers()
         self._upstream_full = self._watches = self.has_more = False
+        self._early = b""
         if self.transport is not None:
             self.context.closer.forget(self.transport)
             limits = self.parts.limits

@@ -55,6 +55,8 @@ class PageConnection(asyncio.Protocol):
     right: AccessRight | None
     key: str
     writable: bool
+    reading: bool = True
+    """False while the page applies backpressure."""
     _began: float = 0.0
     _timer: asyncio.TimerHandle | None = None
 
@@ -138,16 +140,15 @@ class PageConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self.receive(b"")
-        if not self.body.has_more:
-            resume_reading(self.browser)
+        self.resume_turn()
 
     def yield_turn(self) -> None:
         """Stop reading for a turn."""
         pause_reading(self.browser)
 
     def resume_turn(self) -> None:
-        """Read again."""
-        if not self.body.has_more:
+        """Read again, unless the page or the body prevents it."""
+        if self.reading and not self.body.has_more:
             resume_reading(self.browser)
 
     def check_stalls(self) -> None:
@@ -213,9 +214,10 @@ class PageConnection(asyncio.Protocol):
     def set_reading(self, reading: bool) -> None:
         """Read from the browser, or pause; a browser that leaves meanwhile is noticed."""
         hangups = self.path.closer.hangups
+        self.reading = reading
         if reading:
             hangups.forget(self.browser)
-            resume_reading(self.browser)
+            self.resume_turn()
         else:
             pause_reading(self.browser)
             hangups.watch(self.browser, self.browser.abort)

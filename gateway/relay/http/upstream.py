@@ -301,9 +301,11 @@ class Pool:
         if not kept:
             return None
         upstream = kept[-1]
-        if upstream.target is not target and upstream.target != target:
-            upstream.close()
-            return self.take(sid=sid, user=user, target=target, safe=safe)
+        while upstream.target is not target and upstream.target != target:
+            upstream.close()  # which removes it from this list
+            if not kept:
+                return None
+            upstream = kept[-1]
         if not safe and self.loop.time() - upstream.idle_since > self.limits.unsafe_idle_seconds:
             return None
         # An empty list stays for the connection's return, the usual case.

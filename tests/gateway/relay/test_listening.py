@@ -430,3 +430,13 @@ async def test_both_families_are_served_at_once() -> None:
 def test_an_address_that_is_taken_is_an_error() -> None:
     with listen("127.0.0.1", 0)[0] as taken, pytest.raises(OSError, match="in use"):
         listen(*taken.getsockname())
+
+
+async def test_a_data_path_that_is_closed_accepts_nothing_any_more() -> None:
+    async with proxied() as r:
+        browser = await r.browser(PROXY)
+        r.listener.close()  # it accepts the connection, if nobody has
+        assert r.path.arriving
+        await r.path.close()
+        assert not r.path.arriving
+        assert await browser.gone() == b""

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from gateway.core.access.access_right import ActivityCounter
 from gateway.core.limits.values import Limits
 from gateway.relay.tunnel import Tunnel
 from tests.gateway.relay.ending.test_slow_peers import fill
@@ -260,3 +261,15 @@ async def test_nobody_is_pinged_unasked_and_nobody_stays_in_the_wheel() -> None:
 
 def test_the_upgrade_of_these_tests_is_the_rfcs_example() -> None:
     assert "dGhlIHNhbXBsZSBub25jZQ==" in UPGRADE
+
+
+async def test_frames_that_wait_when_the_app_closes_count_as_activity() -> None:
+    async with rig() as r:
+        browser, _ = await r.tunnel()
+        (tunnel,) = r.live.members()
+        assert isinstance(tunnel, Tunnel)
+        tunnel.activity = ActivityCounter()
+        tunnel.backlog = frame(b"waits")
+        tunnel.app_closed()
+        assert tunnel.activity.down == len(frame(b"waits"))
+        assert await browser.rest() == frame(b"waits")

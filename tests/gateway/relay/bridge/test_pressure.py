@@ -23,7 +23,7 @@ from tests.gateway.relay.bridge.desktops import (
     until,
     viewing,
 )
-from tests.gateway.relay.harness import SID, Peer, Rig, status_of
+from tests.gateway.relay.harness import SID, Peer, Rig, status_of, upgrade
 
 LONG = bisect_left(TURN_SECONDS, 0.05)
 """Turns from here on are far too long: the budget is 5 ms, the machine may be slow."""
@@ -282,3 +282,23 @@ async def test_keys_that_were_pressed_before_leaving_reach_the_desktop() -> None
         browser.send(said(b"the last key") + said(b"\x03\xe8", Opcode.CLOSE))
         assert await desktop.exactly(12) == b"the last key"
         assert await desktop.gone() == b""
+
+
+async def test_a_flood_before_the_desktop_is_dialled_stays_unread_after_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To yield a turn must not undo the pause: each turn would add a read to the memory."""
+    monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.ANSWER_SECONDS", 0.01)
+    async with desktops() as r:
+        never = asyncio.Event()
+        monkeypatch.setattr(r.path.parts.dialler, "dial", lambda *_: never.wait())
+        browser = await r.browser()
+        browser.send(upgrade("/.fumarole/connect?answer=soon", "Sec-WebSocket-Protocol: binary"))
+        assert status_of(await browser.head()) == 101
+        transport = bridge_of(r).transport
+        assert transport is not None
+        browser.send(bytes(r.path.parts.limits.early_bytes + 1))
+        await until(lambda: not transport.is_reading())
+        bridge_of(r).yield_turn()
+        bridge_of(r).resume_turn()
+        assert not transport.is_reading()

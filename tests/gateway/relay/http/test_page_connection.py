@@ -497,3 +497,19 @@ def pages_request() -> ServePage:
         refusal=None,
         holder=None,
     )
+
+
+async def test_a_page_that_reads_no_more_is_sent_no_more_after_a_turn() -> None:
+    """To yield a turn must not undo the page's backpressure."""
+    async with with_pages() as (r, _):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/slow"))
+        await browser.until(b"begun")
+        (page,) = r.path.pages
+        assert isinstance(page, PageConnection)
+        page.set_reading(False)
+        page.yield_turn()
+        page.resume_turn()
+        assert not page.browser.is_reading()
+        page.set_reading(True)
+        assert page.browser.is_reading()

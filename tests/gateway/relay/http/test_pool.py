@@ -173,3 +173,14 @@ async def test_a_connection_that_dies_while_it_is_used_leaves_no_place_behind() 
         assert take(pool, target) is upstream
         upstream.close()
         assert pool._idle == {}
+
+
+async def test_any_number_of_connections_to_another_target_is_closed() -> None:
+    """One call for each would exceed the depth that Python allows."""
+    async with pooled() as (pool, _, target):
+        for _ in range(1500):
+            pool.put(UpstreamConnection(pool, sid=SID, user="ada", target=target))
+        assert (
+            take(pool, Target(scheme="http", host=target.host, port=target.port, id="pod2")) is None
+        )
+        assert len(pool) == 0
