@@ -1,7 +1,7 @@
 """``python -m controller``: the controller process, from its environment to its exit code.
 
-Commands: ``route-keys FILE…`` writes the public halves of signing keys, the JSON Web Key set for
-``FUMAROLE_GATEWAY_ROUTE_KEYS``; ``explain URL|JOB`` says why a session or a job cannot be used;
+Commands: ``route-keys FILE…`` prints the public halves of signing keys, the JSON Web Key set for
+``FUMAROLE_GATEWAY_ROUTE_KEYS``; ``explain URL|JOB`` explains why a session or a job cannot be used;
 ``backup FILE`` and ``restore FILE`` copy the store.
 """
 
@@ -41,20 +41,20 @@ from shared.runtime.process import (
 from shared.settings import EXIT_BAD_SETTINGS, or_exit
 
 PREFIXES: Final = ("FUMAROLE_CONTROLLER_", "FUMAROLE_PLUGIN_")
-"""Of settings that a controller knows all of."""
+"""Prefixes of settings; an unknown setting with one of them is reported."""
 
 MOST_TOKEN: Final = 16384
 MOST_THREADS: Final = 64
 THREADS_SECONDS: Final = 1.0
 _THREADS: Final = "blocking"
 _EXPECTED: Final = (FumaroleError, KubeError, OSError)
-"""Errors that end the process without a trace: they are about its surroundings."""
+"""Errors that end the process without a traceback, since they come from its environment."""
 
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Run the controller until SIGTERM or SIGINT (at once at a second one), or a command."""
+    """Run the controller until SIGTERM or SIGINT (the second one ends it at once), or a command."""
     run(
         settings_from_command(
             "fumarole-controller",
@@ -62,10 +62,12 @@ def main() -> None:
             summary="Run jobs as VolcanoJobs, and publish the routes of their sessions.",
             reference="docs/settings.md",
             commands=(
-                Command("route-keys", "write the public halves of signing keys", _files, _keys),
-                Command("explain", "say why a session or a job cannot be used", _what, _explain),
+                Command("route-keys", "print the public halves of signing keys", _files, _keys),
+                Command(
+                    "explain", "explain why a session or a job cannot be used", _what, _explain
+                ),
                 Command("backup", "write the store to a file", _file, _backup),
-                Command("restore", "put a backup in the store's place", _file, _restore),
+                Command("restore", "replace the store by a backup", _file, _restore),
             ),
         )
     )
@@ -87,7 +89,7 @@ def _keys(given: argparse.Namespace) -> None:
 
 
 def write_route_keys(paths: Sequence[str]) -> None:
-    """Write the set of public keys of the PEM files *paths*."""
+    """Print the set of public keys of the PEM files *paths*."""
     try:
         keys = [key for path in paths for key in read_signing_keys(Path(path).read_bytes())]
     except (ValueError, OSError) as error:
@@ -101,12 +103,12 @@ def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token", action="store_true", help="read a token for the session from standard input"
     )
-    parser.add_argument("--json", action="store_true", help="write what the API responds")
+    parser.add_argument("--json", action="store_true", help="print the API's response")
 
 
 def _explain(given: argparse.Namespace) -> None:
     settings = _read().settings
-    logging.basicConfig(level=logging.ERROR)  # what is found is said once
+    logging.basicConfig(level=logging.ERROR)  # the result is printed once
     token = sys.stdin.read(MOST_TOKEN + 1).strip() if given.token else None
     try:
         explained = asyncio.run(explain(settings, given.what, token))
@@ -118,12 +120,12 @@ def _explain(given: argparse.Namespace) -> None:
 
 
 def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="where the backup is, or is to be")
+    parser.add_argument("file", type=Path, help="the file of the backup")
 
 
 def _backup(given: argparse.Namespace) -> None:
     url = _read().settings.store_url
-    with _failures_said():
+    with _failures_printed():
         back_up(url, given.file)
     print(f"the store was written to {given.file}")
 
@@ -131,13 +133,13 @@ def _backup(given: argparse.Namespace) -> None:
 def _restore(given: argparse.Namespace) -> None:
     url = _read().settings.store_url
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    with _failures_said():
+    with _failures_printed():
         asyncio.run(restore(url, given.file, now=time.time()))
     print("the store is restored, and submission is paused: see docs/how-to/backup.md")
 
 
 @contextmanager
-def _failures_said() -> Iterator[None]:
+def _failures_printed() -> Iterator[None]:
     try:
         yield
     except (FumaroleError, ValueError) as error:
@@ -159,7 +161,7 @@ def run(configuration: Configuration) -> None:
     except _EXPECTED as error:
         _fail(error)
     except ExceptionGroup as errors:
-        # What runs beside each other fails as a group.
+        # Concurrent tasks fail as a group.
         if errors.split(_EXPECTED)[1] is not None:
             raise
         _fail(*_leaves(errors))
@@ -167,7 +169,7 @@ def run(configuration: Configuration) -> None:
 
 def _fail(*errors: BaseException) -> NoReturn:
     for error in errors:
-        log.error("the controller cannot go on", extra={"why": str(error)})
+        log.error("the controller cannot continue", extra={"why": str(error)})
     raise SystemExit(EXIT_FAILED)
 
 
@@ -183,9 +185,9 @@ async def _run(configuration: Configuration) -> None:
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     raise_descriptor_limit()
-    # To look at everything that was imported stops the loop for 150 ms, again and again.
+    # A collection of all imported objects blocks the loop for 150 ms each time.
     tune_collector()
-    # More than Python's own few: hooks of plugins may wait in some for ever.
+    # More than Python's default: plugins' hooks may block some of them for ever.
     threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=_THREADS)
     asyncio.get_running_loop().set_default_executor(threads)
     code = EXIT_FAILED
@@ -198,11 +200,11 @@ async def _run(configuration: Configuration) -> None:
 
 
 async def _leave_threads(code: int) -> None:
-    """End the process here if threads of hooks do not end: else it would wait for them."""
+    """Exit here if threads of hooks do not end: otherwise the process waits for them."""
     deadline = time.monotonic() + THREADS_SECONDS
     while left := [one.name for one in threading.enumerate() if one.name.startswith(_THREADS)]:
         if time.monotonic() > deadline:
-            log.warning("threads do not end, and are left behind", extra={"threads": len(left)})
+            log.warning("leaving threads behind that do not end", extra={"threads": len(left)})
             logging.shutdown()
             os._exit(code)
         await asyncio.sleep(0.05)

@@ -1,7 +1,7 @@
-"""Assembles the controller: each role's parts, wired, running until it is told to stop.
+"""Assembles the controller: creates and connects the parts of each role, and runs them.
 
-One process can play all roles, or each can be a process of its own; they meet only in the store,
-in Redis and in the cluster.
+One process can run all roles, or each role can be a process of its own. Roles communicate only
+through the store, Redis and the cluster.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ log = logging.getLogger(__name__)
 
 
 async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> None:
-    """Play the roles until *stopping*.
+    """Run the roles until *stopping* is set.
 
     Raises:
-        OSError: If an address cannot be taken.
-        ValueError: If a setting turns out to be wrong.
-        StoreError, KubeError: If store or cluster configuration cannot be used.
-        LeadershipLost: If another controller leads by now.
+        OSError: If an address cannot be bound.
+        ValueError: If a setting turns out to be invalid.
+        StoreError, KubeError: If the store or the cluster's configuration cannot be used.
+        LeadershipLost: If another controller leads.
     """
     settings = configuration.settings
     async with AsyncExitStack() as stack:
@@ -101,7 +101,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         border = core.pipeline.border
         async with store.read() as transaction:
             border.switch_off(await blocked_calls(transaction))
-        # Ended before what tasks use is closed, after the listeners that give them work.
+        # Cancelled before their dependencies are closed, and after the listeners that enqueue work.
         tasks = await stack.enter_async_context(_until_failed(stopping))
         process = Process(settings, store, registry, tasks, storage)
         stalls = LoopStalls(registry)
@@ -135,9 +135,9 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         )
         taken = await stack.enter_async_context(listening(ops, settings.ops_listen))
         process.listens("ops", taken)
-        _tell_addresses(process)
+        _publish_addresses(process)
         await stopping.wait()
-        log.info("ending")
+        log.info("shutting down")
 
 
 @asynccontextmanager
@@ -155,7 +155,7 @@ async def _open_store(url: str) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[ProcessTasks]:
-    """Give what owns this process' tasks: one that fails ends the process, with its error."""
+    """Own this process' tasks: a task that fails ends the process with its error."""
     tasks = ProcessTasks(stopping)
     try:
         yield tasks
@@ -171,7 +171,7 @@ def _make_core(
     sessions = JobSessions(store, clock=time.time, enqueue=routes.enqueue)
 
     def enqueue(job_id: str) -> None:
-        # Routes too: who is to be let in no more must not wait until the job's turn comes.
+        # Routes too: a session must end at once, and not only in its job's turn.
         routes.enqueue(job_id)
         jobs.enqueue(job_id)
 
@@ -376,6 +376,6 @@ async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> Non
     process.problems.append(hub.problems)
 
 
-def _tell_addresses(process: Process) -> None:
+def _publish_addresses(process: Process) -> None:
     log.info("listening", extra=process.addresses)
     write_address_file(process.settings.address_file, process.addresses)

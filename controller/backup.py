@@ -1,15 +1,15 @@
-"""A store as one file, and back: ``fumarole-controller backup`` and ``restore``.
+"""A copy of the store as one file: ``fumarole-controller backup`` and ``restore``.
 
-SQLite is copied by its own online backup, PostgreSQL by ``pg_dump`` and ``pg_restore``; a backup
-may be made while controllers run. A restored store is older than the cluster and Redis, and:
+SQLite is copied by its online backup, PostgreSQL by ``pg_dump`` and ``pg_restore``. A backup may be
+made while controllers run. A restored store is older than the cluster and Redis. Therefore:
 
-- submission is paused: a job that waited then may have run since, and would run once more;
-- what the replaced store still says of what was removed (tombstones, ended sessions, revocations,
-  jobs that were to end) is put into the restored one;
-- numbers of updates and of the ledger's entries go on after those that readers were told;
-- what Redis says of the same is taken up by the first leader (:mod:`controller.sessions.restored`).
+- Submission is paused: a job that waited at the backup may have run since, and would run again.
+- The replaced store's records of what was removed (tombstones, ended sessions, revocations, jobs
+  that were to end) are added to the restored one.
+- Numbers of updates and of ledger entries continue after those that readers have seen.
+- Redis' records of the same are added by the first leader (:mod:`controller.sessions.restored`).
 
-Others may have tables in the same database: only those of a store are copied and replaced.
+The database may contain other tables: only those of the store are copied and replaced.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from controller.store.sessions.session_rows import end_session
 from shared.errors import FumaroleError
 
 _PAUSED: Final = (
-    "restored from a backup of {at}: end the jobs that wait here and were over since, then resume"
+    "restored from a backup of {at}: end the waiting jobs that have ended since, then resume"
 )
 _AT_ONCE: Final = 500
 _SIDE: Final = ".partial"
 _PRIMARY_CODE: Final = 0xFF
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""SQLite's codes (https://sqlite.org/rescode.html)."""
+"""SQLite's result codes (https://sqlite.org/rescode.html)."""
 _OURS: Final = (*sorted(tables.metadata.tables), *VERSION_TABLES)
 _PSQL: Final = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1")
-# A table of the same name in another schema is somebody else's, also where ours is not there.
+# A table of the same name in another schema belongs to others, even if ours does not exist.
 _DROP: Final = f"""DO $$ DECLARE ours record; BEGIN
   FOR ours IN SELECT schemaname, tablename FROM pg_catalog.pg_tables
     WHERE schemaname = current_schema() AND tablename IN ({", ".join(f"'{one}'" for one in _OURS)})
@@ -61,14 +61,14 @@ log = logging.getLogger(__name__)
 
 
 class BackupFailed(FumaroleError):
-    """A store that could not be copied, or a file that holds none."""
+    """The store could not be copied, or a file does not contain a store."""
 
 
 def back_up(url: str, file: Path) -> None:
-    """Write the store at *url* to *file*, whole, or leave what stands there as it was.
+    """Write the store at *url* to *file*, completely; on failure the file stays as it was.
 
     Raises:
-        BackupFailed: If it could not be done.
+        BackupFailed: If it fails.
     """
     side = file.with_name(file.name + _SIDE)
     try:
@@ -82,26 +82,26 @@ def back_up(url: str, file: Path) -> None:
             _dump_postgresql(parsed, side)
         side.replace(file)
     except (OSError, sqlite3.Error) as error:
-        raise BackupFailed(f"the store cannot be copied to {file}: {error}") from None
+        raise BackupFailed(f"cannot copy the store to {file}: {error}") from None
     finally:
         side.unlink(missing_ok=True)
 
 
 async def restore(url: str, file: Path, *, now: float) -> None:
-    """Have the store at *url* be what *file* holds; controllers must not run.
+    """Replace the store at *url* by the one in *file*; controllers must not run.
 
     Raises:
-        BackupFailed: If the file holds no store, or it could not be put back.
-        StoreUnavailable: If the database does not answer.
+        BackupFailed: If the file does not contain a store, or it cannot be restored.
+        StoreUnavailable: If the database does not respond.
     """
     store = Store(url)
     try:
         removed = await _removed_since(store)
-        await store.close()  # what is replaced is no longer open
+        await store.close()  # the replaced database must not be open
         at = await asyncio.to_thread(_put_back, url, file)
         if removed is None:
             log.warning(
-                "the store that was replaced could not be read: only Redis knows what was removed"
+                "the replaced store could not be read: only Redis knows what was removed since"
             )
             removed = _Removed([], [], [], [])
         await store.open()
@@ -114,7 +114,7 @@ async def restore(url: str, file: Path, *, now: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Removed:
-    """What a store says of what is no more."""
+    """A store's records of what was removed."""
 
     tombstones: list[dict[str, Any]]
     revocations: list[StoredRevocation]
@@ -124,8 +124,8 @@ class _Removed:
     told: dict[Series, int] | None = None
 
     async def keep(self, transaction: Transaction, *, now: float) -> None:
-        """Write it into another store."""
-        # Redis refuses a leader whose term is lower than that of the one who published last.
+        """Add the records to another store."""
+        # Redis refuses a leader whose term is lower than that of the last publisher.
         await raise_term_to(transaction, self.term)
         await skip_numbers(transaction, self.told)
         if self.tombstones:
@@ -157,7 +157,7 @@ async def _still(
 
 
 async def _removed_since(store: Store) -> _Removed | None:
-    """Return what the store that is to be replaced still says; nothing where it cannot be read."""
+    """Return the records of the store that is replaced; None if it cannot be read."""
     revoked = sa.select(*(tables.revocations.c[name] for name in StoredRevocation.__slots__))
     try:
         async with store.read() as transaction:
@@ -177,12 +177,12 @@ async def _removed_since(store: Store) -> _Removed | None:
                 },
             )
     except (StoreUnavailable, sa.exc.SQLAlchemyError):
-        # Lost, damaged, empty or of an older version: that is what backups are for.
+        # Lost, damaged, empty or of an older version: the reasons for a restore.
         return None
 
 
 def _put_back(url: str, file: Path) -> str:
-    """Replace the store; return of when the file is."""
+    """Replace the store; return the time of the backup."""
     parsed = sa.make_url(url)
     try:
         if parsed.get_backend_name() == "sqlite":
@@ -192,7 +192,7 @@ def _put_back(url: str, file: Path) -> str:
             _restore_postgresql(parsed, file)
         made = file.stat().st_mtime
     except (OSError, sqlite3.Error) as error:
-        raise BackupFailed(f"{file} cannot be restored: {error}") from None
+        raise BackupFailed(f"cannot restore {file}: {error}") from None
     return datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds")
 
 
@@ -200,11 +200,11 @@ def _check_sqlite(file: Path) -> None:
     with closing(_open_sqlite(file)) as copy:
         sound = copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         if not sound or copy.execute("SELECT identity FROM position").fetchone() is None:
-            raise BackupFailed(f"{file} holds no whole store")
+            raise BackupFailed(f"{file} does not contain a complete store")
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
-    # In one step, under SQLite's own locks: readers see the one or the other.
+    # In one step under SQLite's own locks: readers see either the old or the new state.
     with closing(_open_sqlite(source)) as origin, closing(sqlite3.connect(target)) as copy:
         origin.backup(copy)
 
@@ -215,22 +215,22 @@ def _replace_sqlite(file: Path, target: Path) -> None:
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & _PRIMARY_CODE not in _DAMAGED:
             raise
-        # The backup was found to be whole. SQLite writes into nothing that it cannot read.
+        # The backup is sound. SQLite does not write into a database that it cannot read.
         raise BackupFailed(
             f"the store {target} is damaged ({error}): move it, {target.name}-wal and "
-            f"{target.name}-shm away, if they are there, and restore again"
+            f"{target.name}-shm away, if they exist, and restore again"
         ) from None
 
 
 def _make_one_file(copy: Path) -> None:
-    # A reader of what has a write-ahead log needs files beside it: on a read-only disk it has none.
+    # With a write-ahead log, a reader would need to create files beside it, on any disk.
     with closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE").close()
 
 
 def _open_sqlite(file: Path) -> sqlite3.Connection:
     if not file.is_file():
-        raise BackupFailed(f"there is no {file}")
+        raise BackupFailed(f"{file} does not exist")
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
 
 
@@ -238,7 +238,7 @@ def _dump_postgresql(url: sa.URL, file: Path) -> None:
     asked = "--command=SELECT quote_ident(current_schema())"
     schema = _run_postgresql(url, "psql", *_PSQL, "--tuples-only", "--no-align", asked).strip()
     if not schema:
-        raise BackupFailed("the database has no schema that its user may look into")
+        raise BackupFailed("the database has no schema that its user may read")
     ours = [f"--table={schema}.{name}" for name in _OURS]
     _run_postgresql(url, "pg_dump", "--format=custom", "--no-owner", f"--file={file}", *ours)
 
@@ -247,24 +247,24 @@ def _restore_postgresql(url: sa.URL, file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "store.sql")
         _run_postgresql(url, "pg_restore", "--no-owner", f"--file={script}", str(file))
-        # All of ours, also what a later version than the backup's has added: all or nothing.
+        # All tables of the store, also those of a later version than the backup's: all or nothing.
         _run_postgresql(
             url, "psql", *_PSQL, "--single-transaction", f"--command={_DROP}", f"--file={script}",
-            # The script looks nowhere by itself. A backup of another schema is none of this store.
+            # The script sets no search path. A backup of another schema is not of this store.
             "--command=RESET search_path", '--command=SELECT identity FROM "position"',
         )  # fmt: skip
 
 
 def _run_postgresql(url: sa.URL, program: str, *arguments: str) -> str:
-    """Return what one of PostgreSQL's programs wrote; the password is in no argument of it."""
+    """Return the output of one of PostgreSQL's programs; no argument contains the password."""
     environment = for_programs(url, os.environ)
     try:
-        # A program of PostgreSQL's, and arguments of ours: no shell, and nothing of a caller's.
+        # A PostgreSQL program with our own arguments: no shell, and no input of a caller.
         done = subprocess.run([program, *arguments], env=environment, capture_output=True)  # noqa: S603
     except FileNotFoundError:
-        raise BackupFailed(f"{program} is needed, and not on the PATH") from None
+        raise BackupFailed(f"{program} is required, but not on the PATH") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or [str(done.returncode)]
-        # psql shows the statement below its error.
+        # psql prints the statement below its error.
         raise BackupFailed(f"{program}: {next((s for s in said if 'ERROR:' in s), said[-1])}")
     return done.stdout.decode(errors="replace")

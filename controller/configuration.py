@@ -1,4 +1,4 @@
-"""Reads all that configures a controller: its settings, and the plugins that they name."""
+"""Reads the configuration of a controller: its settings, and the plugins that they name."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shared.settings import Environment, text
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a controller runs with."""
+    """The configuration of a controller."""
 
     settings: ControllerSettings
     plugins: LoadedPlugins
 
 
 def read_configuration(environment: Environment) -> Configuration:
-    """Return the settings, and the plugins loaded; *environment* collects every problem."""
+    """Return the settings and the loaded plugins; *environment* collects every problem."""
     settings = read_settings(environment)
     plugins = LoadedPlugins(())
     try:
@@ -46,14 +46,14 @@ def _check_hook_seconds(
 ) -> None:
     names = {plugin.name for plugin in plugins.classes}
     if names and (unknown := sorted(settings.hook_seconds.named.keys() - names)):
-        text = f"names {', '.join(unknown)}, and no such plugin runs"
+        text = f"names plugins that do not run: {', '.join(unknown)}"
         environment.problem("FUMAROLE_CONTROLLER_HOOK_SECONDS", text)
 
 
 def read_own_settings(
     environment: Environment, plugins: Sequence[type[JobPlugin]]
 ) -> Iterator[tuple[str, PluginSettings]]:
-    """Yield each plugin's own settings, if it has some; *environment* collects every problem."""
+    """Yield each plugin's own settings, if it has any; *environment* collects every problem."""
     owners: dict[str, str] = {}
     for plugin in plugins:
         model = plugin.settings_model
@@ -62,13 +62,13 @@ def read_own_settings(
         names = setting_names(plugin.name, model)
         for name in names.values():
             if owners.setdefault(name, plugin.name) != plugin.name:
-                twice = f"is a setting of the plugins {owners[name]} and {plugin.name} alike"
+                twice = f"is a setting of both plugins {owners[name]} and {plugin.name}"
                 environment.problem(name, twice)
         given = {field: environment.optional(name, text) for field, name in names.items()}
         said = {field: value for field, value in given.items() if value is not None}
         try:
             read = read_plugin_settings(model, said)
-        except Exception as error:  # noqa: BLE001 - whatever somebody else's validators raise
+        except Exception as error:  # noqa: BLE001 - third-party validators may raise anything
             wrong = f"cannot be read: {type(error).__name__}"
             environment.problem(f"FUMAROLE_PLUGIN_{plugin.name.upper()}_*", wrong)
             continue
@@ -76,13 +76,13 @@ def read_own_settings(
             yield plugin.name, read
             continue
         for problem in read:
-            _tell(environment, problem, plugin.name, names)
+            _report(environment, problem, plugin.name, names)
 
 
-def _tell(
+def _report(
     environment: Environment, problem: Problem, plugin: str, names: Mapping[str, str]
 ) -> None:
-    # What is after the field is within a list or an object; without one, it is about several.
+    # The rest of the path is within a list or an object; without a field it concerns several.
     field = re.split(r"[.\[]", problem.path)[0]
     name = names.get(field, f"FUMAROLE_PLUGIN_{plugin.upper()}_*")
     rest = problem.path.removeprefix(field).lstrip(".")

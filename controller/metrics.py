@@ -1,4 +1,4 @@
-"""What Prometheus is told of a controller; no label has values that anybody else chooses."""
+"""Prometheus metrics of a controller; no label has values that clients choose."""
 
 from __future__ import annotations
 
@@ -42,35 +42,36 @@ _PUBLISHED_STEPS: Final = {
     "StartNextAttempt": "Renew",
     "UpdateStatus": "Note",
 }
-"""The published label of each step that the code calls by another name: dashboards read labels."""
+"""The published label of each step whose class has another name: dashboards read labels."""
 
 
 class ControllerMetrics:
-    """Counts what the reconciler does."""
+    """Metrics of the reconciler."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, buckets=_SECONDS, registry=registry)
         self._registry = registry
-        self._steps = counter("fumarole_controller_steps", "Steps done for jobs", ["step"])
+        self._steps = counter("fumarole_controller_steps", "Completed steps of jobs", ["step"])
         self._enqueued = counter(
             "fumarole_controller_enqueued",
-            "How often a job was enqueued to be looked at, by why",
+            "Jobs added to the work queue, by reason",
             ["reason"],
         )
         self._failures = counter(
-            "fumarole_controller_failures", "Steps that failed and are tried again", ["error"]
+            "fumarole_controller_failures", "Failed steps, which are retried, by error", ["error"]
         )
         self._sign_outs = counter(
             "fumarole_controller_sign_outs",
-            "Sign-outs that gateways passed on, by what became of them",
+            "Sign-outs from gateways, by result",
             ["result"],
         )
         self._submitting = histogram(
-            "fumarole_controller_submit_seconds", "From a job's acceptance to its VolcanoJob"
+            "fumarole_controller_submit_seconds",
+            "Seconds from a job's acceptance to its VolcanoJob",
         )
         self._starting = histogram(
-            "fumarole_controller_start_seconds", "From a job's acceptance to its running"
+            "fumarole_controller_start_seconds", "Seconds from a job's acceptance to its first run"
         )
 
     def sign_out_taken(self, result: Taken) -> None:
@@ -86,19 +87,19 @@ class ControllerMetrics:
         parked: Callable[[], int] = int,
         unfollowed: Callable[[], int] = int,
     ) -> None:
-        """Have these read whenever somebody asks."""
+        """Register gauges whose values these functions return."""
         for name, text, read in (
-            ("fumarole_controller_queue", "Jobs to be looked at", queued),
-            ("fumarole_controller_routes", "Routes that are published", routes),
+            ("fumarole_controller_queue", "Jobs in the work queue", queued),
+            ("fumarole_controller_routes", "Published routes", routes),
             ("fumarole_controller_leads", "1 while this process leads", leads),
             (
                 "fumarole_controller_parked_jobs",
-                "Jobs that this version of the controller cannot go on with",
+                "Jobs that this version of the controller cannot process",
                 parked,
             ),
             (
                 "fumarole_controller_unfollowed_kinds",
-                "Kinds of objects that cannot be followed now",
+                "Kinds of objects that cannot be watched now",
                 unfollowed,
             ),
         ):
@@ -106,11 +107,11 @@ class ControllerMetrics:
             gauge.set_function(read)
 
     def job_enqueued(self, reason: Reason) -> None:
-        """Count that a job is to be looked at."""
+        """Count an addition to the work queue."""
         self._enqueued.labels(reason).inc()
 
     def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None:
-        """Count a step."""
+        """Count a completed step."""
         name = type(step).__name__
         self._steps.labels(_PUBLISHED_STEPS.get(name, name)).inc()
         age = max(0.0, now - seen.record.created_at)
@@ -121,31 +122,31 @@ class ControllerMetrics:
             self._starting.observe(age)
 
     def step_failed(self, error: Exception) -> None:
-        """Count a failure."""
+        """Count a failed step."""
         self._failures.labels(type(error).__name__).inc()
 
 
 class HookCounts:
-    """Counts calls of plugins; their names are the settings'."""
+    """Metrics of plugins' hooks; the plugins' names come from the settings."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._calls = Counter(
             "fumarole_controller_hooks",
-            "Calls of plugins' hooks, by how they ended",
+            "Calls of plugins' hooks, by result",
             ["plugin", "hook", "result"],
             registry=registry,
         )
         self._seconds = Histogram(
             "fumarole_controller_hook_seconds",
-            "How long plugins' hooks took",
+            "Seconds per hook call, by plugin",
             ["plugin"],
             buckets=_SECONDS,
             registry=registry,
         )
         self._by_hook = Histogram(
             "fumarole_controller_plugin_hook_seconds",
-            "How long each hook of plugins took",
+            "Seconds per hook call, by plugin and hook",
             ["plugin", "hook"],
             buckets=_HOOK_SECONDS,
             registry=registry,
@@ -158,10 +159,10 @@ class HookCounts:
         self._seconds.labels(call.plugin).observe(seconds)
 
     def watch(self, plugins: Sequence[str], stuck: Callable[[], Mapping[str, int]]) -> None:
-        """Have *stuck* read whenever somebody asks: the calls of each that do not end."""
+        """Register the gauge of calls that do not end, which *stuck* returns by plugin."""
         gauge = Gauge(
             "fumarole_controller_hooks_stuck",
-            "Calls of hooks that were given up and do not end",
+            "Hook calls that exceeded their deadline and still run",
             ["plugin"],
             registry=self._registry,
         )
@@ -174,24 +175,24 @@ class HookCounts:
 
 
 class WebhookCounts:
-    """Counts what becomes of webhooks; names of receivers are the settings'."""
+    """Metrics of webhooks; the receivers' names come from the settings."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._attempts = Counter(
             "fumarole_controller_webhook_attempts",
-            "Attempts to send a webhook, by what became of them",
+            "Attempts to send a webhook, by outcome",
             ["receiver", "outcome"],
             registry=registry,
         )
         self._lag = Gauge(
             "fumarole_controller_webhook_lag_seconds",
-            "From the last update that was accepted until it was",
+            "Seconds from the last accepted update to its acceptance",
             ["receiver"],
             registry=registry,
         )
         self._oldest = Gauge(
             "fumarole_controller_webhook_oldest_seconds",
-            "How old the oldest update is that was not accepted",
+            "Age in seconds of the oldest update that was not accepted",
             ["receiver"],
             registry=registry,
         )
@@ -201,42 +202,42 @@ class WebhookCounts:
         self._attempts.labels(receiver, outcome).inc()
 
     def accepted_after(self, receiver: str, seconds: float) -> None:
-        """Note how long an update took."""
+        """Set the delay of the last accepted update."""
         self._lag.labels(receiver).set(seconds)
 
     def watch(self, receivers: Sequence[str], oldest: Callable[[str], float]) -> None:
-        """Have *oldest* read whenever somebody asks."""
+        """Register the gauge of the oldest update's age, which *oldest* returns."""
         for name in receivers:
             self._oldest.labels(name).set_function(partial(oldest, name))
 
 
 class LoopStalls:
-    """Measures how long the event loop stood still, and which plugin was in it."""
+    """Metrics of a blocked event loop, and of the plugin that blocked it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._stalls = Counter(
             "fumarole_controller_loop_stalls",
-            "Times that the event loop stood still for a second or longer",
+            "Times that the event loop was blocked for a second or longer",
             ["plugin"],
             registry=registry,
         )
         self._seconds = Counter(
             "fumarole_controller_loop_stalled_seconds",
-            "For how long it did, altogether",
+            "Total seconds for which the event loop was blocked",
             registry=registry,
         )
 
     def loop_stalled(self, seconds: float, plugin: str) -> None:
-        """Count a time that it did."""
+        """Count one stall."""
         self._stalls.labels(plugin).inc()
         self._seconds.inc(seconds)
 
 
 def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
-    """Return what counts how jobs were tried out before they were accepted."""
+    """Return a function that counts dry runs of new jobs by their result."""
     answers = Counter(
         "fumarole_controller_dry_runs",
-        "New jobs, by what the API server said to a dry run",
+        "Dry runs of new jobs, by result",
         ["answer"],
         registry=registry,
     )
@@ -244,10 +245,10 @@ def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
 
 
 def count_metric_samples(registry: CollectorRegistry) -> Callable[[str, str], None]:
-    """Return what counts how sources of pods' metrics responded: their names are fixed."""
+    """Return a function that counts samples by source, whose names are fixed, and by result."""
     samples = Counter(
         "fumarole_controller_metric_samples",
-        "Times that a source of pods' metrics was asked, by its result",
+        "Reads of sources of pod metrics, by result",
         ["source", "result"],
         registry=registry,
     )
@@ -255,7 +256,7 @@ def count_metric_samples(registry: CollectorRegistry) -> Callable[[str, str], No
 
 
 def make_debug_route(publisher: Callable[[], RoutePublisher | None]) -> web.RouteDef:
-    """Return ``/debug/routes``: where every gateway should stand."""
+    """Return ``/debug/routes``: the position that every gateway should have reached."""
 
     async def debug(_request: web.Request) -> web.Response:
         leading = publisher()

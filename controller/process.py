@@ -1,4 +1,4 @@
-"""What the roles of one process share: its tasks, why it is not ready, where it listens."""
+"""The parts that the roles of one process share: tasks, readiness, addresses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from controller.store.database import Store
 from shared.runtime.process import join_address
 
 Problems = Callable[[], Sequence[str]]
-"""Says why a part is not ready."""
+"""Returns why a part is not ready."""
 
 
 class ProcessTasks:
-    """Owns tasks that never end by themselves: one that does ends the process.
+    """Owns tasks that never end by themselves: a task that ends stops the process.
 
     Args:
-        stopping: Is set when a task has failed.
+        stopping: Set when a task has ended.
     """
 
     def __init__(self, stopping: asyncio.Event) -> None:
@@ -39,14 +39,14 @@ class ProcessTasks:
         self._tasks.append(task)
 
     async def cancel(self) -> None:
-        """End all tasks."""
+        """Cancel all tasks, and wait for them."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def raise_failure(self) -> None:
-        """Raise what a task failed with, if one did."""
+        """Raise the error of a failed task, if there is one."""
         for task in self._tasks:
             error = None if task.cancelled() else task.exception()
             if error is not None:
@@ -54,7 +54,7 @@ class ProcessTasks:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return the first error of a task group's, which is why the others ended."""
+    """Return the first error of a task group, which ended the other tasks."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -62,7 +62,7 @@ def first_error(error: BaseException) -> BaseException:
 
 @dataclass(slots=True)
 class Process:
-    """What the roles of one process share, and add to."""
+    """The state that the roles of one process share."""
 
     settings: ControllerSettings
     store: Store
@@ -79,33 +79,33 @@ class Process:
         return [reason for problems in self.problems for reason in problems()]
 
     def degradation(self) -> Sequence[str]:
-        """Return what does not work without this process being of no use."""
+        """Return what does not work while the process is still useful."""
         return [reason for degraded in self.degraded for reason in degraded()]
 
     def health(self) -> Sequence[str]:
-        """Return what of this process stands still though it could go on."""
+        """Return what makes no progress although it could."""
         return [fault for faults in self.faults for fault in faults()]
 
     def listens(self, name: str, address: tuple[str, int]) -> None:
-        """Note where something listens."""
+        """Record the address of a listener."""
         self.addresses[name] = join_address(*address)
 
 
 @dataclass(slots=True)
 class EventHandlers:
-    """Who is told that something about a job has changed; filled in as roles come up."""
+    """Callbacks for changes of a job; roles add them when they start."""
 
     listeners: list[Callable[[str], None]] = field(default_factory=list)
 
     def enqueue(self, job_id: str) -> None:
-        """Tell them."""
+        """Call all of them."""
         for listener in self.listeners:
             listener(job_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What API and reconciler share when they are in one process."""
+    """The parts that API and reconciler share within one process."""
 
     pipeline: Pipeline
     vault: Vault

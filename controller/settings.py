@@ -75,7 +75,7 @@ def _signer(raw: str, instance: str) -> TableSigner:
 def _period(raw: str) -> float:
     value = seconds(raw)
     if value < 1:
-        raise ValueError("a period is a second or longer")
+        raise ValueError("a period must be at least one second")
     return value
 
 
@@ -86,14 +86,16 @@ def _prometheus_url(raw: str) -> SplitResult:
 def _metrics_seconds(raw: str) -> float:
     value = seconds(raw)
     if 0 < value < 1:
-        raise ValueError("0, or a second or longer: metrics are measured every 15 s or so")
+        raise ValueError("must be 0, or at least one second: metrics are measured about every 15 s")
     return value
 
 
 def _dry_run_seconds(raw: str) -> float:
     value = seconds(raw)
     if value > _MOST_DRY_RUN_SECONDS:
-        raise ValueError(f"whoever submits waits for it: at most {_MOST_DRY_RUN_SECONDS:g}")
+        raise ValueError(
+            f"must be at most {_MOST_DRY_RUN_SECONDS:g}, since the client waits for it"
+        )
     return value
 
 
@@ -122,7 +124,7 @@ def _roles(raw: str) -> frozenset[Role]:
 def _names(raw: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in raw.split(",") if part.strip())
     if len(set(names)) != len(names):
-        raise ValueError("names something twice")
+        raise ValueError("has a duplicate name")
     return names
 
 
@@ -197,7 +199,7 @@ def _session_url(public_url: SplitResult) -> str:
 def _public_url(raw: str) -> SplitResult:
     url = web_url(raw)
     if url.path not in ("", "/"):
-        raise ValueError("the public URL has no path")
+        raise ValueError("the public URL must not have a path")
     return url
 
 
@@ -293,7 +295,7 @@ class PluginChoice:
     listed: tuple[str, ...] | None = None
 
     def disables(self, name: str) -> bool:
-        """Say whether the built-in plugin does not run."""
+        """Return whether the built-in plugin does not run."""
         return name in self.disabled or (self.listed is not None and name not in self.listed)
 
 
@@ -408,7 +410,7 @@ def _check_hub(environment: Environment, settings: ControllerSettings) -> None:
     if "hub" in settings.roles and is_unspecified(host):
         environment.problem(
             "FUMAROLE_CONTROLLER_HUB_ADVERTISE",
-            "does not say what gateways dial for terminals: this host's address and the port",
+            "must be the address of this host that gateways dial for terminals, with the port",
         )
 
 
@@ -430,7 +432,7 @@ def _check_minikube(environment: Environment, settings: ControllerSettings) -> N
     if settings.jobs.pods.minikube and not is_loopback_name(settings.base_domain):
         environment.problem(
             "FUMAROLE_CONTROLLER_MINIKUBE",
-            "lets anybody into every app: it is only for a public URL of this machine",
+            "lets anybody into every app, and is allowed only for a public URL of this machine",
         )
 
 
@@ -441,7 +443,7 @@ def _prometheus(environment: Environment) -> Prometheus | None:
     if url is None:
         return None
     if token is not None and url.scheme == "http" and not is_loopback_name(url.hostname or ""):
-        environment.problem(name, "is http, over which a token cannot be sent")
+        environment.problem(name, "is http, over which a token must not be sent")
     return Prometheus(url.geturl(), token)
 
 
@@ -464,7 +466,7 @@ def _plugin_choice(environment: Environment) -> PluginChoice:
     if listed is not None and (choice.extra or choice.disabled):
         environment.problem(
             "FUMAROLE_CONTROLLER_PLUGINS",
-            "lists all plugins: leave it out beside FUMAROLE_CONTROLLER_EXTRA_PLUGINS and "
+            "lists all plugins, and cannot be combined with FUMAROLE_CONTROLLER_EXTRA_PLUGINS and "
             "FUMAROLE_CONTROLLER_DISABLED_PLUGINS",
         )
     return choice
@@ -475,7 +477,7 @@ def _job_defaults(environment: Environment, *, session_url: str) -> JobDefaults:
     restricted = (
         read["run_as_non_root"]
         and pods.seccomp
-        and not (pods.allow_privilege_escalation or pods.store_capabilities)
+        and not (pods.allow_privilege_escalation or pods.keep_capabilities)
     )
     kinds = environment.optional("FUMAROLE_CONTROLLER_KINDS_FILE", read_kinds)
     return JobDefaults(
@@ -506,7 +508,7 @@ def _dns(environment: Environment) -> Dns:
     )
     if not (dns.namespaces or dns.networks) or not dns.ports:
         # A rule without "to", or without "ports", would admit everything instead of nothing.
-        environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server at all")
+        environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server")
     return dns
 
 
@@ -515,7 +517,7 @@ def _store_url(environment: Environment) -> str:
     url = environment.optional(_STORE_URL, _database_url)
     if not any(map(environment.is_set, (_STATE_FOLDER, _STORE_URL))):
         environment.problem(
-            _STATE_FOLDER, f"is not set, and neither is {_STORE_URL}: the store must be somewhere"
+            _STATE_FOLDER, f"is not set, and neither is {_STORE_URL}: the store needs a place"
         )
     # Built from parts: the name of a folder may contain characters with a meaning in URLs.
     return url or str(sa.URL.create("sqlite", database=f"{folder or ''}/store.db"))

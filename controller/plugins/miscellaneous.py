@@ -53,7 +53,7 @@ class MiscellaneousPlugin(JobPlugin):
     def _rights(self) -> Json:
         pods = self.context.jobs.pods
         rights: Json = {"allowPrivilegeEscalation": pods.allow_privilege_escalation}
-        if not pods.store_capabilities:
+        if not pods.keep_capabilities:
             rights["capabilities"] = {"drop": ["ALL"]}
         return rights
 

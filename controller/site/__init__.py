@@ -1,1 +1,1 @@
-"""What the operators of a site decide: products, images, licence servers, shares, limits."""
+"""The operators' decisions: products, images, licence servers, shares, limits."""

@@ -1,4 +1,4 @@
-"""How long hooks of plugins may take, and how often one that fails is tried."""
+"""How long plugins' hooks may take, and how often a failing one is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class HookSeconds:
-    """How long hooks may take: those of most plugins, and of those that are named."""
+    """The time limits of hooks: the default, and those of individual plugins."""
 
     default: float = DEFAULT_SECONDS
     named: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,11 +1,11 @@
-"""Which images jobs may use: the operator's list, matched against an image as a node would read it.
+"""The images that jobs may use: the operator's list, compared with an image as nodes read it.
 
-An image is read as containerd and Docker read it (the grammar of distribution/reference): what
-names no registry is of ``docker.io``, a single word there is below ``library/``, and what has
-neither tag nor digest has the tag ``latest``. An image that cannot be read so is never allowed.
+An image is parsed as containerd and Docker do (the grammar of distribution/reference). Without a
+registry it belongs to ``docker.io``; a single word there is below ``library/``; without tag and
+digest it has the tag ``latest``. An image that cannot be parsed is never allowed.
 
-A tag beside a digest says nothing, since nodes pull by the digest alone: so a pattern with a tag
-allows no image with a digest that it does not name itself.
+A tag beside a digest has no effect, since nodes pull by the digest alone. So a pattern with a tag
+allows no image with a digest, unless the pattern itself has that digest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANY_DIGEST: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """An image in full. ``tag`` is None where there is a digest and no tag."""
+    """A complete image reference. ``tag`` is None if there is only a digest."""
 
     registry: str
     repository: str
@@ -46,22 +46,22 @@ class ImageReference:
 
 
 def read_image(image: str) -> ImageReference:
-    """Return what a node reads in *image*.
+    """Return *image* as a node reads it.
 
     Raises:
-        ValueError: If it is no image reference.
+        ValueError: If it is not an image reference.
     """
     rest, at, digest = image.partition("@")
     if at and not _DIGEST.fullmatch(digest):
-        raise ValueError("its digest is none")
+        raise ValueError("its digest is malformed")
     name, colon, tag = rest.rpartition(":")
-    if not colon or "/" in tag:  # the colon was a port's
+    if not colon or "/" in tag:  # the colon belongs to a port
         name, tag = rest, ""
     elif not _TAG.fullmatch(tag):
-        raise ValueError("its tag is none")
+        raise ValueError("its tag is malformed")
     registry, repository = _split_registry(name)
     if not _REGISTRY.fullmatch(registry) or not _REPOSITORY.fullmatch(repository):
-        raise ValueError("it is no image reference")
+        raise ValueError("it is not an image reference")
     if len(registry) + 1 + len(repository) > LONGEST_NAME:
         raise ValueError("its name is too long")
     return ImageReference(
@@ -86,7 +86,7 @@ def _lower(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImagePattern:
-    """One line of the operator's list. ``tag`` and ``digest`` None are those of no pattern."""
+    """One entry of the operator's list; ``tag`` and ``digest`` are None if it has none."""
 
     registry: str
     repository: re.Pattern[str]
@@ -94,7 +94,7 @@ class ImagePattern:
     digest: str | None
 
     def allows(self, image: ImageReference) -> bool:
-        """Say whether *image* is one of those that are meant."""
+        """Return whether *image* matches the entry."""
         if image.registry != self.registry or not self.repository.fullmatch(image.repository):
             return False
         if self.digest is not None:
@@ -112,7 +112,7 @@ class AllowedImages:
     patterns: tuple[ImagePattern, ...]
 
     def problems(self, job: Job) -> Iterator[Problem]:
-        """Yield what is wrong with the images that *job* names, each with its path."""
+        """Yield the problems of the images that *job* names, each with its path."""
         named = [("image", job.image)]
         named += [(f"tasks[{index}].image", task.image) for index, task in enumerate(job.tasks)]
         for path, image in named:
@@ -127,14 +127,14 @@ class AllowedImages:
             return f"cannot be compared with the images that jobs may use: {error}"
         if any(pattern.allows(reference) for pattern in self.patterns):
             return None
-        return "is none of the images that jobs may use here"
+        return "is not one of the images that jobs may use"
 
 
 def parse_images(raw: str) -> AllowedImages:
-    """Return the patterns of a list separated by commas or white space; ``none`` is no image.
+    """Return the patterns of a list separated by commas or white space; ``none`` allows no image.
 
     Raises:
-        ValueError: For one that could be read in two ways, or in none.
+        ValueError: For a malformed or ambiguous pattern.
     """
     if raw.strip().lower() == "none":
         return AllowedImages(())
@@ -150,13 +150,13 @@ def _pattern(text: str) -> ImagePattern:
     if not slash or not ("." in registry or ":" in registry or registry == "localhost"):
         raise ValueError(f"{text}: the registry must be named, as in docker.io/library/busybox")
     if not _REGISTRY.fullmatch(registry):
-        raise ValueError(f"{text}: the registry is no host, and has no place for *")
+        raise ValueError(f"{text}: the registry must be a host name without *")
     if colon and not _PATTERN_TAG.fullmatch(tag):
-        raise ValueError(f"{text}: the tag is none")
+        raise ValueError(f"{text}: the tag is malformed")
     registry = registry.lower()
     short = registry == DEFAULT_REGISTRY and "/" not in repository and repository != "**"
     if short or registry == "index.docker.io":
-        raise ValueError(f"{text}: an image of Docker Hub is written docker.io/library/<name>")
+        raise ValueError(f"{text}: write an image of Docker Hub as docker.io/library/<name>")
     return ImagePattern(
         registry,
         _repository_pattern(text, repository),
@@ -167,12 +167,12 @@ def _pattern(text: str) -> ImagePattern:
 
 def _repository_pattern(text: str, repository: str) -> re.Pattern[str]:
     if not _PATTERN_REPOSITORY.fullmatch(repository):
-        raise ValueError(f"{text}: the repository is none")
+        raise ValueError(f"{text}: the repository is malformed")
     folders, _, last = repository.rpartition("/")
     below = last == "**"
     stars = folders if below else repository
     if "**" in stars:
-        raise ValueError(f"{text}: ** stands for the whole end of a repository alone")
+        raise ValueError(f"{text}: ** must be the last part of a repository")
     if not below:
         return _with_stars(repository, "/")
     prefix = f"{_with_stars(folders, '/').pattern}/" if folders else ""
@@ -180,6 +180,6 @@ def _repository_pattern(text: str, repository: str) -> re.Pattern[str]:
 
 
 def _with_stars(pattern: str, excluded: str) -> re.Pattern[str]:
-    """Return what matches *pattern*, in which ``*`` is any text without what is *excluded*."""
+    """Return a regular expression in which ``*`` matches any text without *excluded*."""
     star = f"[^{excluded}]*" if excluded else ".*"
     return re.compile(star.join(map(re.escape, re.sub(r"\*+", "*", pattern).split("*"))))

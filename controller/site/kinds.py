@@ -1,7 +1,7 @@
-"""The kinds of jobs: which parameters each has, and by which frameworks it runs.
+"""The kinds of jobs: the parameters of each, and the frameworks that run it.
 
-Some are there (``kinds.yaml``); operators add others, or change those, in a file of the same form.
-docs/plugins/task.md describes it. Every mistake in it is told with its path.
+Some kinds are built in (``kinds.yaml``). Operators add or change kinds in a file of the same form,
+which docs/plugins/task.md describes. Every problem in it is reported with its path.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def _listed(value: Any) -> Any:
 
 
 class KindParameter(Strict):
-    """A parameter of a kind: of which types it is, and which values it takes.
+    """A parameter of a kind: its types and its allowed values.
 
-    A job of which nothing says it gets the ``default``, as the first of the types.
+    A job without the parameter gets the ``default``, as the first of the types.
     """
 
     type: Annotated[
@@ -57,34 +57,34 @@ class KindParameter(Strict):
     def _fits(self) -> Self:
         types = set(self.type)
         if (self.minimum, self.maximum) != (None, None) and not types <= _NUMBERS:
-            raise ValueError("only an integer or floating parameter has a minimum and a maximum")
+            raise ValueError("only integer and floating parameters can have a minimum or maximum")
         if self.options is not None and not types <= _WORDS:
-            raise ValueError("only a text or an enumeration has options")
+            raise ValueError("only text and enumeration parameters can have options")
         if self.type[0] == "enumeration" and self.default is not None and self.options is None:
-            raise ValueError("an enumeration that has a default has options")
+            raise ValueError("an enumeration with a default must have options")
         if self.default is None:
             return self
-        if self.type[0] == "secret":  # it is told to everybody who asks for the kinds
-            raise ValueError("a secret has no default")
+        if self.type[0] == "secret":  # every client can read the kinds
+            raise ValueError("a secret cannot have a default")
         if self.required:
-            raise ValueError("is required, or has a default")
+            raise ValueError("a required parameter cannot have a default")
         try:
             wrong = next(self.problems(self.make_default()), None)
         except ValidationError:
-            raise ValueError(f"the default is no {self.type[0]}") from None
+            raise ValueError(f"the default is not of the type {self.type[0]}") from None
         if wrong is not None:
             raise ValueError(f"the default {wrong.message}")
         return self
 
     def make_default(self) -> Parameter:
-        """Return the parameter of a job that does not say it."""
+        """Return the parameter for a job that lacks it."""
         fields: dict[str, Any] = {"type": self.type[0], "value": self.default}
         if self.type[0] == "enumeration":
             fields["options"] = self.options
         return _PARAMETER.validate_python(fields)
 
     def problems(self, given: Parameter) -> Iterator[Problem]:
-        """Find what is wrong with what a job says."""
+        """Yield the problems of a job's parameter."""
         if given.type not in self.type:
             yield Problem("type", f"must be {' or '.join(self.type)}")
             return
@@ -106,9 +106,9 @@ class KindParameter(Strict):
 class Kind(Strict):
     """A kind of jobs.
 
-    ``framework`` is that of a job which names none; ``frameworks`` are those that it may name, and
-    without them, any. Jobs of a kind that is ``closed`` have no other parameters. Those of one with
-    ``artefacts`` need an output.
+    - ``framework``: the default framework. ``frameworks``: the allowed ones; None: any.
+    - ``closed``: jobs of the kind may have no other parameters.
+    - ``artefacts``: jobs of the kind must have an output.
     """
 
     title: Name | None = None
@@ -123,11 +123,11 @@ class Kind(Strict):
     @model_validator(mode="after")
     def _framework_is_one(self) -> Self:
         if self.framework and self.frameworks and self.framework not in self.frameworks:
-            raise ValueError("framework is none of its frameworks")
+            raise ValueError("framework must be one of the frameworks")
         return self
 
     def defaults(self, job: Job) -> dict[str, Parameter]:
-        """Return the parameters that the job has from its kind."""
+        """Return the default parameters that the job lacks."""
         return {
             name: one.make_default()
             for name, one in self.parameters.items()
@@ -135,10 +135,12 @@ class Kind(Strict):
         }
 
     def problems(self, job: Job) -> Iterator[Problem]:
-        """Find what is wrong with a job of the kind."""
+        """Yield the problems of a job of the kind."""
         if self.frameworks is not None and job.framework not in (None, *self.frameworks):
             known = ", ".join(self.frameworks) or "none"
-            yield Problem("framework", f"the kind {job.kind} runs by {known}")
+            yield Problem(
+                "framework", f"a job of the kind {job.kind} can have the framework {known}"
+            )
         if self.artefacts and job.output is None:
             yield Problem("output", f"is missing: a job of the kind {job.kind} has artefacts")
         for name, one in self.parameters.items():
@@ -147,21 +149,21 @@ class Kind(Strict):
             if given is not None:
                 yield from (problem.under(path) for problem in one.problems(given))
             elif one.required:
-                yield Problem(path, f"is missing: a job of the kind {job.kind} has it")
+                yield Problem(path, f"is missing: a job of the kind {job.kind} must have it")
         for name in job.parameters if self.closed else ():
             if name not in self.parameters:
-                text = f"the kind {job.kind} has no such parameter"
+                text = f"the kind {job.kind} does not have this parameter"
                 yield Problem(make_path(["parameters", name]), text)
 
 
 class Kinds(Strict):
-    """All kinds; where they are ``closed``, a job has no other."""
+    """All kinds; if ``closed``, jobs can have no other kind."""
 
     kinds: dict[SiteName, Kind] = Field(default_factory=dict, max_length=MOST_KINDS)
     closed: bool = False
 
     def problems(self, job: Job) -> Iterator[Problem]:
-        """Find what is wrong with the kind of *job*, or with what the job says for it."""
+        """Yield the problems of a job's kind, and of its parameters for that kind."""
         kind = self.kinds.get(job.kind or "")
         if kind is not None:
             yield from kind.problems(job)
@@ -171,15 +173,15 @@ class Kinds(Strict):
 
 @cache
 def built_in_kinds() -> Kinds:
-    """Return the kinds that are there."""
+    """Return the built-in kinds."""
     return _read(BUILT_IN, {})
 
 
 def read_kinds(raw: str) -> Kinds:
-    """Return the kinds that are there, changed by those in the file *raw*; null takes one away.
+    """Return the built-in kinds, changed by those in the file *raw*; null removes a kind.
 
     Raises:
-        ValueError: With everything that is wrong with it.
+        ValueError: With every problem of the file.
     """
     return _read(Path(raw), built_in_kinds().kinds)
 

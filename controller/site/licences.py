@@ -1,6 +1,6 @@
-"""Which licence servers jobs may reach though they stand where jobs may not reach: the operator's.
+"""The licence servers that jobs may reach in networks that are closed to jobs.
 
-A job names a server by its address. That alone opens nothing: the address may be of anything.
+A job names a server by its address. That alone opens nothing: the address may belong to anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAST_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class LicenceServer:
-    """A server, or a network of them; ``port`` None is any."""
+    """A server, or a network of servers; ``port`` None allows any port."""
 
     network: Network
     port: int | None = None
@@ -28,9 +28,9 @@ class LicenceServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LicenceServers:
-    """The operator's list, and what jobs reach anyway.
+    """The operator's list, and the networks that jobs can reach without it.
 
-    ``listed`` is None where the operator has said nothing, which opens nothing either.
+    ``listed`` is None if the operator has no list, which opens nothing either.
     """
 
     listed: tuple[LicenceServer, ...] | None = None
@@ -38,13 +38,13 @@ class LicenceServers:
     exceptions: Sequence[Network] = field(default=())
 
     def judge(self, host: str, port: int) -> Verdict:
-        """Say what becomes of a job's licence server at the address *host*.
+        """Decide about a job's licence server at the address *host*.
 
-        - ``opened``: it is listed, and gets an egress rule of its own.
-        - ``reachable``: what every job may reach holds it, or *host* is a name, on which no
-          NetworkPolicy can rule.
+        - ``opened``: it is listed, and gets its own egress rule.
+        - ``reachable``: every job can reach the address, or *host* is a name, to which a
+          NetworkPolicy cannot apply.
         - ``unlisted``: the operator has no list; nothing is opened.
-        - ``refused``: the operator has a list without it, or it is special to the machine.
+        - ``refused``: the operator's list lacks it, or it is a special address of the machine.
         """
         address = read_address(host)
         if address is None:
@@ -60,7 +60,7 @@ class LicenceServers:
         return "unlisted" if self.listed is None else "refused"
 
     def _is_listed(self, host: str, port: int) -> bool:
-        # A wide network does not mean the metadata service that lies within it.
+        # A wide network does not include the metadata service inside it.
         fitting = [one.network for one in self.listed or () if one.port in (None, port)]
         return Bounds(fitting).allow(host)
 
@@ -68,7 +68,8 @@ class LicenceServers:
 def parse_licence_servers(raw: str) -> tuple[LicenceServer, ...]:
     """Return the servers of a list of ``address``, ``network``, ``address:port``.
 
-    An IPv6 address with a port is written in brackets: ``[fd00::5]:27000``. ``none`` is no server.
+    An IPv6 address with a port is written in brackets: ``[fd00::5]:27000``. ``none`` is an empty
+    list.
 
     Raises:
         ValueError: For anything else.

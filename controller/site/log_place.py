@@ -1,4 +1,4 @@
-"""Where logs are kept, from the environment; docs/settings.md lists the settings."""
+"""The place of stored logs, from the environment; docs/settings.md lists the settings."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _prefix(raw: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Which bucket; credentials are in a file, or are found as the SDK does.
+    """A bucket. Its credentials are in a file, or are found in the SDK's own ways.
 
-    ``credentials`` is a file as the AWS command line has it, whose profile ``default`` is used.
+    ``credentials`` is a file of the AWS command line, whose profile ``default`` is used.
     """
 
     name: str
@@ -42,20 +42,20 @@ class Bucket:
 
 
 LogsPlace: TypeAlias = Path | Bucket | None
-"""A folder, a bucket, or nowhere."""
+"""A folder, a bucket, or None if logs are not stored."""
 
 
 def read_logs_place(environment: Environment) -> LogsPlace:
-    """Return the place; without settings a folder beside a store that is a file."""
+    """Return the place; by default a folder beside a SQLite store."""
     bucket = _read_bucket(environment)
     named = environment.optional(_FOLDER, text)
     if bucket is not None:
         if named is not None:
-            environment.problem(_FOLDER, f"is of no use beside {_S3}BUCKET")
+            environment.problem(_FOLDER, f"has no effect beside {_S3}BUCKET")
         return bucket
     if named is not None:
         return None if named == "none" else environment.optional(_FOLDER, _folder)
-    # Several controllers have a database in common, and no folder.
+    # Several controllers share a database, but no folder.
     if environment.optional("FUMAROLE_CONTROLLER_STORE_URL", text) is not None:
         return None
     return environment.optional(

@@ -1,6 +1,6 @@
-"""What each owner gets in the cluster: from a file that operators write in YAML or JSON.
+"""The owners' shares of the cluster, from a file that operators write in YAML or JSON.
 
-docs/plugins/fair-share.md describes it. A mistake in it is told with its path.
+docs/plugins/fair-share.md describes it. Every problem in it is reported with its path.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWrit
 
 
 class QueueShare(Strict):
-    """The owner's queue: its weight among the others, and the most that it may use."""
+    """The owner's queue: its weight among the queues, and its limit."""
 
     weight: Annotated[int, Field(ge=1, le=65535)] = 1
     capability: dict[ResourceName, Amount] = Field(default_factory=dict)
 
 
 class ClaimTemplate(Strict):
-    """A PersistentVolumeClaim that each owner's namespace gets.
+    """A PersistentVolumeClaim in each owner's namespace.
 
-    ``volume`` names the volume that it binds: ``{namespace}`` and ``{owner}`` in it are replaced
-    by the namespace's name and the owner's hash.
+    ``volume`` names the volume to bind. ``{namespace}`` and ``{owner}`` in it are replaced by the
+    namespace's name and the owner's hash.
     """
 
     name: Annotated[str, Field(pattern=_SUBDOMAIN)]
@@ -63,9 +63,9 @@ class PullCredential(Strict):
 
 
 class OwnersFile(Strict):
-    """The whole file; everything in it may be left out.
+    """The whole file; every field is optional.
 
-    ``queues`` are those that a job may name beside its owner's own; None is any that is there.
+    ``queues`` are those that a job may name beside its owner's own; None: any existing queue.
     """
 
     pod_security: PodSecurity = "restricted"
@@ -90,7 +90,7 @@ class RoleGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairShare:
-    """How owners are kept apart; ``pull_secrets`` are Docker configurations in base64, by name."""
+    """The isolation of owners; ``pull_secrets`` are Docker configurations in base64, by name."""
 
     prefix: str
     owners: OwnersFile = field(default_factory=OwnersFile)
@@ -99,12 +99,12 @@ class FairShare:
 
 
 def read_fair_share(environment: Environment, *, restricted: bool) -> FairShare | None:
-    """Return how owners are kept apart; None where they all share one namespace.
+    """Return the isolation of owners; None if they share one namespace.
 
-    *restricted* says whether all pods that are made fit that Pod Security Standard.
+    *restricted* says whether all pods comply with the Pod Security Standard of that name.
     """
     wanted = environment.value("FUMAROLE_CONTROLLER_FAIR_SHARE", on_or_off, True)
-    # What every job may do, its namespace must allow: see the miscellaneous plugin.
+    # A namespace must allow what every job may do: see the miscellaneous plugin.
     least: PodSecurity = "restricted" if restricted else "baseline"
     file = environment.optional("FUMAROLE_CONTROLLER_OWNERS_FILE", _owners_file)
     owners, secrets = file or (OwnersFile(pod_security=least), {})
@@ -117,7 +117,7 @@ def read_fair_share(environment: Environment, *, restricted: bool) -> FairShare 
     if wanted and file is not None and owners.queues is None:
         environment.warning(
             "FUMAROLE_CONTROLLER_OWNERS_FILE",
-            "lists no queues: a job may name any queue, another owner's too",
+            "lists no queues, so a job may name any queue, even another owner's",
         )
     return share if wanted else None
 
@@ -158,9 +158,9 @@ def _docker_configuration(path: Path) -> str:
         content = path.read_bytes()
         known = json.loads(content)
     except OSError as error:
-        raise ValueError(f"a pull credential cannot be read: {error}") from None
+        raise ValueError(f"cannot read a pull credential: {error}") from None
     except ValueError:
         known = None
     if not isinstance(known, dict) or "auths" not in known:
-        raise ValueError(f"{path.name} is no Docker configuration with auths")
+        raise ValueError(f"{path.name} is not a Docker configuration with auths")
     return base64.b64encode(content).decode()

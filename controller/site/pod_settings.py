@@ -1,4 +1,4 @@
-"""What the deployment decides about the pods of all jobs: files, ranks, runtimes, products."""
+"""The deployment's decisions about the pods of all jobs: files, ranks, runtimes, products."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _folder(raw: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KataSettings:
-    """The runtimes by which a job gets a virtual machine, and what such a machine needs itself.
+    """The runtimes that run a job in a virtual machine, and the resources of the machine itself.
 
-    ``runtimes`` gives each ``runtime`` that a job may ask for its RuntimeClass. ``cpu`` and
-    ``memory`` are what a machine takes where the product does not say; ``least_cpu`` and
-    ``least_memory`` are what must be left to the job's program.
+    - ``runtimes`` maps each ``runtime`` that a job may request to its RuntimeClass.
+    - ``cpu`` and ``memory``: the machine's overhead if the product does not define it.
+    - ``least_cpu`` and ``least_memory``: what must remain for the job's program.
     """
 
     runtimes: Mapping[str, str] = setting(
@@ -64,11 +64,11 @@ class KataSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What plugins that shape pods are told by the deployment.
+    """The deployment's settings for plugins that define pods.
 
-    ``helper_image`` runs beside a job's own program, before it: it has a POSIX shell with ``test``
-    and ``readlink``, and ``getent`` or ``nslookup`` where names are waited for. With
-    ``remove_mount_points`` it runs after jobs, too, with ``date``, ``ls``, ``rm`` and ``rmdir``.
+    ``helper_image`` runs in init containers: it has a POSIX shell with ``test`` and ``readlink``,
+    and ``getent`` or ``nslookup`` for jobs that wait for names. With ``remove_mount_points`` it
+    also runs after jobs, with ``date``, ``ls``, ``rm`` and ``rmdir``.
     """
 
     catalogue: Catalogue = setting("FUMAROLE_CONTROLLER_PRODUCTS_FILE", read_catalogue, Catalogue())
@@ -94,7 +94,7 @@ class PodSettings:
     allow_privilege_escalation: bool = setting(
         "FUMAROLE_CONTROLLER_ALLOW_PRIVILEGE_ESCALATION", yes_or_no, False
     )
-    store_capabilities: bool = setting("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False)
+    keep_capabilities: bool = setting("FUMAROLE_CONTROLLER_KEEP_CAPABILITIES", yes_or_no, False)
     seccomp: bool = setting("FUMAROLE_CONTROLLER_SECCOMP", yes_or_no, True)
     service_account_token: bool = setting(
         "FUMAROLE_CONTROLLER_SERVICE_ACCOUNT_TOKEN", yes_or_no, False
@@ -113,8 +113,8 @@ def read_pod_settings(environment: Environment) -> PodSettings:
     for name in loose_patterns(pods.volumes):
         environment.warning(
             "FUMAROLE_CONTROLLER_VOLUMES",
-            f"has text after an owner's name in {name}: two owners' names may fit one place, which "
-            "is then refused to the second",
+            f"has text after an owner's name in {name}: the names of two owners may lead to one "
+            "place, which is then refused to the second owner",
         )
     for text in _doubts(pods.tools, pods.volumes, pods.catalogue):
         environment.warning("FUMAROLE_CONTROLLER_TOOLS_FILE", text)
@@ -124,15 +124,15 @@ def read_pod_settings(environment: Environment) -> PodSettings:
 def _doubts(
     tools: ToolList, volumes: Mapping[str, VolumeSource], catalogue: Catalogue
 ) -> Iterator[str]:
-    """Yield what is no mistake in the file alone, and hardly meant."""
+    """Yield warnings about entries that are valid but probably not intended."""
     for name in tools.shared_volumes:
         if name not in volumes:
-            yield f"shares the volume {name}, which FUMAROLE_CONTROLLER_VOLUMES does not name"
+            yield f"shares the volume {name}, which FUMAROLE_CONTROLLER_VOLUMES does not define"
     for name, tool in tools.tools.items():
         if tool.product is not None and tool.product not in catalogue.products:
-            yield f"gives the tool {name} a product that there is not: nobody can attach it"
+            yield f"gives the tool {name} an unknown product, so that it cannot be attached"
         if tool.service_workers:
             yield (
-                f"gives the tool {name} service_workers: no browser opens it, only programs with a "
-                "bearer token do"
+                f"gives the tool {name} service_workers: browsers cannot open it, only programs "
+                "with a bearer token"
             )

@@ -1,6 +1,6 @@
-"""What the deployment offers, by name: from a file that operators write in YAML or JSON.
+"""The product catalogue, from a file that operators write in YAML or JSON.
 
-docs/plugins/task.md describes it. Every mistake in it is told with its path.
+docs/plugins/task.md describes it. Every problem in it is reported with its path.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _decimal(raw: str) -> str:
 
 
 class Toleration(Strict):
-    """A taint of nodes that pods of the product bear."""
+    """A taint of nodes that pods of the product tolerate."""
 
     key: QualifiedName
     value: Annotated[str, Field(pattern=_LABEL_VALUE)] | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
     def manifest(self) -> dict[str, str]:
-        """Return the JSON."""
+        """Return the toleration's manifest."""
         found = {"key": self.key, "operator": "Exists" if self.value is None else "Equal"}
         if self.value is not None:
             found["value"] = self.value
@@ -51,7 +51,7 @@ class Toleration(Strict):
 
 
 class Price(Strict):
-    """What a replica costs: ``amount`` of ``unit`` for each ``per_seconds``. Text, to be exact."""
+    """The price of a replica: ``amount`` of ``unit`` per ``per_seconds``; a string, to be exact."""
 
     amount: Annotated[str, Field(pattern=_PRICE), AfterValidator(_decimal)]
     unit: Annotated[str, Field(min_length=1, max_length=32)]
@@ -59,10 +59,10 @@ class Price(Strict):
 
 
 class Features(Strict):
-    """What may be done with a job of the product.
+    """The features of jobs of the product.
 
-    ``batch`` is a job that nobody reaches into by an endpoint. ``kinds`` are those that a job may
-    say; without them, any. ``utilization`` is whether it is told how full the product's nodes are.
+    - ``batch``: jobs without an endpoint. ``kinds``: the allowed kinds; None: any.
+    - ``utilization``: whether the utilization of the product's nodes is shown.
     """
 
     web: bool = True
@@ -77,16 +77,16 @@ class Features(Strict):
 
 
 class Overhead(Strict):
-    """What a pod's runtime needs for itself: taken from what the replica gets."""
+    """The overhead of a pod's runtime, which is taken from the replica's resources."""
 
     cpu: Cpu | None = None
     memory: Memory | None = None
 
 
 class Product(Strict):
-    """What one replica gets at most, where it runs, and what that costs.
+    """The resources of one replica, the nodes that it runs on, and its price.
 
-    ``node_labels`` are what its nodes must be labelled with; of a label with several values, any.
+    ``node_labels`` are labels of its nodes; a label with several values may have any of them.
     """
 
     title: Name | None = None
@@ -109,7 +109,7 @@ class Product(Strict):
     features: Features = Features()
 
     def affinity(self) -> dict[str, Any] | None:
-        """Return the node affinity; None where any node will do."""
+        """Return the node affinity; None if any node matches."""
         several = [
             {"key": name, "operator": "In", "values": list(values)}
             for name, values in sorted(self.node_labels.items())
@@ -121,20 +121,20 @@ class Product(Strict):
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
-        """Say whether a node with these labels is one of its own."""
+        """Return whether a node with these labels belongs to the product."""
         return all(
             labels.get(name) in ([value] if isinstance(value, str) else value)
             for name, value in self.node_labels.items()
         )
 
     def node_selector(self) -> dict[str, str]:
-        """Return the labels that nodes must have with exactly one value."""
+        """Return the node labels with exactly one allowed value."""
         labels = sorted(self.node_labels.items())
         return {name: value for name, value in labels if isinstance(value, str)}
 
 
 class Catalogue(Strict):
-    """All products; ``default`` is that of a job that names none, ``required`` refuses it."""
+    """All products; jobs without one get the ``default``, or are refused if it is ``required``."""
 
     products: dict[SiteName, Product] = Field(default_factory=dict, max_length=1000)
     default: SiteName | None = None
@@ -143,24 +143,24 @@ class Catalogue(Strict):
     @model_validator(mode="after")
     def _default_is_there(self) -> Self:
         if self.default is not None and self.default not in self.products:
-            raise ValueError(f"there is no product {self.default} to be the default")
+            raise ValueError(f"the default product {self.default} does not exist")
         return self
 
     def find(self, name: str | None) -> Product | None:
-        """Return the product *name*, or the default one; None where there is none such."""
+        """Return the product *name*, or the default one, if it exists."""
         wanted = name or self.default
         return None if wanted is None else self.products.get(wanted)
 
     def offers(self, name: str | None, feature: Feature) -> bool:
-        """Say whether the product *name* has the feature; what is of no product has all of them."""
+        """Return whether the product *name* has the feature; jobs without a product have all."""
         product = self.find(name)
         return product is None or bool(getattr(product.features, feature))
 
 
 def read_catalogue(raw: str) -> Catalogue:
-    """Return the catalogue that is in the file *raw*.
+    """Return the catalogue in the file *raw*.
 
     Raises:
-        ValueError: With everything that is wrong with it.
+        ValueError: With every problem of the file.
     """
     return read_declared(Path(raw), Catalogue)

@@ -1,4 +1,4 @@
-"""The deployment's tools: programs that are attached to a running job, and how each is run."""
+"""The deployment's tools: programs that can be attached to a running job."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ VolumeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-
 class Tool(Strict):
     """A program with a web interface on ``port``, in the job's working directory.
 
-    It is ready when the port takes connections; with ``ready_path``, when that path answers with a
-    status below 400.
+    It is ready when the port accepts connections; with ``ready_path``, when that path responds
+    with a status below 400.
     """
 
     title: Name | None = None
@@ -47,10 +47,10 @@ class Tool(Strict):
 
 
 class ToolList(Strict):
-    """All tools, and how many a job has at most.
+    """All tools, and the most tools of one job.
 
-    ``shared_volumes`` are those whose claims pods of several nodes can mount (``ReadWriteMany``,
-    ``ReadOnlyMany``); what mounts one of another volume is placed on its rank's node.
+    ``shared_volumes`` are volumes whose claims can be mounted on several nodes (``ReadWriteMany``,
+    ``ReadOnlyMany``). A tool that mounts another volume runs on its rank's node.
     """
 
     tools: dict[ToolName, Tool] = Field(default_factory=dict, max_length=100)
@@ -67,9 +67,9 @@ class ToolList(Strict):
 
 
 def read_tools(raw: str) -> ToolList:
-    """Return the tools that are declared in the file *raw*.
+    """Return the tools in the file *raw*.
 
     Raises:
-        ValueError: With everything that is wrong with it.
+        ValueError: With every problem of the file.
     """
     return read_declared(Path(raw), ToolList)

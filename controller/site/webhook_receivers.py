@@ -1,7 +1,7 @@
-"""Who is sent webhooks: from a file that operators write in YAML or JSON.
+"""The receivers of webhooks, from a file that operators write in YAML or JSON.
 
-docs/controller-api.md, "Webhooks", describes it. Secrets stand in files of their own. A mistake is
-told with its path, and without what stands in those files.
+docs/controller-api.md, "Webhooks", describes it. Secrets are in separate files. Every problem is
+reported with its path, and without the content of those files.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MOST_SECRETS: Final = 8
 PREFIX: Final = "whsec_"
 LEAST_SECRET_BYTES: Final = 24
 MOST_SECRET_BYTES: Final = 64
-"""Of a secret (Standard Webhooks, "Signature scheme")."""
+"""The length of a secret (Standard Webhooks, "Signature scheme")."""
 
-# Spelled out: what reads jobs imports settings, and must not import their history with them.
+# Listed here: settings are imported by modules that must not import the jobs' history.
 StateName = Literal[
     "IN_QUEUE", "RUNNING", "SUSPENDED", "CANCELING", "SUCCESS", "FAILURE", "EXPIRED"
 ]
@@ -39,13 +39,15 @@ StateName = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """Whom to send what becomes of jobs, and where that may be.
+    """A receiver of updates, and the networks in which it may be.
 
     Attributes:
-        secrets: Each signs every message, so that they can be rotated.
-        networks: Where the receiver may be beside public addresses.
-        authorities: A PEM file of those who vouch for it; None for the system's.
-        states: It is sent updates with these; None for all.
+        name: The receiver's name.
+        url: Its URL.
+        secrets: Each of them signs every message, so that they can be rotated.
+        networks: Allowed networks besides public addresses.
+        authorities: A PEM file of its certificate authorities; None for the system's.
+        states: Only updates with these states are sent; None: all.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Receiver:
 
 
 class ReceiverRow(Strict):
-    """A receiver in the file; names of files are relative to it."""
+    """A receiver in the file; file names are relative to that file."""
 
     name: SiteName
     url: Annotated[str, Field(max_length=2000)]
@@ -80,10 +82,10 @@ def read_receivers(raw: str) -> tuple[Receiver, ...]:
     """Return the receivers in the file *raw*.
 
     Raises:
-        ValueError: With everything that is wrong with it.
+        ValueError: With every problem of the file.
     """
     path = Path(raw)
-    # Somebody may have written a secret into it.
+    # Unquoted: somebody may have written a secret into it.
     rows = read_declared(path, ReceiversFile, quoted=False).receivers
     problems: list[str] = []
     receivers = []
@@ -92,23 +94,23 @@ def read_receivers(raw: str) -> tuple[Receiver, ...]:
             receivers.append(_receiver(row, path.parent))
         except ValueError as error:
             problems.append(f"receivers[{number}]: {error}")
-    if problems or (problems := _what_is_double(receivers)):
+    if problems or (problems := _duplicates(receivers)):
         raise ValueError("; ".join(problems))
     return tuple(receivers)
 
 
-def _what_is_double(receivers: Sequence[Receiver]) -> list[str]:
+def _duplicates(receivers: Sequence[Receiver]) -> list[str]:
     names = Counter(one.name for one in receivers)
     found = [f"two receivers are named {name}" for name, times in names.items() if times > 1]
-    # A receiver could otherwise speak to another one in the controller's name.
+    # A receiver could otherwise impersonate the controller towards another one.
     secrets = Counter(secret for one in receivers for secret in one.secrets)
-    return found + ["two receivers have a secret in common"] * (secrets.total() > len(secrets))
+    return found + ["two receivers share a secret"] * (secrets.total() > len(secrets))
 
 
 def _receiver(row: ReceiverRow, folder: Path) -> Receiver:
     url = web_url(row.url, http_anywhere=row.http)
     if url.scheme == "http" and not row.http:
-        raise ValueError("url: not https, and http is not true")
+        raise ValueError("url: must be https unless http is true")
     return Receiver(
         name=row.name,
         url=url.geturl(),
@@ -138,15 +140,15 @@ def _secrets(path: Path) -> tuple[bytes, ...]:
     try:
         lines = path.read_text("ascii").splitlines()
     except OSError as error:
-        # Without the name: it may be the secret itself.
+        # Without the file's name: it may be the secret itself.
         raise ValueError(f"secret_file: {error.strerror}") from None
-    except ValueError:  # not ASCII, or a name that no file has
-        raise ValueError("secret_file: not a file of text") from None
+    except ValueError:  # not ASCII, or an invalid file name
+        raise ValueError("secret_file: not a text file") from None
     found = tuple(
         _secret(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip()
     )
     if not found or len(found) > MOST_SECRETS or len(set(found)) < len(found):
-        raise ValueError(f"secret_file: not 1 to {MOST_SECRETS} secrets, each once")
+        raise ValueError(f"secret_file: must have 1 to {MOST_SECRETS} different secrets")
     return found
 
 
@@ -158,7 +160,7 @@ def _secret(line: str, number: int) -> bytes:
     if not LEAST_SECRET_BYTES <= len(secret) <= MOST_SECRET_BYTES:
         raise ValueError(
             f"secret_file: line {number} has {len(secret)} bytes, "
-            f"not {LEAST_SECRET_BYTES} to {MOST_SECRET_BYTES}"
+            f"but must have {LEAST_SECRET_BYTES} to {MOST_SECRET_BYTES}"
         )
     if len(set(secret)) < LEAST_SECRET_BYTES // 4:
         raise ValueError(f"secret_file: line {number} is not random")

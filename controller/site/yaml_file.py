@@ -1,4 +1,4 @@
-"""Reads a file that operators write in YAML or JSON; every mistake in it is told with its path."""
+"""Reads a file that operators write in YAML or JSON; every problem is reported with its path."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Declared = TypeVar("Declared", bound=BaseModel)
 
 
 def read_declared(path: Path, model: type[Declared], *, quoted: bool = True) -> Declared:
-    """Return the *model* that is in the file at *path*; raises as the two below do."""
+    """Return the *model* in the file at *path*; raises as the two functions below."""
     return validated(read_yaml(path, quoted=quoted), model)
 
 
 def read_yaml(path: Path, *, quoted: bool = True) -> Any:
-    """Return what is in the file at *path*; an empty one says nothing.
+    """Return the content of the file at *path*; an empty file is an empty object.
 
     Raises:
-        ValueError: If it cannot be read, or is no YAML; *quoted*, with what stands at the mistake.
+        ValueError: If it cannot be read, or is not YAML; if *quoted*, with the text at the error.
     """
     try:
         given = yaml.safe_load(path.read_text("utf-8"))
@@ -30,17 +30,17 @@ def read_yaml(path: Path, *, quoted: bool = True) -> Any:
         raise ValueError(f"cannot be read: {error}") from None
     except yaml.YAMLError as error:
         if quoted:
-            raise ValueError(f"is no YAML: {error}") from None
+            raise ValueError(f"is not YAML: {error}") from None
         mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"is no YAML: line {mark.line + 1}" if mark else "is no YAML") from None
+        raise ValueError(f"is not YAML: line {mark.line + 1}" if mark else "is not YAML") from None
     return {} if given is None else given
 
 
 def validated(given: Any, model: type[Declared]) -> Declared:
-    """Return the *model* that is *given*.
+    """Return *given* as a *model*.
 
     Raises:
-        ValueError: With everything that is wrong with it.
+        ValueError: With every problem.
     """
     try:
         return model.model_validate(given)

@@ -147,7 +147,7 @@ def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
         FUMAROLE_CONTROLLER_STORE_URL=f"sqlite:///{database}",
     ).settings  # fmt: skip
     done = command(settings, "backup", str(file))
-    assert (done.returncode, done.stderr) == (1, f"error: there is no {database}\n")
+    assert (done.returncode, done.stderr) == (1, f"error: {database} does not exist\n")
     assert not file.exists()
     with closing(sqlite3.connect(database)) as there:
         there.execute("CREATE TABLE kept (id INTEGER)")

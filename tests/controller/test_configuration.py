@@ -154,7 +154,7 @@ def test_all_that_is_wrong_with_plugins_is_told_with_all_that_is_wrong_with_sett
 
 def test_a_limit_for_a_plugin_that_does_not_run_is_told(values: dict[str, str]) -> None:
     _, problems = configured(values | {"FUMAROLE_CONTROLLER_HOOK_SECONDS": "30,acounts=5"})
-    assert problems == ["FUMAROLE_CONTROLLER_HOOK_SECONDS names acounts, and no such plugin runs"]
+    assert problems == ["FUMAROLE_CONTROLLER_HOOK_SECONDS names plugins that do not run: acounts"]
 
 
 @pytest.mark.parametrize(

@@ -473,7 +473,7 @@ async def test_of_two_controllers_the_later_one_leads(
     other.spawn = subprocess.Popen
     async with running(other):
         assert await controller.exit_code() == 1
-        assert "the controller cannot go on" in controller.tail()
+        assert "the controller cannot continue" in controller.tail()
         assert "Traceback" not in controller.log.read_text(), controller.tail()
         await other.submit("led1")
         await other.until("led1", "RUNNING")

@@ -229,7 +229,7 @@ def test_a_hub_that_nobody_can_dial_is_a_wrong_setting(
     values: dict[str, str], advertised: str
 ) -> None:
     name = "FUMAROLE_CONTROLLER_HUB_ADVERTISE"
-    with pytest.raises(SettingsError, match=f"{name} does not say what gateways dial"):
+    with pytest.raises(SettingsError, match=f"{name} must be the address"):
         read(values | {name: advertised})
     read(
         values

@@ -196,8 +196,8 @@ async def test_a_credential_is_in_no_text_of_the_settings(file: Path) -> None:
         ({"labels": {"team": "a b"}}, "labels.team: String should match pattern"),
         ({"labels": {"team": "-"}}, "labels.team: String should match pattern"),
         ({"pod_security": "none"}, "pod_security"),
-        ({"pull_credentials": [{"name": "x", "file": "absent"}]}, "cannot be read"),
-        ({"pull_credentials": [{"name": "x", "file": "owners.yaml"}]}, "no Docker configuration"),
+        ({"pull_credentials": [{"name": "x", "file": "absent"}]}, "cannot read a pull credential"),
+        ({"pull_credentials": [{"name": "x", "file": "owners.yaml"}]}, "not a Docker configuration"),
         ([], "Input should be a valid dictionary"),
     ],
 )

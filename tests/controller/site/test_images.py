@@ -166,7 +166,7 @@ async def test_every_image_that_a_job_names_is_asked_about(store: Store) -> None
     job = make_job(tasks=tasks, image="busybox", priority="nobodys")
     result, *problems = await submit(store, job, defaults=defaults)
     assert result == "rejected"
-    why = "is none of the images that jobs may use here"
+    why = "is not one of the images that jobs may use"
     # With whatever else is wrong with it.
     assert problems[:2] == [f"image: {why}", f"tasks[1].image: {why}"]
     assert any("priority" in one for one in problems[2:])

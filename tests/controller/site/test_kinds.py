@@ -88,22 +88,22 @@ def test_what_a_job_does_not_say_it_has_from_its_kind(declared: Kinds) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[", "no YAML"),
+        ("[", "not YAML"),
         ("- a", "dictionary"),
         ("kinds: [a]", "kinds"),
         ("kinds: {A: {}}", "kinds.A"),
         ("kinds: {a: {colour: red}}", "kinds.a.colour: unknown field"),
-        ("kinds: {a: {framework: ray, frameworks: [mpi]}}", "none of its frameworks"),
+        ("kinds: {a: {framework: ray, frameworks: [mpi]}}", "one of the frameworks"),
         ("kinds: {a: {parameters: {p: {type: x}}}}", "kinds.a.parameters.p.type"),
         ("kinds: {a: {parameters: {p: {type: text, minimum: 1}}}}", "minimum"),
         ("kinds: {a: {parameters: {p: {type: integer, minimum: .nan}}}}", "minimum"),
         ("kinds: {a: {parameters: {p: {type: integer, options: [a]}}}}", "options"),
-        ("kinds: {a: {parameters: {p: {type: integer, default: x}}}}", "no integer"),
+        ("kinds: {a: {parameters: {p: {type: integer, default: x}}}}", "not of the type integer"),
         ("kinds: {a: {parameters: {p: {type: integer, default: 1, minimum: 2}}}}", "less than 2"),
         ("kinds: {a: {parameters: {p: {type: integer, default: 1, required: true}}}}", "required"),
         ("kinds: {a: {parameters: {p: {type: enumeration, default: x}}}}", "options"),
-        ("kinds: {a: {parameters: {p: {type: file, default: /home/x}}}}", "no file"),
-        ("kinds: {a: {parameters: {p: {type: [secret, text], default: x}}}}", "no default"),
+        ("kinds: {a: {parameters: {p: {type: file, default: /home/x}}}}", "not of the type file"),
+        ("kinds: {a: {parameters: {p: {type: [secret, text], default: x}}}}", "cannot have a default"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_told(tmp_path: Path, text: str, told: str) -> None:

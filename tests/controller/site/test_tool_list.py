@@ -22,7 +22,7 @@ def test_a_tool_that_no_browser_opens_is_named_when_the_controller_starts(tmp_pa
     assert environment.problems == []
     (warning,) = environment.warnings
     assert "the tool studio" in warning
-    assert "no browser opens it" in warning
+    assert "browsers cannot open it" in warning
 
 
 def test_what_a_tool_needs_and_is_declared_nowhere_is_named(tmp_path: Path) -> None:
@@ -45,4 +45,4 @@ def test_what_a_tool_needs_and_is_declared_nowhere_is_named(tmp_path: Path) -> N
     assert environment.problems == []
     volume, product = environment.warnings
     assert "the volume hone" in volume
-    assert "the tool studio a product that there is not" in product
+    assert "the tool studio an unknown product" in product

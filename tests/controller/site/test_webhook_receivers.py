@@ -67,7 +67,7 @@ def test_a_receiver_is_what_the_file_says(folder: Path) -> None:
     ("row", "path"),
     [
         ({"url": "http://hooks.example.com/"}, "receivers[0]: http is for localhost"),
-        ({"url": "http://localhost/"}, "receivers[0]: url: not https"),
+        ({"url": "http://localhost/"}, "receivers[0]: url: must be https"),
         ({"url": "https://ada:pw@hooks.example.com/"}, "receivers[0]: a URL here has no"),
         ({"url": "https://hooks.example.com/?token=x"}, "receivers[0]: a URL here has no"),
         ({"url": "file:///etc/passwd"}, "receivers[0]: not an http"),
@@ -86,7 +86,7 @@ def test_a_receiver_is_what_the_file_says(folder: Path) -> None:
         ({"secret_file": "empty"}, "receivers[0]: secret_file"),
         ({"secret_file": "bytes"}, "receivers[0]: secret_file"),
         ({"secret_file": CANARY}, "receivers[0]: secret_file: No such file"),
-        ({"secret_file": f"{CANARY}\0"}, "receivers[0]: secret_file: not a file"),
+        ({"secret_file": f"{CANARY}\0"}, "receivers[0]: secret_file: not a text file"),
         ({"secret": CANARY}, "receivers[0].secret: unknown field"),
         ({"url": f"https://ada:{CANARY}@hooks.example.com/"}, "receivers[0]: a URL here has no"),
         ({"ca_file": "good"}, "receivers[0]: ca_file"),
@@ -106,14 +106,14 @@ def test_what_is_wrong_is_told_with_its_path_and_no_secret(
 def test_a_file_that_is_no_yaml_is_not_quoted(folder: Path) -> None:
     path = folder / "webhooks.yaml"
     path.write_text(f"receivers:\n  - secret: {CANARY}: [\n")
-    with pytest.raises(ValueError, match=r"^is no YAML: line [0-9]+$"):
+    with pytest.raises(ValueError, match=r"^is not YAML: line [0-9]+$"):
         read_receivers(str(path))
 
 
 def test_two_receivers_have_neither_a_name_nor_a_secret_in_common(folder: Path) -> None:
     with pytest.raises(ValueError, match="two receivers are named one"):
         read(folder, {}, {})
-    with pytest.raises(ValueError, match="a secret in common"):
+    with pytest.raises(ValueError, match="share a secret"):
         read(folder, {}, {"name": "two", "secret_file": "two"})
 
 
