@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import aiohttp
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
@@ -54,7 +53,7 @@ from controller.metrics import (
 )
 from controller.process import Core, EventHandlers, Process, ProcessTasks
 from controller.resource_metrics.pod_metrics import PodMetricsSource
-from controller.resource_metrics.prometheus import PrometheusSource
+from controller.resource_metrics.prometheus import PrometheusSource, make_session
 from controller.resource_metrics.sampler import MetricSampler
 from controller.resource_metrics.sources import Source
 from controller.sessions.control import JobSessions
@@ -336,8 +335,7 @@ async def _make_sampler(process: Process, kube: Kube, stack: AsyncExitStack) -> 
         PodMetricsSource(kube, instance=settings.instance, namespace=namespace)
     ]
     if settings.prometheus is not None:
-        session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
-        http = await stack.enter_async_context(session)
+        http = await stack.enter_async_context(make_session())
         server = settings.prometheus
         sources.append(PrometheusSource(http, url=server.url, token_file=server.token_file))
     return MetricSampler(

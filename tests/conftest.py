@@ -7,12 +7,14 @@ import gc
 import os
 import re
 import shutil
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -199,6 +201,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = sorted({str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped})
     if reasons:
         terminalreporter.write_line(f"{len(skipped)} skipped. {'; '.join(reasons)}")
+
+
+@pytest.fixture
+def strict_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have clients verify certificates as Python 3.13 does, whichever Python this is."""
+    make = ssl.create_default_context
+
+    def strict(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **rest: Any) -> ssl.SSLContext:
+        context = make(purpose, **rest)
+        if purpose is ssl.Purpose.SERVER_AUTH:  # servers are no Python
+            context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
 
 
 @pytest.fixture(scope="module")

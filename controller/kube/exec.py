@@ -25,12 +25,12 @@ from controller.kube.errors import Unavailable
 from controller.kube.library import (
     Configuration,
     RESTClientObject,
-    accept_plain_authorities,
     read_environment_once,
     tls_of,
 )
 from shared.errors import FumaroleError
 from shared.numbers import whole_number
+from shared.tls import accept_plain_authorities
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OPEN_SECONDS: Final = 10.0

@@ -82,7 +82,6 @@ __all__ = [
     "ConfigException",
     "Configuration",
     "RESTClientObject",
-    "accept_plain_authorities",
     "load_incluster_config",
     "load_kube_config",
     "proxy_for",
@@ -110,17 +109,6 @@ def tls_of(rest: Any) -> ssl.SSLContext:
     """Return the TLS context with which *rest*, the library's client, opens connections."""
     context: ssl.SSLContext = rest.pool_manager.connector._ssl
     return context
-
-
-def accept_plain_authorities(context: ssl.SSLContext) -> None:
-    """Have *context* accept cluster certificates that lack extensions which RFC 5280 demands.
-
-    Python 3.13 sets ``VERIFY_X509_STRICT`` by default. The authorities of EKS, of microk8s and of
-    old clusters have no key identifiers or no key usage, so each connection would fail with
-    ``Missing Authority Key Identifier``. Go's clients demand neither. Signature, host name and
-    validity are still verified.
-    """
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
 def proxy_for(url: str) -> str | None:

@@ -26,12 +26,12 @@ from controller.kube.library import (
     ConfigException,
     Configuration,
     RESTClientObject,
-    accept_plain_authorities,
     load_incluster_config,
     load_kube_config,
     read_environment_once,
     tls_of,
 )
+from shared.tls import accept_plain_authorities
 
 CALL_SECONDS: Final = 30.0
 PAUSES_SECONDS: Final = (0.2, 0.8)

@@ -23,6 +23,7 @@ from controller.resource_metrics.sources import (
     SourceFailed,
     Values,
 )
+from shared.tls import make_client_tls
 
 MOST_BYTES: Final = 8 << 20
 """The most bytes of one response: those of some 50,000 pods."""
@@ -77,11 +78,19 @@ class _Answer(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
+def make_session() -> aiohttp.ClientSession:
+    """Return the session of a :class:`PrometheusSource`: it keeps no cookies."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=make_client_tls()),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
 class PrometheusSource:
     """Queries a Prometheus server, or a compatible one (Thanos, Mimir, VictoriaMetrics).
 
     Args:
-        http: A session without a cookie jar.
+        http: What :func:`make_session` returns; the caller closes it.
         url: The server's URL, with the path that precedes its API's.
         token_file: A file with a bearer token, read for every sample; None without one.
     """

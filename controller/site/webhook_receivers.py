@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ssl
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from controller.jobs.spec.parameters import Strict
 from controller.site.yaml_file import read_declared
 from shared.networks import Network
 from shared.settings import web_url
+from shared.tls import make_client_tls
 
 MOST_RECEIVERS: Final = 16
 MOST_SECRETS: Final = 8
@@ -130,7 +130,7 @@ def _network(raw: str) -> Network:
 
 def _authorities(path: Path) -> Path:
     try:
-        ssl.create_default_context(cafile=path)
+        make_client_tls(path)
     except OSError as error:  # ssl.SSLError is one
         raise ValueError(f"ca_file: {error}") from None
     return path

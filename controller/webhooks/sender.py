@@ -10,7 +10,6 @@ import base64
 import hashlib
 import hmac
 import socket
-import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -27,6 +26,7 @@ from controller.webhooks.deliveries import AT_ONCE
 from shared.networks import NOT_THE_WORLD, Bounds
 from shared.numbers import whole_number
 from shared.settings import networks
+from shared.tls import make_client_tls
 from shared.version import VERSION
 
 CONNECT_SECONDS: Final = 5.0
@@ -190,7 +190,7 @@ async def opened_sender(
         return socket.socket(*info[:3])
 
     connector = aiohttp.TCPConnector(
-        ssl=ssl.create_default_context(cafile=receiver.authorities),
+        ssl=make_client_tls(receiver.authorities),
         resolver=_Resolver(look_up or _look_up),
         use_dns_cache=False,
         limit=AT_ONCE,

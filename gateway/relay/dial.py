@@ -17,6 +17,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from gateway.relay.ending.closer import SHUTDOWN_SECONDS
 from gateway.relay.tls_records import connect_tls
 from shared.networks import Bounds
+from shared.tls import make_client_tls
 
 if TYPE_CHECKING:
     from shared.networks import Network
@@ -209,7 +210,7 @@ def make_upstream_tls(authorities: Path | None) -> ssl.SSLContext:
     Raises:
         OSError: If the file holds no certificate.
     """
-    context = ssl.create_default_context(cafile=authorities)
+    context = make_client_tls(authorities)
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context

@@ -51,6 +51,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from shared.bus.keys import CALL_SECONDS
 from shared.bus.urls import Node, RedisAddress, parse_url
 from shared.errors import BusUnavailable
+from shared.tls import make_client_tls
 
 _ENDED = "Connection closed by server."
 """redis-py's message if the server closed an open connection."""
@@ -150,7 +151,7 @@ class _Trust:
 
     def get(self) -> ssl.SSLContext:
         """Return a context for the next connection, with files read now."""
-        context = ssl.create_default_context(cafile=self._authorities)
+        context = make_client_tls(self._authorities)
         if self._certificate is not None:
             context.load_cert_chain(self._certificate, self._key)
         return context

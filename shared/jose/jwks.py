@@ -17,6 +17,7 @@ import aiohttp
 from shared.errors import BadKeySet
 from shared.jose.jws import KeySet, read_key_set
 from shared.settings import Environment, web_url
+from shared.tls import make_client_tls
 
 REFRESH_SECONDS: Final = 300.0
 UNKNOWN_KID_SECONDS: Final = 10.0
@@ -84,8 +85,11 @@ class KeySource:
         if "://" not in self._source:
             return await asyncio.to_thread(_read, Path(self._source))
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
+        tls = await asyncio.to_thread(make_client_tls)
         async with (
-            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls), timeout=timeout, trust_env=False
+            ) as session,
             session.get(web_url(self._source).geturl(), allow_redirects=False) as response,
         ):
             if response.status != 200:

@@ -8,7 +8,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -128,20 +127,6 @@ async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(
         await site.serve_with_new_authority("two")
         assert (await kube.get(PODS, "a", "ns"))["metadata"]["name"] == "a"
         await kube.list(PODS)  # by another connection
-
-
-@pytest.fixture
-def strict_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients verify certificates as Python 3.13 does, whichever Python this is."""
-    make = ssl.create_default_context
-
-    def strict(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **rest: Any) -> ssl.SSLContext:
-        context = make(purpose, **rest)
-        if purpose is ssl.Purpose.SERVER_AUTH:  # an API server is no Python
-            context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
-
-    monkeypatch.setattr(ssl, "create_default_context", strict)
 
 
 @pytest.mark.usefixtures("strict_by_default")

@@ -13,9 +13,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from controller.resource_metrics import prometheus
-from controller.resource_metrics.prometheus import QUERIES, PrometheusSource
+from controller.resource_metrics.prometheus import QUERIES, PrometheusSource, make_session
 from controller.resource_metrics.sources import Measured, Metric, SourceFailed
 from controller.volcano.names import pod_name
+from tests.gateway.relay.authorities import Authority, server_context
 
 POD = ("jobs", "j-a-job-0")
 BY_QUERY: dict[str, Metric] = {query: metric for metric, (query, _) in QUERIES.items()}
@@ -60,7 +61,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
+    async with make_session() as session:
         yield session
 
 
@@ -98,6 +99,23 @@ async def test_network_and_gpus_are_read_in_our_units(
     }
     assert len(server.requests) == 4
     assert all("Authorization" not in one.headers for one in server.requests)
+
+
+@pytest.mark.usefixtures("strict_by_default")
+async def test_a_private_server_may_have_an_authority_without_key_identifiers(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, app = Authority(tmp_path, "ours"), web.Application()
+    app.router.add_get("/api/v1/query", server.handle)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    running = TestServer(app, scheme="https")
+    await running.start_server(ssl=server_context(authority.vouch("127.0.0.1")))
+    try:
+        async with make_session() as http:
+            source = PrometheusSource(http, url=str(running.make_url("")))
+            assert await source.read({}) == {}
+    finally:
+        await running.close()
 
 
 async def test_a_token_is_sent_as_its_file_says_now(

@@ -281,6 +281,7 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
     assert proxy.connections == 0
 
 
+@pytest.mark.usefixtures("strict_by_default")
 async def test_who_nobody_vouches_for_is_sent_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ async def secured(host: str, port: int, trust: Path | None, scheme: str) -> str 
     return agreed
 
 
+@pytest.mark.usefixtures("strict_by_default")
 @pytest.mark.parametrize("scheme", ["https", "wss"])
 async def test_a_target_that_our_authority_vouches_for_is_reached(
     authority: Authority, scheme: str
@@ -220,6 +221,7 @@ async def test_an_address_has_to_be_in_the_certificate_and_is_not_asked_for(
         assert asked == [None]
 
 
+@pytest.mark.usefixtures("strict_by_default")
 async def test_a_certificate_that_does_not_verify_is_no_connection(
     authority: Authority, tmp_path: Path
 ) -> None:

@@ -63,6 +63,11 @@ async def test_both_sides_reach_it_as_their_users(server: TlsRedis) -> None:
     await publish_and_follow(server.url("controller"), server.url("gateway"))
 
 
+@pytest.mark.usefixtures("strict_by_default")
+async def test_an_authority_without_key_identifiers_is_trusted(server: TlsRedis) -> None:
+    await publish_and_follow(server.url("controller"), server.url("gateway"))
+
+
 async def test_where_clients_show_a_certificate_the_url_names_it(tmp_path: Path) -> None:
     async with tls_redis(tmp_path, "test", clients_show=True) as server:
         pair = server.authority.make("fumarole")

@@ -10,6 +10,7 @@ from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
 from shared.jose.jwks import MAX_BYTES, REFRESH_SECONDS, UNKNOWN_KID_SECONDS, KeySource, key_source
+from tests.gateway.relay.authorities import Authority, server_context
 from tests.shared.samples import SIGNERS, Signer, key_set_of
 
 OLD, NEW = SIGNERS["EdDSA"], SIGNERS["ES256"]
@@ -114,6 +115,19 @@ async def test_a_removed_key_is_gone_with_the_next_fetch(issuer: tuple[Issuer, s
     served.serve(NEW)
     clock.now += UNKNOWN_KID_SECONDS
     assert set(await source.keys_for(NEW.kid)) == {NEW.kid}
+
+
+@pytest.mark.usefixtures("strict_by_default")
+async def test_a_private_issuer_may_have_an_authority_without_key_identifiers(
+    aiohttp_server: AiohttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, issuer, app = Authority(tmp_path, "ours"), Issuer(), web.Application()
+    app.router.add_get("/keys", issuer.handle)
+    server = await aiohttp_server(app, ssl=server_context(authority.vouch("127.0.0.1")))
+    url = str(server.make_url("/keys"))
+    assert not await KeySource(url, clock=Clock()).keys_for(OLD.kid)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    assert OLD.kid in await KeySource(url, clock=Clock()).keys_for(OLD.kid)
 
 
 async def test_a_set_of_more_than_a_mebibyte_is_not_read(issuer: tuple[Issuer, str]) -> None:
