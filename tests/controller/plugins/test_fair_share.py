@@ -197,7 +197,7 @@ async def test_a_credential_is_in_no_text_of_the_settings(file: Path) -> None:
         ({"labels": {"team": "-"}}, "labels.team: String should match pattern"),
         ({"pod_security": "none"}, "pod_security"),
         ({"pull_credentials": [{"name": "x", "file": "absent"}]}, "cannot read a pull credential"),
-        ({"pull_credentials": [{"name": "x", "file": "owners.yaml"}]}, "not a Docker configuration"),
+        ({"pull_credentials": [{"name": "x", "file": "owners.yaml"}]}, "not a Docker config"),
         ([], "Input should be a valid dictionary"),
     ],
 )
