@@ -62,8 +62,8 @@ from controller.sessions.service import SessionService
 from controller.settings import ControllerSettings, JobDefaults
 from controller.store.database import Store
 from controller.store.instance import ensure_position
-from controller.store.jobs.between_jobs import Peers
 from controller.store.jobs.progress import blocked_calls
+from controller.store.jobs.relations import Peers
 from controller.store.notifications import UpdateNotifications
 from controller.store.probing import StoreProbe
 from controller.webhooks.dispatcher import Webhooks

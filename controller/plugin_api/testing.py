@@ -19,7 +19,7 @@ from controller.jobs.pipeline.plugin_loading import LoadedPlugins, PluginsRefuse
 from controller.jobs.spec.model import Job
 from controller.plugins.task import TaskPlugin
 from controller.settings import read_settings
-from controller.store.jobs.between_jobs import Caller, Peer
+from controller.store.jobs.relations import Caller, Peer
 from shared.settings import Environment
 
 __all__ = ["Planned", "make_job", "make_plugin", "plan_job"]

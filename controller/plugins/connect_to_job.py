@@ -17,7 +17,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import LicenceParameter
 from controller.jobs.spec.problems import make_path
 from controller.site.licences import LicenceServers
-from controller.store.jobs.between_jobs import Caller, Peer, basis_of
+from controller.store.jobs.relations import Caller, Peer, basis_of
 from controller.volcano.manifest import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.names import (
     TASK_INDEX_LABEL,

@@ -21,7 +21,7 @@ from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.field_types import VolumePath, place_of
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.storage import ClaimPath, find_place
-from controller.store.jobs.between_jobs import HeldPlace
+from controller.store.jobs.folders import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, Volume
 from controller.volcano.names import CLEANING_CONTAINER, FILES_CONTAINER
 

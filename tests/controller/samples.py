@@ -15,9 +15,9 @@ from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
 from controller.settings import JobDefaults, PluginChoice, read_settings
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs import Caller, Peer
 from controller.store.jobs.job_rows import JobRecord, jobs_ended_before
 from controller.store.jobs.progress import PodRecord
+from controller.store.jobs.relations import Caller, Peer
 from controller.store.jobs.tombstones import delete_job_records
 from controller.volcano.observed import ObservedJob, ObservedPod, ObservedService
 from shared.settings import Environment

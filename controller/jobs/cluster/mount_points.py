@@ -24,7 +24,7 @@ from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.between_jobs import (
+from controller.store.jobs.folders import (
     Cleaning,
     MountPoints,
     begin_cleaning,

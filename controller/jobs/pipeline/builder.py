@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.settings import JobDefaults
-from controller.store.jobs.between_jobs import HeldPlace
+from controller.store.jobs.folders import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, VolcanoJob, Volume, escape
 from controller.volcano.names import JOB_CONTAINER
 
@@ -32,7 +32,7 @@ class Companion:
 
     A ``lasting`` companion is owned by no VolcanoJob, of which a job may have several. It is
     deleted when the job is over. ``basis`` identifies the connections to other jobs that it was
-    made for; when these change (see ``controller.store.jobs.between_jobs``), it is updated.
+    made for; when these change (see ``controller.store.jobs.relations``), it is updated.
     """
 
     kind: str

@@ -42,7 +42,7 @@ from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities
-from controller.store.jobs.between_jobs import HeldPlace
+from controller.store.jobs.folders import HeldPlace
 from controller.store.jobs.progress import (
     Hook,
     HookFailure,

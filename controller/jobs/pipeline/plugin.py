@@ -19,7 +19,7 @@ from controller.jobs.pipeline.plugin_metrics import PluginMetrics
 from controller.jobs.pipeline.plugin_models import F, JobFields, PluginSettings, S, read_job_fields
 from controller.jobs.spec.model import Job
 from controller.settings import JobDefaults
-from controller.store.jobs.between_jobs import Caller, Peer
+from controller.store.jobs.relations import Caller, Peer
 from controller.volcano.observed import ObservedPod
 
 if TYPE_CHECKING:

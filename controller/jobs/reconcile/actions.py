@@ -26,7 +26,7 @@ from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.kube.errors import KubeError
 from controller.plain import plain_text
-from controller.store.jobs.between_jobs import record_missing_mount_points
+from controller.store.jobs.folders import record_missing_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import (
     HookState,

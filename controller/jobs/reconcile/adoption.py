@@ -34,9 +34,9 @@ from controller.settings import JobDefaults
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
-from controller.store.jobs.between_jobs import record_connections
 from controller.store.jobs.job_rows import JobRecord, has_jobs, insert_job, known_jobs
 from controller.store.jobs.progress import intend_companions, record_attempt
+from controller.store.jobs.relations import record_connections
 from controller.store.jobs.tombstones import has_tombstone
 from controller.store.jobs.tools import attach_tools
 from controller.volcano.names import (

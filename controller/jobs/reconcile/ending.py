@@ -24,7 +24,7 @@ from controller.jobs.reconcile.lifecycle.steps import Details, SetOutcome, Start
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.kube.errors import Forbidden
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs import release_mount_points, settle_followers, touch_jobs
+from controller.store.jobs.folders import release_mount_points
 from controller.store.jobs.job_rows import (
     FINAL_STATES,
     JobRecord,
@@ -47,6 +47,7 @@ from controller.store.jobs.progress import (
     start_attempt,
     update_attempt,
 )
+from controller.store.jobs.relations import settle_followers, touch_jobs
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.audit import AuditRecord, write_audit

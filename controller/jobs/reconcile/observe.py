@@ -18,12 +18,6 @@ from controller.jobs.spec.endpoints import rank_services_of
 from controller.jobs.tools.runs import DueRun, due_run, why_unwanted
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance
-from controller.store.jobs.between_jobs import (
-    NOBODY,
-    basis_of,
-    callers_of,
-    predecessors_of,
-)
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd, find_job
 from controller.store.jobs.progress import (
     CompanionRecord,
@@ -37,6 +31,7 @@ from controller.store.jobs.progress import (
     pod_records_of,
     timers_of,
 )
+from controller.store.jobs.relations import NOBODY, basis_of, callers_of, predecessors_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
 from controller.volcano.observed import ObservedJob, ObservedPod, as_of

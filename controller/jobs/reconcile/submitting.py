@@ -34,7 +34,7 @@ from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.plain import plain_text
 from controller.store.database import Transaction
-from controller.store.jobs.between_jobs import hold_mount_points
+from controller.store.jobs.folders import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, update_job
 from controller.store.jobs.progress import (
     CompanionRecord,

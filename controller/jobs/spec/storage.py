@@ -19,12 +19,7 @@ from controller.jobs.spec.field_types import VolumePath, parse_path
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.problems import JobRejected
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs import (
-    HeldPlace,
-    any_places,
-    hold_places,
-    others_places,
-)
+from controller.store.jobs.folders import HeldPlace, any_places, hold_places, others_places
 from controller.store.jobs.job_rows import JobRecord, oldest_jobs
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?", re.ASCII)

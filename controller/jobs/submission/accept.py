@@ -35,7 +35,7 @@ from controller.store.jobs.batches import (
     find_batch,
     insert_batch,
 )
-from controller.store.jobs.between_jobs import HeldPlace
+from controller.store.jobs.folders import HeldPlace
 from controller.store.jobs.job_rows import JobRecord, find_jobs, insert_jobs, lock_jobs
 from controller.store.jobs.tools import attach_tools
 from shared.errors import FumaroleError

@@ -21,7 +21,7 @@ from controller.jobs.submission.dry_run import Allowance, DryRun
 from controller.jobs.tools.plans import ToolPlans
 from controller.settings import JobDefaults
 from controller.site.kinds import Kinds
-from controller.store.jobs.between_jobs import HeldPlace
+from controller.store.jobs.folders import HeldPlace
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool
 

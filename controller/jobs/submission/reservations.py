@@ -26,13 +26,7 @@ from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.checking import Submitted
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs import (
-    HeldPlace,
-    hold_places,
-    others_places,
-    record_connections,
-    record_predecessors,
-)
+from controller.store.jobs.folders import HeldPlace, hold_places, others_places
 from controller.store.jobs.job_rows import JobRecord, lock_job, lock_jobs
 from controller.store.jobs.public_links import (
     has_links,
@@ -40,6 +34,7 @@ from controller.store.jobs.public_links import (
     release_links,
     take_links,
 )
+from controller.store.jobs.relations import record_connections, record_predecessors
 from controller.store.sessions.session_rows import (
     Session,
     insert_session,

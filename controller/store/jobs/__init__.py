@@ -5,5 +5,6 @@
 - ``batches``: jobs of one template. ``tools``: tools that are attached to jobs.
 - ``progress``: attempts, companions, pods, timers, and the plugins' hooks.
 - ``stored_logs``: logs of pods.
-- ``between_jobs``: peers, predecessors, and folders that jobs hold. ``public_links``: public names.
+- ``relations``: peers and predecessors. ``folders``: folders that owners and jobs hold.
+- ``public_links``: public names.
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.store.jobs.between_jobs import Caller, Peer
+from controller.store.jobs.relations import Caller, Peer
 
 PRODUCTS: Final = """\
 products:

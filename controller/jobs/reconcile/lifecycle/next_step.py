@@ -65,8 +65,8 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Wait,
 )
 from controller.jobs.spec.accepted import has_delayed
-from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
+from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import CREATED_ANNOTATION
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import Progress, progress_of

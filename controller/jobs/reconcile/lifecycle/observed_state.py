@@ -9,9 +9,9 @@ from controller.jobs.history.job_record import State, next_state
 from controller.jobs.history.pod_records import own_pods
 from controller.jobs.reconcile.lifecycle.steps import RunHooks, UpdateStatus, Wait
 from controller.jobs.tools.runs import DueRun
-from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd
 from controller.store.jobs.progress import Hook, HookState, PodRecord, Timer
+from controller.store.jobs.relations import Predecessor
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import Progress, progress_of
 

@@ -16,13 +16,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
 )
 from controller.store.database import Store
-from controller.store.jobs.between_jobs import (
-    MountPoints,
-    hold_mount_points,
-    last_jobs_of,
-    predecessors_of,
-    record_predecessors,
-)
+from controller.store.jobs.folders import MountPoints, hold_mount_points, last_jobs_of
 from controller.store.jobs.job_rows import (
     RequestedEnd,
     changed_jobs,
@@ -39,6 +33,7 @@ from controller.store.jobs.progress import (
     timers_of,
     update_attempt,
 )
+from controller.store.jobs.relations import predecessors_of, record_predecessors
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
 from shared.audit import LOGGER

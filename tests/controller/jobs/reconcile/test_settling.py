@@ -21,9 +21,9 @@ from controller.kube.errors import AlreadyExists, Invalid, KubeError, NotFound, 
 from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance import raise_term
-from controller.store.jobs.between_jobs import callers_of
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import attempts_of, companions_of
+from controller.store.jobs.relations import callers_of
 from controller.store.jobs.tombstones import delete_job_records
 from controller.store.jobs.tools import tools_of
 from controller.volcano.names import volcano_job_name

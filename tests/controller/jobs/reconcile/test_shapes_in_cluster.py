@@ -26,7 +26,7 @@ from controller.kube.client import Kube
 from controller.kube.kinds import PERSISTENT_VOLUME_CLAIMS, VCJOBS, Kind
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_term
-from controller.store.jobs.between_jobs import (
+from controller.store.jobs.folders import (
     hold_mount_points,
     record_missing_mount_points,
     release_mount_points,

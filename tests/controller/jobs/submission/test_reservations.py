@@ -11,8 +11,8 @@ from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.store.database import Store
-from controller.store.jobs.between_jobs import callers_of
 from controller.store.jobs.job_rows import lock_job, update_job
+from controller.store.jobs.relations import callers_of
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_defaults, make_job, make_pipeline
 

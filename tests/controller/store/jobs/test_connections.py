@@ -4,7 +4,9 @@ from typing import Any
 
 from controller.store.database import Store
 from controller.store.instance import read_store_metadata
-from controller.store.jobs.between_jobs import (
+from controller.store.jobs.job_rows import changed_jobs, insert_job, lock_job, update_job
+from controller.store.jobs.progress import CompanionRecord, record_companions
+from controller.store.jobs.relations import (
     NOBODY,
     Caller,
     basis_of,
@@ -13,8 +15,6 @@ from controller.store.jobs.between_jobs import (
     record_connections,
     touch_peers_of,
 )
-from controller.store.jobs.job_rows import changed_jobs, insert_job, lock_job, update_job
-from controller.store.jobs.progress import CompanionRecord, record_companions
 from tests.controller.samples import make_record
 
 

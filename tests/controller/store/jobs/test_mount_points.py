@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs import (
+from controller.store.jobs.folders import (
     MountPoints,
     begin_cleaning,
     end_cleaning,

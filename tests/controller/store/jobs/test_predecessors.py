@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from controller.store.database import Store, Transaction
-from controller.store.jobs.between_jobs import (
+from controller.store.jobs.job_rows import find_job, insert_jobs, update_job
+from controller.store.jobs.relations import (
     Predecessor,
     predecessors_of,
     record_predecessors,
     settle_followers,
 )
-from controller.store.jobs.job_rows import find_job, insert_jobs, update_job
 from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.samples import make_record
 

@@ -29,8 +29,8 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Wait,
 )
 from controller.jobs.tools.runs import DueRun
-from controller.store.jobs.between_jobs import Predecessor
 from controller.store.jobs.job_rows import RequestedEnd
+from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
 from controller.volcano.policies import PROGRESS
 from tests.controller.jobs.reconcile.lifecycle.records import ACCEPTED, KEPT, RUNS, SUBMITTED
