@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controller.jobs.history.job_record import Happening, State
+from controller.jobs.history.job_record import JobEvent, State
 from controller.jobs.pipeline.border import Call, Result
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Step, Submit, UpdateStatus
@@ -118,7 +118,7 @@ class ControllerMetrics:
         if isinstance(step, Submit):
             self._submitting.observe(age)
         begins = seen.record.state != State.RUNNING
-        if isinstance(step, UpdateStatus) and step.happening is Happening.STARTED and begins:
+        if isinstance(step, UpdateStatus) and step.event is JobEvent.STARTED and begins:
             self._starting.observe(age)
 
     def step_failed(self, error: Exception) -> None:

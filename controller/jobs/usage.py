@@ -22,7 +22,7 @@ from controller.store.outbox.usage_entries import LastEntry, UsageEntry, append_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class UsagePeriod:
     """How long a rank ran until a moment."""
 
     rank: int
@@ -48,7 +48,7 @@ def usage_due(
     *,
     now: float,
     period_seconds: float,
-) -> tuple[list[Used], float | None]:
+) -> tuple[list[UsagePeriod], float | None]:
     """Return the entries due for the attempt, and when more will be due; None for never.
 
     There is one entry for each period that has passed since the attempt's first program started,
@@ -65,7 +65,7 @@ def usage_due(
     begun = [run.started_at for run in runs if run.started_at is not None and run.rank >= 0]
     if not begun:
         return [], None
-    begin, due = min(begun), list[Used]()
+    begin, due = min(begun), list[UsagePeriod]()
     over = attempt.ended_at is not None and all(run.ended_at is not None for run in runs)
     for rank in sorted({run.rank for run in runs if run.started_at is not None and run.rank >= 0}):
         last = written.get(rank, LastEntry(-1, False))
@@ -88,16 +88,20 @@ def _of_rank(
     over: bool,
     now: float,
     period_seconds: float,
-) -> list[Used]:
+) -> list[UsagePeriod]:
     end = max((run.ended_at for run in runs if run.ended_at is not None), default=begin)
     entries = []
     while (boundary := begin + (period + 1) * period_seconds) <= (min(now, end) if over else now):
         seconds = used_seconds(runs, boundary)
-        entries.append(Used(rank=rank, period=period, until=boundary, seconds=seconds, final=False))
+        entries.append(
+            UsagePeriod(rank=rank, period=period, until=boundary, seconds=seconds, final=False)
+        )
         period += 1
     if over:
         seconds = used_seconds(runs, end)
-        entries.append(Used(rank=rank, period=period, until=end, seconds=seconds, final=True))
+        entries.append(
+            UsagePeriod(rank=rank, period=period, until=end, seconds=seconds, final=True)
+        )
     return entries
 
 
@@ -139,7 +143,7 @@ class Ledger:
 
     async def _due(
         self, transaction: Transaction, job_id: str, attempt: Attempt
-    ) -> tuple[list[Used], float | None]:
+    ) -> tuple[list[UsagePeriod], float | None]:
         return usage_due(
             attempt,
             await pod_records_of(transaction, job_id, attempt.attempt),
@@ -148,7 +152,7 @@ class Ledger:
             period_seconds=self._defaults.usage_period_seconds,
         )
 
-    def _entry(self, record: JobRecord, attempt: Attempt, used: Used) -> UsageEntry:
+    def _entry(self, record: JobRecord, attempt: Attempt, used: UsagePeriod) -> UsageEntry:
         job = read_known(record)
         tool = record.tool or {}
         return UsageEntry(

@@ -25,7 +25,7 @@ from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.history.job_record import JobRecords
-from controller.jobs.history.retention import KeptFor, Retention
+from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.pipeline.pipeline import HookRecorder
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
@@ -366,7 +366,7 @@ def _make_reconciler(
     retention = Retention(
         store,
         term=term,
-        keep=KeptFor(jobs.history_seconds, jobs.tombstone_seconds, jobs.updates_seconds),
+        keep=RetentionPeriods(jobs.history_seconds, jobs.tombstone_seconds, jobs.updates_seconds),
         may_be_there=leader.informer.may_have_job,
         clock=time.time,
         failed=metrics.step_failed,

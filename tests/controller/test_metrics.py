@@ -7,7 +7,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.history.job_record import Happening
+from controller.jobs.history.job_record import JobEvent
 from controller.jobs.reconcile.lifecycle.steps import Step, UpdateStatus
 from controller.metrics import ControllerMetrics
 from tests.controller.samples import make_record, make_seen
@@ -18,9 +18,9 @@ def test_a_start_is_counted_once_however_often_a_job_that_runs_says_something() 
     metrics = ControllerMetrics(registry)
     waits = make_seen(make_record(created_at=1.0))
     runs = replace(waits, record=replace(waits.record, state="RUNNING"))
-    metrics.step_done(UpdateStatus(Happening.STARTED, None, None), waits, now=4.0)
-    metrics.step_done(UpdateStatus(Happening.STARTED, "node_not_ready", "n1"), runs, now=9.0)
-    metrics.step_done(UpdateStatus(Happening.STARTED, None, None), runs, now=9.0)
+    metrics.step_done(UpdateStatus(JobEvent.STARTED, None, None), waits, now=4.0)
+    metrics.step_done(UpdateStatus(JobEvent.STARTED, "node_not_ready", "n1"), runs, now=9.0)
+    metrics.step_done(UpdateStatus(JobEvent.STARTED, None, None), runs, now=9.0)
     name = "fumarole_controller_start_seconds"
     assert registry.get_sample_value(f"{name}_count") == 1
     assert registry.get_sample_value(f"{name}_sum") == 3.0
@@ -51,7 +51,7 @@ def test_a_step_that_was_renamed_keeps_its_published_label() -> None:
     registry = CollectorRegistry()
     metrics, seen = ControllerMetrics(registry), make_seen(make_record())
     for name, step in steps.items():
-        some = UpdateStatus(Happening.WAITS, "asked", None)
+        some = UpdateStatus(JobEvent.WAITS, "asked", None)
         metrics.step_done(some if step is UpdateStatus else step.__new__(step), seen, now=9.0)
         labels = {"step": published.get(name, name)}
         assert registry.get_sample_value("fumarole_controller_steps_total", labels) == 1, name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller.jobs.history.job_record import TRANSITIONS, Happening, State
+from controller.jobs.history.job_record import TRANSITIONS, JobEvent, State
 from controller.settings import ControllerSettings, read_settings
 from shared.errors import SettingsError
 from shared.settings import Environment
@@ -158,10 +158,10 @@ def test_a_folder_with_a_strange_name_is_still_that_folder(
 
 
 def test_the_docs_draw_the_states_as_they_are() -> None:
-    header = "| state | " + " | ".join(Happening) + " |"
+    header = "| state | " + " | ".join(JobEvent) + " |"
     assert header in DOCS
     for state in State:
-        row = [TRANSITIONS.get((state, one)) for one in Happening]
+        row = [TRANSITIONS.get((state, one)) for one in JobEvent]
         drawn = f"| `{state}` | " + " | ".join(f"`{one}`" for one in row) + " |"
         assert (drawn in DOCS) == all(row), state
 

@@ -42,7 +42,7 @@ from controller.jobs.submission.batch_template import (
     TooLarge,
     items_in,
 )
-from controller.jobs.submission.checking import Mode, Submitted
+from controller.jobs.submission.checking import Mode, SubmissionResult
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.batches import (
@@ -287,7 +287,7 @@ def _owner_of(jobs: Sequence[Job | JobRejected]) -> Owner:
     return owners[0]
 
 
-def _refuse(results: Sequence[Submitted], batch: NewBatch) -> None:
+def _refuse(results: Sequence[SubmissionResult], batch: NewBatch) -> None:
     """Raise the error for a batch of which no job was created.
 
     Raises:

@@ -37,7 +37,7 @@ from controller.jobs.history.retries import explain_retry, used_retries
 from controller.jobs.spec.model import Job, JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.checking import Submitted
+from controller.jobs.submission.checking import SubmissionResult
 from controller.jobs.submission.commands import asked_by
 from controller.kube.loop_turn import LoopTurn
 from controller.settings import JobDefaults
@@ -207,7 +207,7 @@ async def submit(
     return [_result(item, one) for item, one in zip(body.items, results, strict=True)]
 
 
-async def audit_submitted(request: web.Request, results: Sequence[Submitted]) -> None:
+async def audit_submitted(request: web.Request, results: Sequence[SubmissionResult]) -> None:
     """Write audit records of the created and the refused jobs."""
     turn = LoopTurn()
     for one in results:
@@ -292,7 +292,7 @@ def read_job(item: Any) -> Job | JobRejected:
         return JobRejected(problems_of(error))
 
 
-def refuse_all(results: Sequence[Submitted]) -> None:
+def refuse_all(results: Sequence[SubmissionResult]) -> None:
     """Raise the error for an atomic request, unless all of its jobs were accepted.
 
     Raises:
@@ -305,14 +305,14 @@ def refuse_all(results: Sequence[Submitted]) -> None:
         raise ApiError("conflict", details={"problems": problems_json(conflicts)})
 
 
-def _problems_of(results: Sequence[Submitted], result: str) -> Iterator[Problem]:
+def _problems_of(results: Sequence[SubmissionResult], result: str) -> Iterator[Problem]:
     for index, one in enumerate(results):
         if one.result == result:
             for problem in one.problems or (Problem("id", "this id belongs to another job"),):
                 yield problem.under(f"items[{index}]")
 
 
-def _result(item: Any, submitted: Submitted) -> dict[str, Any]:
+def _result(item: Any, submitted: SubmissionResult) -> dict[str, Any]:
     given = item.get("id") if isinstance(item, dict) else None
     name = given if isinstance(given, str) else None
     shown: dict[str, Any] = {"id": submitted.id or name, "result": submitted.result}

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Waits:
+class _WaitingJob:
     """A waiting VolcanoJob: when it is due, and the backoff after that."""
 
     uid: str
@@ -91,7 +91,7 @@ class PendingReasons:
         self._informer = informer
         self._changed = changed
         self._clock = clock
-        self._waits: dict[str, _Waits] = {}
+        self._waits: dict[str, _WaitingJob] = {}
         self._not_allowed_until: dict[str, float] = {}
         self._nodes: list[NodeRoom] = []
         self._nodes_good_until = 0.0
@@ -133,7 +133,7 @@ class PendingReasons:
         self._waits = {
             job_id: known
             if (known := self._waits.get(job_id)) is not None and known.uid == job.uid
-            else _Waits(job.uid, now + PATIENCE_SECONDS)
+            else _WaitingJob(job.uid, now + PATIENCE_SECONDS)
             for job_id, job in waiting.items()
         }
         due = sorted((one.at, job_id) for job_id, one in self._waits.items() if one.at <= now)

@@ -65,71 +65,71 @@ class State(StrEnum):
     EXPIRED = "EXPIRED"
 
 
-class Happening(StrEnum):
-    """The events of the state machine."""
+class JobEvent(StrEnum):
+    """An event of the state machine."""
 
     WAITS = "waits"
     STARTED = "started"
     SUSPENDED = "suspended"
-    ASKED_TO_END = "asked to end"
-    ENDED_WELL = "ended well"
-    ENDED_BADLY = "ended badly"
-    RAN_OUT = "time over"
+    END_REQUESTED = "asked to end"
+    SUCCEEDED = "ended well"
+    FAILED = "ended badly"
+    EXPIRED = "time over"
 
 
-TRANSITIONS: Final[Mapping[tuple[State, Happening], State]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[State, JobEvent], State]] = MappingProxyType(
     {
-        (State.IN_QUEUE, Happening.WAITS): State.IN_QUEUE,
-        (State.IN_QUEUE, Happening.STARTED): State.RUNNING,
-        (State.IN_QUEUE, Happening.SUSPENDED): State.SUSPENDED,
-        (State.IN_QUEUE, Happening.ASKED_TO_END): State.CANCELING,
+        (State.IN_QUEUE, JobEvent.WAITS): State.IN_QUEUE,
+        (State.IN_QUEUE, JobEvent.STARTED): State.RUNNING,
+        (State.IN_QUEUE, JobEvent.SUSPENDED): State.SUSPENDED,
+        (State.IN_QUEUE, JobEvent.END_REQUESTED): State.CANCELING,
         # A job can end between two observations.
-        (State.IN_QUEUE, Happening.ENDED_WELL): State.SUCCESS,
-        (State.IN_QUEUE, Happening.ENDED_BADLY): State.FAILURE,
+        (State.IN_QUEUE, JobEvent.SUCCEEDED): State.SUCCESS,
+        (State.IN_QUEUE, JobEvent.FAILED): State.FAILURE,
         # Its time runs from its first start, also while another attempt waits.
-        (State.IN_QUEUE, Happening.RAN_OUT): State.EXPIRED,
+        (State.IN_QUEUE, JobEvent.EXPIRED): State.EXPIRED,
         # Volcano restarts the job, or too few of its pods are left to call it running.
-        (State.RUNNING, Happening.WAITS): State.IN_QUEUE,
-        (State.RUNNING, Happening.STARTED): State.RUNNING,
-        (State.RUNNING, Happening.SUSPENDED): State.SUSPENDED,
-        (State.RUNNING, Happening.ASKED_TO_END): State.CANCELING,
-        (State.RUNNING, Happening.ENDED_WELL): State.SUCCESS,
-        (State.RUNNING, Happening.ENDED_BADLY): State.FAILURE,
-        (State.RUNNING, Happening.RAN_OUT): State.EXPIRED,
+        (State.RUNNING, JobEvent.WAITS): State.IN_QUEUE,
+        (State.RUNNING, JobEvent.STARTED): State.RUNNING,
+        (State.RUNNING, JobEvent.SUSPENDED): State.SUSPENDED,
+        (State.RUNNING, JobEvent.END_REQUESTED): State.CANCELING,
+        (State.RUNNING, JobEvent.SUCCEEDED): State.SUCCESS,
+        (State.RUNNING, JobEvent.FAILED): State.FAILURE,
+        (State.RUNNING, JobEvent.EXPIRED): State.EXPIRED,
         # It was resumed, and waits as any other job.
-        (State.SUSPENDED, Happening.WAITS): State.IN_QUEUE,
-        (State.SUSPENDED, Happening.STARTED): State.RUNNING,
-        (State.SUSPENDED, Happening.SUSPENDED): State.SUSPENDED,
-        (State.SUSPENDED, Happening.ASKED_TO_END): State.CANCELING,
-        (State.SUSPENDED, Happening.ENDED_WELL): State.SUCCESS,
-        (State.SUSPENDED, Happening.ENDED_BADLY): State.FAILURE,
-        (State.SUSPENDED, Happening.RAN_OUT): State.EXPIRED,
+        (State.SUSPENDED, JobEvent.WAITS): State.IN_QUEUE,
+        (State.SUSPENDED, JobEvent.STARTED): State.RUNNING,
+        (State.SUSPENDED, JobEvent.SUSPENDED): State.SUSPENDED,
+        (State.SUSPENDED, JobEvent.END_REQUESTED): State.CANCELING,
+        (State.SUSPENDED, JobEvent.SUCCEEDED): State.SUCCESS,
+        (State.SUSPENDED, JobEvent.FAILED): State.FAILURE,
+        (State.SUSPENDED, JobEvent.EXPIRED): State.EXPIRED,
         # What it does until it is removed no longer matters.
-        (State.CANCELING, Happening.WAITS): State.CANCELING,
-        (State.CANCELING, Happening.STARTED): State.CANCELING,
-        (State.CANCELING, Happening.SUSPENDED): State.CANCELING,
-        (State.CANCELING, Happening.ASKED_TO_END): State.CANCELING,
-        (State.CANCELING, Happening.ENDED_WELL): State.SUCCESS,
-        (State.CANCELING, Happening.ENDED_BADLY): State.FAILURE,
-        (State.CANCELING, Happening.RAN_OUT): State.EXPIRED,
+        (State.CANCELING, JobEvent.WAITS): State.CANCELING,
+        (State.CANCELING, JobEvent.STARTED): State.CANCELING,
+        (State.CANCELING, JobEvent.SUSPENDED): State.CANCELING,
+        (State.CANCELING, JobEvent.END_REQUESTED): State.CANCELING,
+        (State.CANCELING, JobEvent.SUCCEEDED): State.SUCCESS,
+        (State.CANCELING, JobEvent.FAILED): State.FAILURE,
+        (State.CANCELING, JobEvent.EXPIRED): State.EXPIRED,
     }
 )
 """A pair that is not here is no transition; a final state has none."""
 
 Outcome = Literal[State.SUCCESS, State.FAILURE, State.EXPIRED]
-HOW_IT_ENDED: Final[Mapping[str, Happening]] = MappingProxyType(
+EVENT_OF_OUTCOME: Final[Mapping[str, JobEvent]] = MappingProxyType(
     {
-        State.SUCCESS.value: Happening.ENDED_WELL,
-        State.FAILURE.value: Happening.ENDED_BADLY,
-        State.EXPIRED.value: Happening.RAN_OUT,
+        State.SUCCESS.value: JobEvent.SUCCEEDED,
+        State.FAILURE.value: JobEvent.FAILED,
+        State.EXPIRED.value: JobEvent.EXPIRED,
     }
 )
 
 
-def next_state(state: str, happening: Happening) -> str:
-    """Return the state after *happening*; a final or unknown state does not change."""
+def next_state(state: str, event: JobEvent) -> str:
+    """Return the state after *event*; a final or unknown state does not change."""
     try:
-        return TRANSITIONS[State(state), happening]
+        return TRANSITIONS[State(state), event]
     except (KeyError, ValueError):
         return state
 
@@ -167,7 +167,7 @@ def why_parked(record: JobRecord) -> str | None:
         return f"its state {record.state!r} is not known to this version"[:_LONGEST_REASON]
     if record.desired not in _DESIRED:
         return f"{record.desired!r} is asked for, which this version does not know"
-    if record.outcome is not None and record.outcome not in HOW_IT_ENDED:
+    if record.outcome is not None and record.outcome not in EVENT_OF_OUTCOME:
         return f"its end {record.outcome!r} is not known to this version"[:_LONGEST_REASON]
     try:
         read_spec(record.spec, {})
@@ -412,7 +412,7 @@ def to_keep(record: JobRecord, job: ObservedJob, pods: Iterable[ObservedPod]) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoveredHistory:
     """What the cluster says of a job's past."""
 
     started_at: float | None
@@ -427,7 +427,7 @@ def recovered(
     kept: Mapping[str, Any],
     *,
     allocated: float | None,
-) -> Recovered:
+) -> RecoveredHistory:
     """Return what the cluster says of a job's past.
 
     Args:
@@ -443,7 +443,7 @@ def recovered(
         decimal_of(kept.get(_FIRST_START)),
         max(created, min(starts)) if starts else None,
     ]
-    return Recovered(
+    return RecoveredHistory(
         started_at=min((at for at in known if at is not None), default=None),
         allocated_seconds=decimal_of(kept.get(_ALLOCATION))
         or decimal_of(job.annotations.get(ALLOCATION_ANNOTATION))

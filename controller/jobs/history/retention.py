@@ -40,7 +40,7 @@ LONE_SECONDS: Final = 86400.0
 log = logging.getLogger(__name__)
 
 
-class KeptFor(NamedTuple):
+class RetentionPeriods(NamedTuple):
     """Retention periods, in seconds.
 
     Attributes:
@@ -71,7 +71,7 @@ class Retention:
         store: Store,
         *,
         term: int,
-        keep: KeptFor,
+        keep: RetentionPeriods,
         may_be_there: Callable[[str], bool],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],

@@ -144,8 +144,8 @@ class JobPlugin:
         """Return the job's fields for this plugin, with defaults for those not set.
 
         Raises:
-            JobRejected: If they are invalid. Only a job can be that was accepted when the plugin
-                had another model, or was not there.
+            JobRejected: If they are invalid. That happens only to a job that was accepted when the
+                plugin had another model, or was not there.
             TypeError: If *model* is not its ``job_fields_model``.
         """
         if model is not self.job_fields_model:

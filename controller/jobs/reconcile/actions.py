@@ -12,7 +12,7 @@ from typing import Any, Final, assert_never
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.verdicts import row_of
-from controller.jobs.history.job_record import Happening, JobRecords, State, next_state
+from controller.jobs.history.job_record import JobEvent, JobRecords, State, next_state
 from controller.jobs.history.pod_records import are_final, are_recorded, make_pod_records
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
@@ -266,13 +266,13 @@ class Actions:
     ) -> JobRecord | None:
         record = seen.record
         values: dict[str, Any] = {
-            "state": next_state(record.state, update.happening),
+            "state": next_state(record.state, update.event),
             "reason": update.reason,
             "message": update.message,
             "details": _dated(update.details, self._records.clock()),
         }
         started = None
-        if update.happening is Happening.STARTED:
+        if update.event is JobEvent.STARTED:
             started = self._start_of(seen)
             values["started_at"] = record.started_at or started
         async with self._records.lead() as transaction:

@@ -19,7 +19,13 @@ from pydantic import ValidationError
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import ensure_namespace
-from controller.jobs.history.job_record import Recovered, State, decimal_of, known_of, recovered
+from controller.jobs.history.job_record import (
+    RecoveredHistory,
+    State,
+    decimal_of,
+    known_of,
+    recovered,
+)
 from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.endpoints import asked_ports
 from controller.jobs.spec.model import Job
@@ -302,7 +308,9 @@ def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
     return known_of(spec, job_id, user, project if isinstance(project, str) else None)
 
 
-def _adopted(seen: ObservedJob, job: Job, past: Recovered, defaults: JobDefaults) -> JobRecord:
+def _adopted(
+    seen: ObservedJob, job: Job, past: RecoveredHistory, defaults: JobDefaults
+) -> JobRecord:
     # A tool is never suspended, and nobody could resume it: an aborted tool has ended.
     suspended = seen.phase in ("Aborting", "Aborted") and not is_tool(job.id)
     return JobRecord(

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.history.job_record import (
-    HOW_IT_ENDED,
-    Happening,
+    EVENT_OF_OUTCOME,
+    JobEvent,
     JobRecords,
     State,
     decided_as,
@@ -101,7 +101,7 @@ class EndActions:
         values: dict[str, Any] = {
             "renewal": step.why,
             "evictions": record.evictions + (step.why == "evicted"),
-            "state": next_state(record.state, Happening.WAITS),
+            "state": next_state(record.state, JobEvent.WAITS),
             "reason": step.why,
             "message": step.message,
             "details": step.details,
@@ -164,7 +164,7 @@ class EndActions:
             "attempt": job.attempt,
             "uid": job.uid,
             "stopping": job.phase in ("Aborting", "Aborted"),
-            "state": next_state(record.state, Happening.WAITS),
+            "state": next_state(record.state, JobEvent.WAITS),
             "reason": "adopted",
             "message": message,
             "retries_used": max(record.retries_used, past.retries_used),
@@ -295,7 +295,7 @@ class EndActions:
         if record.stopping or record.ordered:
             await self._cluster.withdraw_command(record.id, record.namespace)
         outcome = record.outcome or State.FAILURE.value
-        state = next_state(record.state, HOW_IT_ENDED[outcome])
+        state = next_state(record.state, EVENT_OF_OUTCOME[outcome])
         over: dict[str, Any] = {
             # From a state that a newer version added, the final state is the outcome as well.
             "state": state if state in FINAL_STATES else outcome,

@@ -127,7 +127,7 @@ def why_not_name(name: str, *, reserved: Collection[str] = ()) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class LinkTarget:
     """The target of a job's links: endpoint and rank."""
 
     endpoint: str
@@ -136,14 +136,14 @@ class Exposed:
     base_path: str
 
 
-def exposed_by(job: Job) -> Exposed | None:
+def exposed_by(job: Job) -> LinkTarget | None:
     """Return the target of the job's links: the first web endpoint, in its first rank."""
     for name, endpoint in job.interactive.items():
         if endpoint.kind != "web":
             continue
         for rank in range(job.ranks):
             if endpoint.task in (None, job.task_of(rank)):
-                return Exposed(name, rank, endpoint.port, endpoint.base_path)
+                return LinkTarget(name, rank, endpoint.port, endpoint.base_path)
     return None
 
 

@@ -20,7 +20,13 @@ from controller.jobs.spec.endpoints import has_claims
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
-from controller.jobs.submission.checking import Checked, JobChecks, Mode, Submitted, artefacts_named
+from controller.jobs.submission.checking import (
+    CheckResult,
+    JobChecks,
+    Mode,
+    SubmissionResult,
+    artefacts_named,
+)
 from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.kube.loop_turn import LoopTurn
@@ -86,7 +92,7 @@ async def keep_batch(
     transaction: Transaction,
     batch: NewBatch,
     mode: Mode,
-    results: Sequence[Submitted],
+    results: Sequence[SubmissionResult],
     *,
     vault: Vault,
     now: float,
@@ -169,7 +175,7 @@ class Submissions:
 
     async def submit(
         self, jobs: Sequence[Job | JobRejected], mode: Mode, *, batch: NewBatch | None = None
-    ) -> list[Submitted]:
+    ) -> list[SubmissionResult]:
         """Return the result of each of *jobs*, in order; ``atomic`` accepts all of them or none.
 
         In best effort, a plugin that fails with one job does not keep the others out.
@@ -204,10 +210,10 @@ class Submissions:
     async def _accept(
         self,
         jobs: Sequence[Job | JobRejected],
-        checked: Sequence[Checked],
+        checked: Sequence[CheckResult],
         mode: Mode,
         batch: NewBatch | None,
-    ) -> list[Submitted]:
+    ) -> list[SubmissionResult]:
         """Store what can be accepted, as *mode* says, in one transaction."""
         turn = LoopTurn()
         async with self._store.write() as transaction:
@@ -216,7 +222,7 @@ class Submissions:
                 await refuse_known(transaction, batch.id)
             # Existing jobs join the batch.
             known = await (find_jobs if batch is None else lock_jobs)(transaction, ids)
-            results = list[Submitted]()
+            results = list[SubmissionResult]()
             for job, one in zip(jobs, checked, strict=True):
                 results.append(self._compare(job, one.problems, known, batch))
                 await turn.rest()
@@ -260,8 +266,8 @@ class Submissions:
     async def _make_records(
         self,
         jobs: Sequence[Job | JobRejected],
-        checked: Sequence[Checked],
-        results: Sequence[Submitted],
+        checked: Sequence[CheckResult],
+        results: Sequence[SubmissionResult],
         batch: NewBatch | None,
     ) -> list[tuple[Job, JobRecord]]:
         """Return the jobs to create, each with its record."""
@@ -281,9 +287,9 @@ class Submissions:
         self,
         transaction: Transaction,
         jobs: Sequence[Job | JobRejected],
-        results: Sequence[Submitted],
+        results: Sequence[SubmissionResult],
         places: Mapping[str, Mapping[str, HeldPlace]],
-    ) -> list[Submitted]:
+    ) -> list[SubmissionResult]:
         """Return *results*, in which jobs are refused whose claims conflict or name nothing."""
         new = {
             job.id: job
@@ -302,16 +308,16 @@ class Submissions:
         problems: tuple[Problem, ...],
         known: Mapping[str, JobRecord],
         batch: NewBatch | None,
-    ) -> Submitted:
+    ) -> SubmissionResult:
         if isinstance(job, JobRejected):
-            return Submitted(None, "rejected", problems)
+            return SubmissionResult(None, "rejected", problems)
         # A job that was accepted stays accepted, also in a version that would reject it today.
         existing = known.get(job.id)
         if existing is not None:
             is_others = batch is not None and batch.refuses(existing)
             same = not is_others and self._same(job, existing)
-            return Submitted(job.id, "unchanged" if same else "conflict")
-        return Submitted(job.id, "rejected" if problems else "created", problems)
+            return SubmissionResult(job.id, "unchanged" if same else "conflict")
+        return SubmissionResult(job.id, "rejected" if problems else "created", problems)
 
     def _same(self, job: Job, record: JobRecord) -> bool:
         if not is_as_asked(record.spec, job):

@@ -17,7 +17,7 @@ from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.spec.model import MOST_PARAMETERS, Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.parameters import LONGEST_PATH, ArtefactsParameter, Parameter
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
-from controller.jobs.submission.dry_run import Allowance, DryRun
+from controller.jobs.submission.dry_run import DryRun, TimeBudget
 from controller.jobs.tools.plans import ToolPlans
 from controller.settings import JobDefaults
 from controller.site.kinds import Kinds
@@ -128,7 +128,7 @@ def _artefacts(job: Job) -> Iterator[tuple[str, ArtefactsParameter]]:
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckResult:
     """The result of checking one job by itself.
 
     ``plan`` and ``tool_plans`` are the plans of the job and its ``tools``, until the dry run is
@@ -146,7 +146,7 @@ class Checked:
     tool_plans: tuple[Plan, ...] = ()
 
     @classmethod
-    def failed(cls, job: Job, failure: PluginFailed) -> Checked:
+    def failed(cls, job: Job, failure: PluginFailed) -> CheckResult:
         """Return the result for a job that could not be checked, since a plugin failed."""
         text = f"the plugin {failure.plugin} failed; that is no fault of the job's: try again"
         return cls((Problem("", text),), job_id=job.id, failure=failure)
@@ -161,7 +161,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionResult:
     """The result of submitting one job.
 
     - ``created``: it is new and accepted.
@@ -202,7 +202,7 @@ class JobChecks:
         known: Mapping[str, JobRecord],
         named: Mapping[str, JobRecord],
         mode: Mode,
-    ) -> list[Checked]:
+    ) -> list[CheckResult]:
         """Return the result of each check; new jobs are tried on the API server.
 
         A plan is thousands of objects, and each full garbage collection visits them while the event
@@ -218,10 +218,10 @@ class JobChecks:
             PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
         """
         completion = self._completion(jobs, {**known, **named})
-        checked, timeouts, seen = list[Checked](), Counter[str](), set[str]()
-        allowance = Allowance()
+        checked, timeouts, seen = list[CheckResult](), Counter[str](), set[str]()
+        allowance = TimeBudget()
         for start in range(0, len(jobs), PLANS_AT_ONCE):
-            some = list[Checked]()
+            some = list[CheckResult]()
             for job in jobs[start : start + PLANS_AT_ONCE]:
                 one = await self._check_in_time(job, completion, timeouts)
                 if one.failure is not None and mode == "atomic" and one.job_id not in known:
@@ -239,20 +239,20 @@ class JobChecks:
 
     async def _check_in_time(
         self, job: Job | JobRejected, completion: Completion, timeouts: Counter[str]
-    ) -> Checked:
+    ) -> CheckResult:
         """Return the result; a plugin that timed out three times is not called."""
         slow = next((name for name, n in timeouts.items() if n >= MOST_TIMEOUTS), None)
         if isinstance(job, Job) and slow is not None:
             failure = PluginFailed(slow, "on_create", "it was too slow for others of this call")
-            return Checked.failed(job, failure)
+            return CheckResult.failed(job, failure)
         one = await self._check(job, completion)
         if one.failure is not None and one.failure.slow:
             timeouts[one.failure.plugin] += 1
         return one
 
-    async def _check(self, job: Job | JobRejected, completion: Completion) -> Checked:
+    async def _check(self, job: Job | JobRejected, completion: Completion) -> CheckResult:
         if isinstance(job, JobRejected):
-            return Checked(job.problems)
+            return CheckResult(job.problems)
         # Only here: an accepted job is retried and adopted whatever the lists say by then.
         images = self._defaults.images
         refused = tuple(images.problems(job)) if images is not None else ()
@@ -265,10 +265,10 @@ class JobChecks:
             plan = await self._pipeline.plan(job)
             tools = await self._tools.of_new(job, plan, now=0.0) if job.tools else []
         except JobRejected as rejected:
-            return Checked((*refused, *rejected.problems), job_id=job.id)
+            return CheckResult((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:
-            return Checked.failed(job, failure)
-        return Checked(
+            return CheckResult.failed(job, failure)
+        return CheckResult(
             refused,
             plan,
             job,
@@ -279,7 +279,7 @@ class JobChecks:
             tool_plans=tuple(planned.plan for planned in tools),
         )
 
-    async def _dry_run_new(self, checked: Sequence[Checked], allowance: Allowance) -> None:
+    async def _dry_run_new(self, checked: Sequence[CheckResult], allowance: TimeBudget) -> None:
         """Add the API server's problems with jobs that have none so far, and with their tools."""
         if self._dry_run is None:
             return
@@ -302,7 +302,7 @@ class JobChecks:
 
 
 async def _add_problems(
-    dry_run: DryRun, plans: Sequence[tuple[Checked, str, Plan]], allowance: Allowance
+    dry_run: DryRun, plans: Sequence[tuple[CheckResult, str, Plan]], allowance: TimeBudget
 ) -> None:
     """Add the API server's problems with *plans*, each below a path within its job."""
     if plans:

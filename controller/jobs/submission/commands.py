@@ -45,7 +45,7 @@ def asked_by(whom: str | None) -> RequestedEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Extended:
+class ExtensionResult:
     """The job after an extension; ``added`` is False for a repeated call."""
 
     record: JobRecord
@@ -165,7 +165,7 @@ class JobCommands:
 
     async def extend(
         self, job_id: str, *, seconds: float, key: str | None = None
-    ) -> Extended | None:
+    ) -> ExtensionResult | None:
         """Add *seconds* to the job's time; None if there is no such job.
 
         Args:
@@ -188,7 +188,7 @@ class JobCommands:
                     raise CommandRefused(
                         "key_reused", "this key has added another number of seconds"
                     )
-                return Extended(record, added=False)
+                return ExtensionResult(record, added=False)
             refuse_ending(record)
             if not self._catalogue.offers(record.product, "extend"):
                 raise CommandRefused("not_offered", "the job's product offers no more time")
@@ -199,7 +199,7 @@ class JobCommands:
                 raise CommandRefused("too_long", "the job would have more than 300 years")
             now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
             await add_extension(transaction, job_id, name, seconds=seconds, now=now)
-            return Extended(
+            return ExtensionResult(
                 await update_and_notify(transaction, record, now=now, allocated_seconds=more),
                 added=True,
             )

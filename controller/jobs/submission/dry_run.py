@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Allowance:
+class TimeBudget:
     """How long one call may still wait for the server."""
 
     seconds: float = MOST_SECONDS
@@ -106,13 +106,13 @@ class DryRun:
         self._resting_until = 0.0
 
     async def problems_of(
-        self, plans: Sequence[Plan], allowance: Allowance | None = None
+        self, plans: Sequence[Plan], allowance: TimeBudget | None = None
     ) -> list[Problems]:
         """Return the server's problems with each of *plans*; none where it does not say.
 
         The time is taken from the *allowance* of the call.
         """
-        allowance = allowance or Allowance()
+        allowance = allowance or TimeBudget()
         found: list[Problems] = [() for _ in plans]
         answers: list[Answer] = ["untried" for _ in plans]
 
@@ -130,7 +130,7 @@ class DryRun:
         return found
 
     @asynccontextmanager
-    async def _within(self, allowance: Allowance) -> AsyncIterator[None]:
+    async def _within(self, allowance: TimeBudget) -> AsyncIterator[None]:
         """Cancel what takes longer than what is left of *allowance*."""
         began = self._clock()
         try:

@@ -23,7 +23,7 @@ from controller.jobs.spec.endpoints import (
 )
 from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.submission.checking import Submitted
+from controller.jobs.submission.checking import SubmissionResult
 from controller.kube.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
 from controller.store.jobs.folders import HeldPlace, hold_places, others_places
@@ -188,7 +188,7 @@ async def refuse_claims(
     *,
     places: Mapping[str, Mapping[str, HeldPlace]],
     now: float,
-) -> dict[str, Submitted]:
+) -> dict[str, SubmissionResult]:
     """Return which of *jobs*, all of them new, cannot have what they claim, and why.
 
     They may name each other as peers, but not one that is itself refused. *places* are the places
@@ -205,7 +205,7 @@ async def refuse_claims(
         found = {id_: tuple(peer_problems(job, others)) for id_, job in standing.items()}
         for id_, problems in predecessor_problems(standing, owners).items():
             found[id_] += problems
-        new = {id_: Submitted(id_, "rejected", why) for id_, why in found.items() if why}
+        new = {id_: SubmissionResult(id_, "rejected", why) for id_, why in found.items() if why}
         if not new:
             return refused
         refused |= new
@@ -241,8 +241,8 @@ async def take_claims(
 
 async def _refuse_links(
     transaction: Transaction, jobs: Mapping[str, Job], *, now: float
-) -> dict[str, Submitted]:
-    refused: dict[str, Submitted] = {}
+) -> dict[str, SubmissionResult]:
+    refused: dict[str, SubmissionResult] = {}
     taken: set[str] = set()
     turn = LoopTurn()
     for job in jobs.values():
@@ -253,7 +253,7 @@ async def _refuse_links(
             if name in taken
         ]
         if problems:
-            refused[job.id] = Submitted(job.id, "conflict", tuple(problems))
+            refused[job.id] = SubmissionResult(job.id, "conflict", tuple(problems))
         else:
             taken.update(job.links)
         await turn.rest()
@@ -262,8 +262,8 @@ async def _refuse_links(
 
 async def _refuse_places(
     transaction: Transaction, places: Mapping[str, Mapping[str, HeldPlace]]
-) -> dict[str, Submitted]:
-    refused: dict[str, Submitted] = {}
+) -> dict[str, SubmissionResult]:
+    refused: dict[str, SubmissionResult] = {}
     # Most jobs of a call have one owner, and so the same places.
     wanted = list(dict.fromkeys(place for named in places.values() for place in named.values()))
     against = await others_places(transaction, wanted) if wanted else {}
@@ -275,7 +275,7 @@ async def _refuse_places(
             if against[place] or any(place.excludes(other) for other in held)
         ]
         if problems:
-            refused[id_] = Submitted(id_, "rejected", tuple(problems))
+            refused[id_] = SubmissionResult(id_, "rejected", tuple(problems))
         else:
             held.update(named.values())
     return refused

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.jobs import containment
 from controller.jobs.containment import Containment
-from controller.jobs.history.retention import KeptFor, Retention
+from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.reconcile import sources as module
 from controller.jobs.reconcile.reconciler import Reconciler
 from controller.jobs.reconcile.workqueue import WorkQueue
@@ -72,7 +72,7 @@ def test_what_is_remembered_of_troubles_is_bounded(
 def make_retention(
     store: Store, term: int, clock: Clock, failed: list[Exception], *there: str, **kept: float
 ) -> Retention:
-    keep = KeptFor(**{"history": 60.0, "tombstone": 100.0} | kept)
+    keep = RetentionPeriods(**{"history": 60.0, "tombstone": 100.0} | kept)
     return Retention(
         store,
         term=term,

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from controller.jobs.history.failures import NODE_REFUSED, explain_failure
-from controller.jobs.history.job_record import Happening, Outcome, State, read_known
+from controller.jobs.history.job_record import JobEvent, Outcome, State, read_known
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
     Policies,
@@ -116,7 +116,7 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
             text = (
                 f"{followed.why}; {followed.rule.action} follows after a while, as its policy says"
             )
-            told = seen.update_if_new(UpdateStatus(Happening.WAITS, "restarting", text))
+            told = seen.update_if_new(UpdateStatus(JobEvent.WAITS, "restarting", text))
             return Wait(timer.due_at) if isinstance(told, Wait) else told
     step = after_failure(seen, job, policies, followed)
     # A pod that is not recorded yet may have the reason.

@@ -18,8 +18,8 @@ from controller.jobs.history.explanations import (
     same_but_for_numbers,
 )
 from controller.jobs.history.job_record import (
-    HOW_IT_ENDED,
-    Happening,
+    EVENT_OF_OUTCOME,
+    JobEvent,
     Outcome,
     State,
     next_state,
@@ -82,7 +82,7 @@ def with_outcome(seen: ObservedState) -> Step:
         return step
     if not seen.completed or seen.still_runs():
         return Wait()  # usage counts until the last pod has ended
-    if seen.record.outcome not in HOW_IT_ENDED:
+    if seen.record.outcome not in EVENT_OF_OUTCOME:
         return Wait()  # a newer version decided this outcome, and has to report it
     return Finish() if seen.cleaned else seen.run_hook("cleanup")
 
@@ -233,7 +233,7 @@ def _ended_on_purpose(record: JobRecord) -> SetOutcome:
 
 def _not_submitted(seen: ObservedState) -> Step:
     if seen.parked is not None:
-        return seen.update_if_new(UpdateStatus(Happening.WAITS, "parked", seen.parked))
+        return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "parked", seen.parked))
     if seen.job is not None:
         # The response to its creation was lost. It is found, even if the job is to be suspended by
         # now.
@@ -243,9 +243,9 @@ def _not_submitted(seen: ObservedState) -> Step:
     if seen.record.desired == "suspended":
         return seen.update_if_new(SUSPENDED)
     if ahead := [one.job_id for one in seen.predecessors if one.goes_on]:
-        return seen.update_if_new(UpdateStatus(Happening.WAITS, "predecessor", _waits_for(ahead)))
+        return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "predecessor", _waits_for(ahead)))
     if seen.submission_hold is not None:
-        return seen.update_if_new(UpdateStatus(Happening.WAITS, "paused", seen.submission_hold))
+        return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "paused", seen.submission_hold))
     return Submit()
 
 
@@ -298,7 +298,7 @@ def _missed_start(seen: ObservedState) -> UpdateStatus | None:
     waits = seen.record.state == State.IN_QUEUE
     if not waits or job is None or job.uid != seen.record.uid or not job.ran:
         return None
-    return UpdateStatus(Happening.STARTED, None, None)
+    return UpdateStatus(JobEvent.STARTED, None, None)
 
 
 def _if_gone(seen: ObservedState) -> SetOutcome | StartNextAttempt:
@@ -368,7 +368,7 @@ def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     record = seen.record
     told = Explanation(record.reason or "", record.message or "", record.details or {})
     found = explain_waiting(job, seen.pods, record.explained, told)
-    note = UpdateStatus(Happening.WAITS, found.reason, found.message, found.details)
+    note = UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details)
     step = seen.update_if_new(note)
     if isinstance(step, Wait) or not _only_numbers_changed(record, note):
         return step
@@ -379,7 +379,7 @@ def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
 
 
 def _only_numbers_changed(record: JobRecord, note: UpdateStatus) -> bool:
-    same_state = record.state == next_state(record.state, note.happening)
+    same_state = record.state == next_state(record.state, note.event)
     same = same_state and record.reason == note.reason
     return same and same_but_for_numbers(record.message, note.message)
 
@@ -387,9 +387,9 @@ def _only_numbers_changed(record: JobRecord, note: UpdateStatus) -> bool:
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
     found = explain_running(job, seen.pods)
     noted = seen.update_if_new(
-        UpdateStatus(Happening.STARTED, None, None)
+        UpdateStatus(JobEvent.STARTED, None, None)
         if found is None
-        else UpdateStatus(Happening.STARTED, found.reason, found.message, found.details)
+        else UpdateStatus(JobEvent.STARTED, found.reason, found.message, found.details)
     )
     if isinstance(noted, UpdateStatus):
         return noted

@@ -127,7 +127,7 @@ class ObservedState:
         """Return *update*, or Wait if the record says the same already."""
         record = self.record
         current = (record.state, record.reason, record.message)
-        state = next_state(record.state, update.happening)
+        state = next_state(record.state, update.event)
         return Wait() if current == (state, update.reason, update.message) else update
 
     def run_hook(self, hook: Hook) -> RunHooks | Wait:

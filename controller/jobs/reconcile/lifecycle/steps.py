@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from controller.jobs.history.job_record import Happening, Outcome, State
+from controller.jobs.history.job_record import JobEvent, Outcome, State
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.store.jobs.progress import Hook, Timer
@@ -53,7 +53,7 @@ class RecordPods:
 class UpdateStatus:
     """Record a new state or reason, and send it to the orchestrator."""
 
-    happening: Literal[Happening.WAITS, Happening.STARTED, Happening.SUSPENDED]
+    event: Literal[JobEvent.WAITS, JobEvent.STARTED, JobEvent.SUSPENDED]
     reason: str | None
     message: str | None
     details: Details = field(default=None, compare=False)
@@ -140,7 +140,7 @@ class SetOutcome:
     details: Details = field(default=None, compare=False)
 
 
-SUSPENDED: Final = UpdateStatus(Happening.SUSPENDED, "asked", "suspended as asked")
+SUSPENDED: Final = UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
 LOST: Final = SetOutcome(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.jobs.history import retention as module
-from controller.jobs.history.retention import KeptFor, Retention
+from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import raise_term
@@ -47,7 +47,7 @@ def make_retention(
     return Retention(
         store,
         term=term,
-        keep=KeptFor(history=60.0, tombstone=1000.0, updates=updates),
+        keep=RetentionPeriods(history=60.0, tombstone=1000.0, updates=updates),
         may_be_there=there.__contains__,
         clock=clock,
         failed=failed,

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.history.job_record import TRANSITIONS, Happening, State, next_state
+from controller.jobs.history.job_record import TRANSITIONS, JobEvent, State, next_state
 from controller.store.jobs.job_rows import FINAL_STATES
 
 
 @pytest.mark.parametrize("state", sorted(FINAL_STATES))
 def test_a_final_state_is_never_left(state: str) -> None:
-    assert {next_state(state, happening) for happening in Happening} == {state}
+    assert {next_state(state, event) for event in JobEvent} == {state}
 
 
-@pytest.mark.parametrize("happening", Happening)
-def test_a_state_of_a_later_version_is_left_alone(happening: Happening) -> None:
-    assert next_state("HIBERNATING", happening) == "HIBERNATING"
+@pytest.mark.parametrize("event", JobEvent)
+def test_a_state_of_a_later_version_is_left_alone(event: JobEvent) -> None:
+    assert next_state("HIBERNATING", event) == "HIBERNATING"
 
 
-def test_every_state_that_is_not_final_knows_every_happening() -> None:
+def test_every_state_that_is_not_final_knows_every_event() -> None:
     living = [state for state in State if state.value not in FINAL_STATES]
-    assert set(TRANSITIONS) == {(state, one) for state in living for one in Happening}
+    assert set(TRANSITIONS) == {(state, one) for state in living for one in JobEvent}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.job_record import Happening, read_known, why_parked
+from controller.jobs.history.job_record import JobEvent, read_known, why_parked
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     ApplyCompanions,
@@ -75,13 +75,13 @@ def test_a_parked_job_is_followed_and_never_made() -> None:
     assert decide(make_seen(make_record(), parked=WHY)) == Park(WHY)
     assert decide(make_seen(PARKED)) == Park(None)
     assert decide(make_seen(make_record())) == Submit()
-    waits = UpdateStatus(Happening.WAITS, "parked", WHY)
+    waits = UpdateStatus(JobEvent.WAITS, "parked", WHY)
     assert decide(make_seen(PARKED, parked=WHY)) == waits
     waiting = make_record(parked=WHY, reason="parked", message=WHY)
     assert decide(make_seen(waiting, parked=WHY)) == Wait()
     queued = make_record(parked=WHY, uid=UID)
     seen = make_seen(queued, make_observed(), parked=WHY, companions_applied=False)
-    assert decide(seen) == UpdateStatus(Happening.STARTED, None, None)
+    assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
     for undone in ("started", "companions_applied"):
         seen = make_seen(RUNS, make_observed(), parked=WHY, **{undone: False})
         assert isinstance(decide(seen), Wait | SaveRecoveryData)

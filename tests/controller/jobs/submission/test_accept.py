@@ -16,7 +16,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.checking import PLANS_AT_ONCE
-from controller.jobs.submission.dry_run import Allowance, DryRun
+from controller.jobs.submission.dry_run import DryRun, TimeBudget
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_revision
 from tests.controller.postgres import Postgres
@@ -77,7 +77,7 @@ class CountingDryRun:
         self.allowances = set[int]()
 
     async def problems_of(
-        self, plans: Sequence[Plan], allowance: Allowance
+        self, plans: Sequence[Plan], allowance: TimeBudget
     ) -> list[tuple[Problem, ...]]:
         self.asked.append(len(plans))
         self.allowances.add(id(allowance))

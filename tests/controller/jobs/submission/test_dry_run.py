@@ -15,8 +15,8 @@ from controller.jobs.submission.dry_run import (
     MOST_SECONDS,
     NO_DRY_RUN_SECONDS,
     REST_SECONDS,
-    Allowance,
     DryRun,
+    TimeBudget,
 )
 from controller.kube.client import Kube
 from tests.controller.conftest import Clock
@@ -164,7 +164,7 @@ async def test_one_call_waits_no_longer_than_it_may(
     many = await plans(AT_ONCE * 2)
     async with asyncio.timeout(30):
         asked = DryRun(kube, seconds=60.0, clock=clock)
-        found = await asked.problems_of(many, Allowance(0.2))
+        found = await asked.problems_of(many, TimeBudget(0.2))
     # What was found until then is told, if anything was.
     assert sum(map(len, found)) <= 1
     assert len(found) == len(many)
@@ -173,7 +173,7 @@ async def test_one_call_waits_no_longer_than_it_may(
 async def test_the_plans_of_one_call_share_the_time_that_it_may_wait(
     kube: Kube, script: Script, clock: Clock
 ) -> None:
-    asked, allowance = DryRun(kube, seconds=60.0, clock=clock), Allowance()
+    asked, allowance = DryRun(kube, seconds=60.0, clock=clock), TimeBudget()
     some = await plans(2)
     script.answer(says({}))
     assert await asked.problems_of(some, allowance) == [(), ()]

@@ -12,7 +12,7 @@ import pytest
 from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.checking import Submitted
+from controller.jobs.submission.checking import SubmissionResult
 from controller.jobs.submission.reservations import PublicLinks
 from controller.sessions.routes import route_of
 from controller.store.database import Store
@@ -52,13 +52,13 @@ async def sessions_of(store: Store, job_id: str) -> list[Session]:
         return await live_sessions_of(transaction, [job_id])
 
 
-async def submit(submissions: Submissions, *jobs: Job) -> list[Submitted]:
+async def submit(submissions: Submissions, *jobs: Job) -> list[SubmissionResult]:
     return await submissions.submit(jobs, "best_effort")
 
 
-def conflict(job_id: str, why: str) -> Submitted:
+def conflict(job_id: str, why: str) -> SubmissionResult:
     (problem,) = [replace_path(why)]
-    return Submitted(job_id, "conflict", (problem,))
+    return SubmissionResult(job_id, "conflict", (problem,))
 
 
 def replace_path(why: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.usage import Used, usage_due, used_seconds
+from controller.jobs.usage import UsagePeriod, usage_due, used_seconds
 from controller.store.jobs.progress import Attempt, PodRecord
 from controller.store.outbox.usage_entries import LastEntry
 
@@ -33,11 +33,11 @@ def run(start: float | None, end: float | None = None, rank: int = 0, **fields: 
 
 
 def due(runs: list[PodRecord], now: float, written: dict[int, LastEntry] | None = None,
-        ended_at: float | None = None) -> tuple[list[Used], float | None]:  # fmt: skip
+        ended_at: float | None = None) -> tuple[list[UsagePeriod], float | None]:  # fmt: skip
     return usage_due(attempt(ended_at), runs, written or {}, now=now, period_seconds=PERIOD)
 
 
-def brief(entries: list[Used]) -> list[tuple[int, int, float, bool]]:
+def brief(entries: list[UsagePeriod]) -> list[tuple[int, int, float, bool]]:
     return [(one.rank, one.period, one.seconds, one.final) for one in entries]
 
 
@@ -96,7 +96,7 @@ def test_whenever_it_is_looked_at_no_period_is_missing_or_doubled(
     runs = [run(float(s), float(s + d), r, pod_uid=f"{n}") for n, (r, s, d) in enumerate(spans)]
     last_end = max((one.ended_at or 0.0 for one in runs), default=0.0)
     written: dict[int, LastEntry] = {}
-    periods: dict[int, list[Used]] = {}
+    periods: dict[int, list[UsagePeriod]] = {}
     for now in [*map(float, looks), 5000.0]:
         seen = [
             PodRecord(**{n: getattr(one, n) for n in PodRecord.__slots__}

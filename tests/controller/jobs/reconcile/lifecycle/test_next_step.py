@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.history.job_record import Happening, State
+from controller.jobs.history.job_record import JobEvent, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     AdoptNewerAttempt,
@@ -73,11 +73,11 @@ def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
     [
         (
             [("a", "RUNNING", None)],
-            UpdateStatus(Happening.WAITS, "predecessor", "waits for the end of a"),
+            UpdateStatus(JobEvent.WAITS, "predecessor", "waits for the end of a"),
         ),
         (
             [("a", "CANCELING", "asked"), ("b", "SUCCESS", "completed"), ("c", "IN_QUEUE", None)],
-            UpdateStatus(Happening.WAITS, "predecessor", "waits for the end of a and 1 more"),
+            UpdateStatus(JobEvent.WAITS, "predecessor", "waits for the end of a and 1 more"),
         ),
         ([("a", "SUCCESS", "completed")], Submit()),
         (
@@ -121,13 +121,13 @@ def test_a_job_that_waits_for_others_can_be_suspended_meanwhile() -> None:
     suspended = replace(ACCEPTED, desired="suspended")
     those = (Predecessor("a", "RUNNING", None),)
     step = decide(make_seen(suspended, predecessors=those))
-    assert step == UpdateStatus(Happening.SUSPENDED, "asked", "suspended as asked")
+    assert step == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
 
 
 def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
     waiting = replace(ACCEPTED, desired="suspended")
     assert decide(make_seen(waiting)) == UpdateStatus(
-        Happening.SUSPENDED, "asked", "suspended as asked"
+        JobEvent.SUSPENDED, "asked", "suspended as asked"
     )
     # One whose making was not answered is found first.
     assert decide(make_seen(waiting, make_observed("Pending"))) == Submit()
@@ -135,7 +135,7 @@ def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
 
 def test_nothing_is_submitted_while_submission_is_held() -> None:
     step = decide(make_seen(ACCEPTED, submission_hold="the disks are full"))
-    assert step == UpdateStatus(Happening.WAITS, "paused", "the disks are full")
+    assert step == UpdateStatus(JobEvent.WAITS, "paused", "the disks are full")
     told = replace(ACCEPTED, reason="paused", message="the disks are full")
     assert decide(make_seen(told, submission_hold="the disks are full")) == Wait()
     assert decide(make_seen(told)) == Submit()
@@ -179,7 +179,7 @@ def test_a_job_that_this_version_cannot_read_is_parked_and_said_to_be() -> None:
     assert decide(make_seen(ACCEPTED, parked=WHY)) == Park(WHY)
     parked = replace(ACCEPTED, parked=WHY)
     assert decide(make_seen(parked)) == Park(None)
-    assert decide(make_seen(parked, parked=WHY)) == UpdateStatus(Happening.WAITS, "parked", WHY)
+    assert decide(make_seen(parked, parked=WHY)) == UpdateStatus(JobEvent.WAITS, "parked", WHY)
     told = replace(parked, reason="parked", message=WHY)
     assert decide(make_seen(told, parked=WHY)) == Wait()
     # Also where its making was not answered: it is made by nobody now.
@@ -192,7 +192,7 @@ def test_a_job_that_this_version_cannot_read_is_parked_and_said_to_be() -> None:
 
 def test_a_parked_job_is_followed_and_nothing_is_made_for_it() -> None:
     starts = decide(make_seen(replace(SUBMITTED, parked=WHY), make_observed(), parked=WHY))
-    assert starts == UpdateStatus(Happening.STARTED, None, None)
+    assert starts == UpdateStatus(JobEvent.STARTED, None, None)
     runs = replace(KEPT, parked=WHY)
     for fields in ({"companions_applied": False}, {"started": False}, {"service_missing": True}):
         assert decide(make_seen(runs, make_observed(), parked=WHY, **fields)) == Wait()

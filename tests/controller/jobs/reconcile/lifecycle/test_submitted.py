@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.explanations import explain_waiting
-from controller.jobs.history.job_record import Happening, State
+from controller.jobs.history.job_record import JobEvent, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     AbortVolcanoJob,
@@ -45,7 +45,7 @@ def test_companions_come_before_anything_is_told() -> None:
 
 def test_a_job_that_waits_says_why() -> None:
     assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == UpdateStatus(
-        Happening.WAITS, "queued", "waiting in the queue"
+        JobEvent.WAITS, "queued", "waiting in the queue"
     )
 
 
@@ -104,7 +104,7 @@ def test_why_it_waits_is_what_the_cluster_says(
     record = replace(SUBMITTED, explained=kept)
     runs = written_down(record, *pods)
     step = decide(make_seen(record, make_observed("Pending"), *pods, runs=runs))
-    assert step == UpdateStatus(Happening.WAITS, *told)
+    assert step == UpdateStatus(JobEvent.WAITS, *told)
 
 
 def told_with(at: object, message: str, reason: str = "queued") -> JobRecord:
@@ -113,7 +113,7 @@ def told_with(at: object, message: str, reason: str = "queued") -> JobRecord:
     return replace(SUBMITTED, reason=reason, message=message, details=details, explained=explained)
 
 
-NEWS = UpdateStatus(Happening.WAITS, "queued", "waiting in the queue: 4 of 9")
+NEWS = UpdateStatus(JobEvent.WAITS, "queued", "waiting in the queue: 4 of 9")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_job_that_waits_after_it_has_run_is_not_told_to_have_begun() -> None:
 
 def test_a_job_that_runs_is_told_and_then_started() -> None:
     assert decide(make_seen(SUBMITTED, make_observed())) == UpdateStatus(
-        Happening.STARTED, None, None
+        JobEvent.STARTED, None, None
     )
     assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
     assert decide(make_seen(RUNS, make_observed(), make_pod())) == Wait()
@@ -167,7 +167,7 @@ def test_a_job_that_runs_is_told_and_then_started() -> None:
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
 @pytest.mark.parametrize("ran", [True, False])
 def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str, ran: bool) -> None:
-    started = UpdateStatus(Happening.STARTED, None, None)
+    started = UpdateStatus(JobEvent.STARTED, None, None)
     over = make_observed(phase, ran=ran)
     step = decide(make_seen(SUBMITTED, over))
     assert (step == started) is ran
@@ -205,7 +205,7 @@ def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_d
     assert decide(make_seen(RUNS, observed, service_missing=True)) == RestoreCompanions()
     # Just made, and not yet seen: nothing waits for that.
     waits = decide(make_seen(SUBMITTED, make_observed(), service_missing=True))
-    assert waits == UpdateStatus(Happening.STARTED, None, None)
+    assert waits == UpdateStatus(JobEvent.STARTED, None, None)
     assert decide(make_seen(RUNS, observed, started=False, service_missing=True)) == RunHooks(
         "start"
     )
@@ -213,7 +213,7 @@ def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_d
 
 def test_a_job_that_is_started_over_waits_again() -> None:
     step = decide(make_seen(RUNS, make_observed("Restarting")))
-    assert step == UpdateStatus(Happening.WAITS, "restarting", "starting again")
+    assert step == UpdateStatus(JobEvent.WAITS, "restarting", "starting again")
 
 
 def test_a_volcano_job_that_is_no_longer_seen_is_looked_for_before_it_is_believed() -> None:
@@ -313,7 +313,7 @@ def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt()
     assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Wait()
     assert decide(make_seen(STOPPING, aborted, make_pod())) == Wait()
     told = decide(make_seen(STOPPING, aborted))
-    assert told == UpdateStatus(Happening.SUSPENDED, "asked", "suspended as asked")
+    assert told == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
     suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
                         kept='{"first-start": "2.0"}')  # fmt: skip
     assert decide(make_seen(suspended, aborted)) == Wait()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.history.job_record import Happening
+from controller.jobs.history.job_record import JobEvent
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmPods,
@@ -25,7 +25,7 @@ def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
     text = "job 0 ended with exit code 7; RestartJob follows after a while, as its policy says"
     waits: dict[str, Any] = {"phase": "Failed", "now": 38.9}
     step = step_of(record, failed, timers=timer(record, 39.0), **waits)
-    assert step == UpdateStatus(Happening.WAITS, "restarting", text)
+    assert step == UpdateStatus(JobEvent.WAITS, "restarting", text)
     told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=text)
     assert step_of(told, failed, timers=timer(told, 39.0), **waits) == Wait(39.0)
     runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 39.0)}

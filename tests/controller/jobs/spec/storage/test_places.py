@@ -15,7 +15,7 @@ from controller.jobs.spec.field_types import parse_path
 from controller.jobs.spec.model import Owner
 from controller.jobs.spec.storage import find_place, loose_patterns, parse_volumes, remember_places
 from controller.jobs.submission.accept import Submissions
-from controller.jobs.submission.checking import Mode, Submitted
+from controller.jobs.submission.checking import Mode, SubmissionResult
 from controller.plugins import PLUGINS
 from controller.settings import read_settings
 from controller.store.database import Store
@@ -41,7 +41,9 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_store(request, tmp_path)
 
 
-async def submit(store: Store, *jobs: dict[str, Any], mode: Mode = "atomic") -> list[Submitted]:
+async def submit(
+    store: Store, *jobs: dict[str, Any], mode: Mode = "atomic"
+) -> list[SubmissionResult]:
     settings = {"FUMAROLE_CONTROLLER_VOLUMES": RAW, "FUMAROLE_CONTROLLER_FAIR_SHARE": "off"}
     defaults = make_defaults(**settings)
     plugins = make_plugins(PLUGINS, make_context(defaults=defaults))
