@@ -1,4 +1,4 @@
-"""What follows from what was last known of the bus."""
+"""The state of the bus, derived from its last signs of life."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ TOP = {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": V2}
 
 
 def system(root: Path, files: dict[str, str]) -> Path:
-    """Lay out what a kernel would show below *root*."""
+    """Create the files that a kernel would show below *root*."""
     for name, text in files.items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)

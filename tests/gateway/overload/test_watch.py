@@ -1,4 +1,4 @@
-"""The watch measures, sets the step and has things closed; where it cannot measure it does not."""
+"""The watch measures, sets the step and closes connections; without a measurement it does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.overload.watch import OverloadWatch, make_trim
 
 
 class Machine:
-    """Memory that a test sets, and what was done about it."""
+    """Memory set by the test, and the actions of the watch."""
 
     def __init__(self, bound: int = 100) -> None:
         self.used: int | None = 0

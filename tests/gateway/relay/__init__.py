@@ -1,1 +1,1 @@
-"""Tests of how the gateway moves bytes."""
+"""Tests of the data path's I/O."""

@@ -1,4 +1,4 @@
-"""Browsers that arrive, also through a trusted proxy and with TLS."""
+"""Accepted browsers, also through a trusted proxy and with TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK = Limits(head_seconds=0.3, idle_seconds=0.6)
 
 
 async def asked(r: Rig, browser: Peer, *fields: str, raw: bytes | None = None) -> bytes:
-    """Ask on a connection, *raw* where that is given; return the head that the app got."""
+    """Send a request, or *raw*; return the head that the app got."""
     browser.send(raw or request("/", *fields))
     app = await r.app.connection()
     head = await app.head()

@@ -1,4 +1,4 @@
-"""Certificates for tests: authorities, and what they vouch for."""
+"""Test certificates and their authorities."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Authority:
         )
 
     def vouch(self, *names: str, over: bool = False) -> Path:
-        """Return a file with a key and a certificate for *names*, names or addresses."""
+        """Return a file with a key and a certificate for *names*: names or addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         alternatives: list[x509.GeneralName] = []
@@ -71,7 +71,7 @@ class Authority:
 
 
 def server_context(certificate: Path) -> ssl.SSLContext:
-    """Return how a server with *certificate* speaks TLS."""
+    """Return the TLS context of a server with *certificate*."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     context.set_alpn_protocols(["h2", "http/1.1"])

@@ -1,4 +1,4 @@
-"""Large bodies, the three ways in which they are moved, and both ends of them."""
+"""Large bodies, the three ways in which they are moved, and both peers."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def put(length: int = BIG, *fields: str) -> bytes:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Return when it is *true*."""
+    """Return once it is *true*."""
     async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.002)
 
 
 async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
-    """Send for as long as anything is taken, until it is true."""
+    """Send as long as bytes are accepted, until it is true."""
     async with asyncio.timeout(30):
         while not until_true():
             if peer.writer.transport.get_write_buffer_size() < 1 << 20:
@@ -56,13 +56,13 @@ async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
 
 
 def states(r: Rig) -> list[SpliceState]:
-    """Return what the kernel is at."""
+    """Return the states of the spliced bodies."""
     splices = [s for e in r.connections for s in (e.upload, e.download) if s is not None]
     return [splice.state for splice in splices]
 
 
 def held(r: Rig) -> int:
-    """Return what a connection and its app hold back, in bytes."""
+    """Return how many bytes a connection and its upstream connection hold."""
     (exchange,) = r.connections
     assert exchange.transport is not None
     assert exchange.upstream is not None
@@ -73,5 +73,5 @@ def held(r: Rig) -> int:
 
 
 def nothing_left(path: DataPath) -> bool:
-    """Say whether no descriptor is watched and no pipe lent."""
+    """Return whether no descriptor is watched and no pipe is lent."""
     return not len(path.readiness) and path.pipes.lent == 0

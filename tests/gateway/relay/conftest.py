@@ -1,4 +1,4 @@
-"""The relay is tested on the loop of production, and in the long run on plain asyncio's."""
+"""The relay is tested on production's loop, and in the long run also on asyncio's."""
 
 from __future__ import annotations
 

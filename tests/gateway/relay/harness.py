@@ -1,4 +1,4 @@
-"""A data path on loopback with a real table, raw apps that are told what to say, raw browsers."""
+"""A data path on loopback with a real route table, raw apps and raw browsers."""
 
 from __future__ import annotations
 
@@ -83,20 +83,20 @@ def request(
 
 
 def upgrade(target: str = "/ws", *fields: str, origin: str | None = ORIGIN, **named: Any) -> bytes:
-    """Return a proper upgrade."""
+    """Return a valid upgrade."""
     said = (f"Origin: {origin}",) if origin else ()
     return request(target, *UPGRADE.strip().split("\r\n"), *said, *fields, **named)
 
 
 def answer(body: bytes = b"ok", *fields: str, status: str = "200 OK") -> bytes:
-    """Return an answer with a length."""
+    """Return a response with a length."""
     lines = (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *fields, "", "")
     return "\r\n".join(lines).encode() + body
 
 
 @dataclass
 class Peer:
-    """One end of a connection, for tests that think in bytes."""
+    """One end of a connection, at the level of bytes."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -105,7 +105,7 @@ class Peer:
         self.writer.write(data)
 
     def stall(self) -> None:
-        """Read nothing more, until told to go on."""
+        """Stop reading until :meth:`go_on`."""
         self.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is a transport
 
     def go_on(self) -> None:
@@ -127,7 +127,7 @@ class Peer:
         return await asyncio.wait_for(self.reader.read(), seconds)
 
     async def gone(self) -> bytes:
-        """Return what came before the other end closed, in whatever way."""
+        """Return the bytes before the other end closed, in whatever way."""
         data = b""
         try:
             while piece := await asyncio.wait_for(self.reader.read(65536), READ_SECONDS):
@@ -137,12 +137,12 @@ class Peer:
         return data
 
     async def answer(self) -> tuple[bytes, bytes]:
-        """Return an answer's head and its body of a given length."""
+        """Return the head of a response and its body, by its length."""
         head = await self.head()
         return head, await self.exactly(length_of(head))
 
     async def silent(self, seconds: float = 0.05) -> bool:
-        """Say whether nothing comes for a while."""
+        """Return whether no bytes arrive for a while."""
         try:
             data = await asyncio.wait_for(self.reader.read(1), seconds)
         except TimeoutError:
@@ -173,7 +173,7 @@ def code_of(body: bytes) -> str:
 
 
 class App:
-    """A server of raw bytes: each connection is handed to the test."""
+    """A server of raw bytes: the test gets each connection."""
 
     def __init__(self) -> None:
         self.connections: asyncio.Queue[Peer] = asyncio.Queue()
@@ -207,7 +207,7 @@ class App:
 
 @dataclass
 class FakeWorld:
-    """The follower's place: a real table, changed by real events."""
+    """Stands for the follower: a real table, changed by real events."""
 
     table: RouteTable | None = None
     serving: bool = True
@@ -277,7 +277,7 @@ def table_of(*routes: Mapping[str, Any]) -> RouteTable:
 
 @dataclass
 class FakeGate:
-    """Knows tokens by name; signatures are `test_bearer`'s concern."""
+    """Knows tokens by name; `test_bearer` covers their signatures."""
 
     tokens: dict[str, SessionClaims] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
@@ -305,7 +305,7 @@ def _no_pages() -> asyncio.Protocol:
 
 @dataclass
 class Rig:
-    """The data path under test, listening, and its app."""
+    """The listening data path under test, and its app."""
 
     path: DataPath
     world: FakeWorld
@@ -317,7 +317,7 @@ class Rig:
 
     @property
     def connections(self) -> list[DownstreamConnection]:
-        """Browsers' connections that carry HTTP."""
+        """Downstream connections that carry HTTP."""
         return [one for one in self.path.connections if isinstance(one, DownstreamConnection)]
 
     @property
@@ -335,7 +335,7 @@ class Rig:
         return peer
 
     async def ask(self, raw: bytes) -> tuple[int, bytes]:
-        """Send *raw* on a new connection; return the status and everything that came."""
+        """Send *raw* on a new connection; return the status and all bytes received."""
         browser = await self.browser()
         browser.send(raw)
         head, body = await browser.answer()

@@ -1,4 +1,4 @@
-"""A data path that ends TLS itself."""
+"""A data path that terminates TLS."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ async def test_a_task_that_is_cancelled_is_told_of_as_well() -> None:
 
 
 class Compiled:
-    """A coroutine as compiled code has them: it waits for these futures, one after the other."""
+    """A coroutine like those of compiled code: it awaits these futures, one after the other."""
 
     def __init__(self, *waits: asyncio.Future[str], raising: BaseException | None = None) -> None:
         self._waits = iter(waits)
@@ -89,7 +89,7 @@ class Compiled:
         raise error
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
 def begin(

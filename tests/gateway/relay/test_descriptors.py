@@ -1,4 +1,4 @@
-"""What is open after large bodies that broke off: what was open before."""
+"""Aborted large bodies leave no descriptors open."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linu
 
 
 def opened(r: Rig) -> Counter[str]:
-    """Return how many descriptors of each kind this process has, but for what is kept.
+    """Return how many descriptors of each kind are open, except for those that are kept.
 
-    That is pipes not in use, and our epolls, of which one is opened when a body first takes long.
-    What other tests have left may be closed at any time: there are no more than before, or fewer.
+    Those are unused pipes and our epolls, one of which opens when a body first takes long.
+    Descriptors of other tests may close at any time, so there may be fewer than before.
     """
     kinds = Counter(map(_kind, os.listdir("/proc/self/fd")))
     kinds["pipe"] -= 2 * (r.path.pipes.open - r.path.pipes.lent)
@@ -53,7 +53,7 @@ def splices(r: Rig) -> list[Splice]:
 
 
 async def under_way(r: Rig, *, up: bool) -> tuple[Peer, Peer]:
-    """Return a browser and an app between which the kernel moves a body, and waits for its sink."""
+    """Return a browser and an app with a spliced body that waits for its sink."""
     if up:
         head = request("/", f"Origin: {ORIGIN}", f"Content-Length: {SIZE}", method="PUT")
     else:

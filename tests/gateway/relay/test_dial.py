@@ -64,7 +64,7 @@ async def test_the_api_server_is_dialled_only_where_it_is_meant() -> None:
 
 
 class Named:
-    """A loop for which every name has *addresses*."""
+    """A loop in which every name has *addresses*."""
 
     def __init__(self, *addresses: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class Named:
 
 @contextmanager
 def black_hole(address: str, port: int = 0) -> Iterator[int]:
-    """Drop what is sent to a port at *address*: its queue is full. Yields the port."""
+    """Drop packets to a port at *address*, whose queue is full. Yields the port."""
     waiting: list[socket.socket] = []
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as listening:
@@ -173,7 +173,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @asynccontextmanager
 async def tls_app(certificate: Path) -> AsyncIterator[tuple[int, list[str | None]]]:
-    """Run a server with *certificate*; give its port, and the names that it was asked for."""
+    """Run a server with *certificate*; yield its port, and the names that clients sent (SNI)."""
     asked: list[str | None] = []
     context = server_context(certificate)
     context.sni_callback = lambda _socket, name, _context: asked.append(name)
@@ -191,7 +191,7 @@ async def tls_app(certificate: Path) -> AsyncIterator[tuple[int, list[str | None
 
 
 async def secured(host: str, port: int, trust: Path | None, scheme: str) -> str | None:
-    """Connect; return the protocol that was agreed upon."""
+    """Connect; return the negotiated protocol."""
     dialler = Dialler(
         networks=NETWORKS, loop=asyncio.get_running_loop(), trust=make_upstream_tls(trust)
     )
@@ -274,7 +274,7 @@ async def test_nobody_there() -> None:
     "host", ["a..b", f"{'a' * 64}.example", ".example", "\u00fc" * 70, "a\0b", "\ud7ff"]
 )
 async def test_a_host_that_is_no_name_is_not_reached(host: str) -> None:
-    """Python raises a UnicodeError for some, before anybody is asked."""
+    """Python raises a UnicodeError for some, before any name server is asked."""
     with pytest.raises(DialFailed) as failed:
         await dialled(host)
     assert failed.value.code == "app_unreachable"

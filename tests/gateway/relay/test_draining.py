@@ -1,4 +1,4 @@
-"""The last moments of a gateway: who leaves when, and that nobody is left."""
+"""The drain of a gateway: when each connection closes, and that none is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accepting: places, descriptors, handshakes; on real sockets."""
+"""Accepting: quotas, descriptors, handshakes; on real sockets."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_connections_that_wait_together_are_accepted_in_many_turns(
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nobody make room."""
+    """Let no connection count as idle."""
     monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 60.0)
 
 
@@ -158,7 +158,7 @@ async def test_a_full_gateway_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def begun(r: Rig) -> Peer:
-    """Return a connection on which the first line of a request has come."""
+    """Return a connection that has sent the first line of a request."""
     browser = await r.browser()
     browser.send(b"GET / HTTP/1.1\r\n")
     async with asyncio.timeout(5):
@@ -223,7 +223,7 @@ async def test_whoever_came_just_now_is_waited_for() -> None:
 async def test_who_keeps_a_client_waited_for_makes_room_at_a_crowded_address(
     raw: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever holds all connections of an address keeps nobody out who shares it."""
+    """A client that holds all connections of an address must not lock out others who share it."""
     async with rig(limits=Limits(address_connections=3)) as r:
         elsewhere = await r.browser("127.5.0.2")
         tunnel, _ = await r.tunnel()

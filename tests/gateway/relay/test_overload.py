@@ -1,4 +1,4 @@
-"""What a data path does at each step of overload."""
+"""The data path at each step of overload."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def at(r: Rig, step: Step) -> None:
 
 
 async def overloaded(r: Rig, raw: bytes) -> None:
-    """Check that *raw*, on a new connection, is told to come back, and the connection closed."""
+    """Check that *raw*, on a new connection, gets a Retry-After and the connection closes."""
     browser = await r.browser()
     browser.send(raw)
     head, body = await browser.answer()

@@ -1,4 +1,4 @@
-"""The tables of connections to apps and of large bodies, and that the docs show them."""
+"""The tables of upstream connections and large bodies, and that the docs show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCS = (Path(__file__).parents[3] / "docs" / "connections.md").read_text("utf-8"
 
 
 class Machine(NamedTuple):
-    """A table, its states, the first and the last of them, and what leads there from anywhere."""
+    """A table, its states, the first and last of them, and the event that ends any state."""
 
     table: Mapping[tuple[Any, Any], Any]
     states: type[IntEnum]

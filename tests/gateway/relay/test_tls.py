@@ -1,4 +1,4 @@
-"""TLS at the gateway itself: there is no half-close, and codes and answers still arrive."""
+"""TLS terminated by the gateway: no half-close, and close codes and responses still arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However records come, TLS is given all of them in their order, and a few in one turn."""
+"""TLS gets all records in order and a few in each turn, however they arrive."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RECORDS = st.lists(st.integers(0, 300) | st.integers(0, 16_384), min_size=1, max
 
 
 class Tls:
-    """Takes records, and notes what it was given in each piece."""
+    """Accepts records, and records each piece."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     def connection_made(self, transport: Any) -> None:
-        """Speak through *transport*."""
+        """Use *transport*."""
 
     def get_buffer(self, size: int) -> memoryview:
         return self._buffer
@@ -39,7 +39,7 @@ class Tls:
 
 
 class Socket(asyncio.Transport):
-    """Gives what it has while it is read."""
+    """Delivers its bytes while it is read."""
 
     reading = True
 
@@ -60,7 +60,7 @@ class Socket(asyncio.Transport):
 
 
 class Side:
-    """A loop's callbacks, a socket and a TLS, with the records between them."""
+    """The callbacks of a loop, a socket and a TLS, with the records between them."""
 
     def __init__(self) -> None:
         self.due: list[Any] = []
@@ -86,7 +86,7 @@ def stream_of(sizes: Sequence[int]) -> bytes:
 
 
 def begun(stream: bytes, start: int, end: int) -> int:
-    """Return how many records have their header's last byte between *start* and *end*."""
+    """Return how many records have the last byte of their header between *start* and *end*."""
     count = at = 0
     while at < len(stream):
         count += start < at + 5 <= end
@@ -143,7 +143,7 @@ def test_tls_that_wants_no_more_reads_no_more() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 40, 1000])
 def test_a_peer_that_reads_nothing_is_not_read_for_ever(at_once: int) -> None:
-    """Each record may ask for one in return."""
+    """Each record may request one in return."""
     side, sent = Side(), 0
     side.read(stream_of([3] * 1000))
     while side.due:

@@ -1,4 +1,4 @@
-"""WebSockets: what makes one, and what crosses."""
+"""WebSocket tunnels: how they start, and what they relay."""
 
 from __future__ import annotations
 

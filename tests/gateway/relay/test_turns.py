@@ -1,4 +1,4 @@
-"""One connection's turn is short, and the others come first."""
+"""One connection's turn is short, and other connections come first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.relay.turns import (
 
 
 class Reader:
-    """Notes what it is called for."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -34,7 +34,7 @@ class Reader:
 
 
 class OneTurn:
-    """A loop that is still in the same turn: uvloop's time stands still while one lasts."""
+    """A loop within one turn: uvloop's time does not change during it."""
 
     def __init__(self) -> None:
         self.call_soon = asyncio.get_running_loop().call_soon
@@ -164,7 +164,7 @@ async def test_in_a_long_turn_of_full_reads_each_connection_has_one() -> None:
 
 
 async def turned(times: int) -> None:
-    """Have the loop turn so often."""
+    """Let the loop turn that many times."""
     for _ in range(times):
         await asyncio.sleep(0)
 

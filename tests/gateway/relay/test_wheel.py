@@ -72,7 +72,7 @@ async def until(true: Any) -> None:
 
 
 async def test_of_a_crowd_a_few_are_asked_in_one_turn() -> None:
-    """Or whoever opens thousands of connections at once keeps the loop when their time comes."""
+    """Otherwise thousands of connections opened together would block the loop at their deadline."""
     loop = asyncio.get_running_loop()
     wheel = TimerWheel(loop)
     crowd = [Waiter() for _ in range(5 * ASKED_AT_ONCE)]

@@ -1,4 +1,4 @@
-"""Frames as peers send them, and what a Close says."""
+"""Frames as peers send them, and the contents of a Close."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def frame(payload: bytes, *, fin: bool = True, masked: bool = False) -> bytes:
 
 
 def close_of(data: bytes) -> tuple[int, bytes]:
-    """Return code and reason of the one Close that *data* is."""
+    """Return the code and reason of the only Close in *data*."""
     assert data[:1] == b"\x88"
     assert len(data) == 2 + data[1]
     return int.from_bytes(data[2:4], "big"), data[4:]

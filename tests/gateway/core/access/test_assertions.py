@@ -1,4 +1,4 @@
-"""Assertions: what they say, for how long, and that few of them are signed."""
+"""Assertions: their claims, their lifetime, and how few signatures they need."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def right(grant: Grant | None = GRANT, **changes: Any) -> AccessRight:
 
 
 def made(assertions: Assertions, **changes: Any) -> dict[str, Any]:
-    """Return the claims of an assertion, verified as an app does."""
+    """Return the claims of an assertion, verified as an app verifies it."""
     grant = msgspec.structs.replace(GRANT, **changes)
     assertion = assertions.for_request(right(grant), NOW)
     assert assertion is not None

@@ -1,4 +1,4 @@
-"""Decisions as a table; what they lead to on the wire stands in the relay's tests."""
+"""Access decisions as a table; the relay's tests cover their effect on the wire."""
 
 from __future__ import annotations
 

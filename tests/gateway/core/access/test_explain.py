@@ -1,4 +1,4 @@
-"""Why a host is or is not served: the first reason that holds, and no secret."""
+"""Why a host is served or not: the first reason that applies, and no secret."""
 
 from __future__ import annotations
 

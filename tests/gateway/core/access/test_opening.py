@@ -1,4 +1,4 @@
-"""How a token becomes a grant: each check alone, with what must and what must not pass."""
+"""How a token becomes a grant: each check alone, with what it accepts and refuses."""
 
 from __future__ import annotations
 

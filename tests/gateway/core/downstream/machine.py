@@ -1,4 +1,4 @@
-"""A downstream connection's machine without transports: what it does is written down."""
+"""The state machine of a downstream connection without transports: it records its actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.core.limits.values import Limits
 
 
 class App:
-    """A connection to an app: what it was sent."""
+    """An upstream connection; it records what it was sent."""
 
     def __init__(self, log: list[str]) -> None:
         self.head: ResponseHead | None = None
@@ -39,10 +39,9 @@ class App:
 
 
 class Machine(Connection):
-    """Does nothing but to say what is to be done; turns and answers come when they are told to.
+    """Records the actions of the state machine; the test runs deferred calls and responses.
 
-    ``judge`` says what becomes of a request: None admits it, a code refuses it, and "wait" leaves
-    it undecided.
+    ``judge`` decides a request: None admits it, a code refuses it, "wait" leaves it undecided.
     """
 
     def __init__(self, judge: Callable[[StartLine], str | None] = lambda _: None) -> None:
@@ -66,13 +65,13 @@ class Machine(Connection):
     # What the world does
 
     def dialled(self) -> App:
-        """The app's connection is there."""
+        """Connect the upstream connection."""
         self.app = App(self.log)
         self.connected(self.app, reused=False)
         return self.app
 
     def turn(self) -> None:
-        """Let the loop turn once."""
+        """Run the deferred calls of one turn."""
         turns, self.turns = self.turns, []
         for go_on in turns:
             go_on()
@@ -116,16 +115,16 @@ class Machine(Connection):
         self.upstream = None
 
     def response_started(self, status: int) -> None:
-        """Not counted."""
+        """Count nothing."""
 
     def splice_request(self) -> None:
-        """No kernel moves anything."""
+        """Splice nothing."""
 
     def splice_response(self) -> None:
-        """No kernel moves anything."""
+        """Splice nothing."""
 
     def stop_splicing(self) -> None:
-        """No kernel moves anything."""
+        """Splice nothing."""
 
     def is_splicing_response(self) -> bool:
         return False
@@ -167,6 +166,6 @@ class Machine(Connection):
         self.worst = max(self.worst, len(self.inbox) + len(self.early_body))
 
     def gone(self) -> None:
-        """The connection is closed."""
+        """Close the connection."""
         if self.phase is not Phase.CLOSED:
             self.lost()

@@ -1,4 +1,4 @@
-"""A cached decision: for what it holds, and when it holds no more."""
+"""A cached decision: which requests it covers, and when it ends."""
 
 from __future__ import annotations
 

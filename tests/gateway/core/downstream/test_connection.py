@@ -1,4 +1,4 @@
-"""The machine of a downstream connection: transcripts, and any order of anything."""
+"""The state machine of a downstream connection: transcripts, and events in any order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LINES += [b"Transfer-Encoding: chunked\r\n", b"Content-Type: text/html\r\n"]
 def relayed(
     request: bytes, response: bytes, head: bytes | None, refusal: Refusal | None, drains: bool
 ) -> tuple[object, ...]:
-    """Return what becomes of *response*; *head* was the one before it on the app's connection."""
+    """Return what the browser gets of *response*; *head* was the last one on the connection."""
     m = Machine()
     m.notice = refusal
     m.receive(request)
@@ -269,7 +269,7 @@ TINY_CHUNKS = b"1\r\nx\r\n" * 5000
 
 
 def response_cut_by_its_app(body: bytes) -> Machine:
-    """Return a machine whose app sent *body* in one piece, and was gone before it was followed."""
+    """Return a machine whose app sent *body* at once and closed before it was processed."""
     m = Machine()
     m.receive(GET % 1)
     m.dialled()
@@ -308,7 +308,7 @@ def test_nothing_of_a_response_is_passed_on_once_its_browser_has_left() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Any bytes in any split, any order of events."""
+    """Any bytes in any split, and events in any order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who is told that a session ends soon, when, and in place of what."""
+"""Which users get a notice that a session ends soon, when, and in place of what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a downstream connection, and that the docs show it."""
+"""The phases of a downstream connection, and that the docs show their table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_cannot_happen_raises() -> None:
 
 
 def rows() -> str:
-    """Return what each phase makes of bytes, of a FIN and of its deadline as a Markdown table."""
+    """Return what each phase does on bytes, a FIN and its deadline, as a Markdown table."""
     lines = ["| phase | bytes | a FIN | the deadline |", "|---|---|---|---|"]
     lines += [
         f"| `{phase.name}` | {row.on_data.name.lower().replace('_', ' ')} "

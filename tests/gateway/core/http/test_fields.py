@@ -237,7 +237,7 @@ def section_of(values: dict[str, str]) -> bytes:
 
 
 def agree(sections: list[bytes]) -> None:
-    """Check that each section means the same after the ones before it as it does alone."""
+    """Check that a section parsed after others means the same as parsed alone."""
     last: Section | None = None
     for raw in sections:
         alone, after = outcome(raw, None), outcome(raw, last)
@@ -265,7 +265,7 @@ def test_the_values_below_have_every_meaning() -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_field_whose_value_alone_changed_is_read_anew(name: str) -> None:
-    """One changed value between two equal sections: of each field, to each of its values."""
+    """One changed value between two equal sections: each field, with each of its values."""
     first, *others = VALUES[name]
     plain = {"Host": "a.example", "X-Other": "1"}
     # Some fields mean something only beside another one.
@@ -277,7 +277,7 @@ def test_a_field_whose_value_alone_changed_is_read_anew(name: str) -> None:
 
 @given(st.data())
 def test_a_section_means_the_same_after_one_with_other_values(data: st.DataObject) -> None:
-    """The second section has the first one's names; what was remembered of it is used."""
+    """The second section has the names of the first, so its cached meanings are used."""
     either = data.draw(st.sampled_from(["Content-Length", "Transfer-Encoding"]))
     without = data.draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=8)) | {either}
     names = [name for name in VALUES if name == "Host" or name not in without]

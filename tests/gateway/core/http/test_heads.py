@@ -24,7 +24,7 @@ HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"
 
 
 def found(pieces: list[bytes]) -> object:
-    """Return where the end is found, or why not, when a head comes in *pieces*."""
+    """Return where the end is found, or the refusal, for a head received in *pieces*."""
     buffer = b""
     for piece in pieces:
         seen = len(buffer)
@@ -159,7 +159,7 @@ class Pairs(list[tuple[bytes, bytes]]):
 
 
 def read_by_llhttp(section: bytes) -> list[tuple[bytes, bytes]] | None:
-    """Return the fields that llhttp finds; None where it refuses them."""
+    """Return the fields that llhttp parses; None if it refuses them."""
     pairs = Pairs()
     parser = httptools.HttpRequestParser(pairs)
     try:
@@ -240,7 +240,7 @@ def test_a_list_has_no_more_members_than_a_head_has_fields() -> None:
 
 
 def large(others: int, cookies: int, *, complete: bool) -> bytes:
-    """A head with so many bytes of other fields (start line and end included) and of cookies."""
+    """A head with that many bytes of other fields (start line and end included) and of cookies."""
     line, end = b"GET / HTTP/1.1\r\n", b"\r\n" if complete else b""
     crumbs = b"" if not cookies else b"cOOkie: " + b"c" * (cookies - 10) + b"\r\n"
     filler = others - len(line) - len(end)

@@ -25,7 +25,7 @@ OPENING = (
 
 
 def read(known: SectionCache, head: bytes) -> RequestReader:
-    """Have *head* read as the first one of a connection, and somebody let in by it."""
+    """Read *head* as the first of a connection, and cache it as one that was admitted."""
     reader = RequestReader(FIELDS, known)
     assert reader.read(head) == b""
     reader.cache_section()

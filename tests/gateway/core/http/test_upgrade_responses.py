@@ -40,7 +40,7 @@ def expected_accept(request: Fields) -> bytes:
 
 
 def alone(data: bytes, request: Fields) -> bytes | None:
-    """Return what the browser gets of a 101 that nobody knows; None where it is refused."""
+    """Return what the browser gets of an uncached 101; None if it is refused."""
     try:
         head = READER.read_head(data)
     except HeadRefused:
@@ -51,7 +51,7 @@ def alone(data: bytes, request: Fields) -> bytes | None:
 
 
 def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> bytes | None:
-    """Do the same as an exchange does it, which asks what is known first."""
+    """Do the same with a cache, which is asked first."""
     accept = expected_accept(request)
     found = known.get(data + b"beyond", request, accept)
     if found is not None:

@@ -25,7 +25,7 @@ def header(
     extra: bytes = b"",
     length: int | None = None,
 ) -> bytes:
-    """Return a header; what is not told is as it should be."""
+    """Return a header; parts that are not given are valid."""
     address = ip_address(source)
     if family is None:
         family = 0x11 if address.version == 4 else 0x21
@@ -35,7 +35,7 @@ def header(
 
 
 def read(raw: bytes) -> tuple[str | None, bytes]:
-    """Return the address, and what follows the header."""
+    """Return the address, and the bytes after the header."""
     fixed, rest = raw[:FIXED_BYTES], raw[FIXED_BYTES:]
     size = remaining_bytes(fixed)
     assert len(rest) >= size

@@ -87,7 +87,7 @@ def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(most
 
 @given(steps=st.lists(st.floats(0, 5), max_size=60), often=st.integers(1, 10))
 def test_never_more_than_twice_as_many_in_any_window(steps: list[float], often: int) -> None:
-    """A burst, and then what came due since: so many again in the same time, and no more."""
+    """A burst, and then the sustained rate: as many again in the same time, and no more."""
     clock = Clock()
     rate = Rate(often, 10.0, clock=clock)
     taken = []

@@ -1,4 +1,4 @@
-"""Texts of the clipboard, plain and extended, go only the way that they may."""
+"""Clipboard texts, plain and extended, pass only in the allowed direction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = {
 
 
 def passes(policy: CutTextPolicy, message: bytes) -> bool:
-    """Say whether *message* passes whole; else it is dropped whole."""
+    """Return whether *message* passes whole; otherwise it is dropped whole."""
     judged = policy.judge(message)
     assert judged in (CutTextVerdict(forwarded=len(message)), CutTextVerdict(dropped=len(message)))
     return bool(judged.forwarded)
@@ -74,7 +74,7 @@ def test_capabilities_are_said_anew_with_what_is_left_of_them(
 
 
 def test_no_text_hides_among_capabilities() -> None:
-    """Some servers look at other flags first: then the sizes would be taken for a text."""
+    """Some servers check other flags first and would take the sizes for a text."""
     hidden = extended(Action.CAPABILITIES | Action.PROVIDE | TEXT, TEXT_ITSELF)
     for policy in (SAYS, ASKS, BOTH):
         judged = policy.judge(hidden)
@@ -103,7 +103,7 @@ def test_what_is_not_plainly_one_action_passes_nowhere(message: bytes) -> None:
     "flags", [Action.REQUEST | TEXT, Action.PEEK, Action.NOTIFY | TEXT, Action.PROVIDE]
 )
 def test_no_message_hides_behind_flags_that_are_read_alone(flags: int) -> None:
-    """noVNC and TigerVNC would take what follows the flags for the next message."""
+    """noVNC and TigerVNC would take the bytes after the flags for the next message."""
     for policy in (SAYS, ASKS, BOTH):
         assert not passes(policy, extended(flags, PLAIN))
 

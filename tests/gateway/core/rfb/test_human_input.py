@@ -1,4 +1,4 @@
-"""What a person does in a desktop, told from what browsers send by themselves."""
+"""User input in a desktop, as opposed to messages that browsers send by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RFB as a bridge understands it: any split, strict, and nothing of an onlooker's input passes."""
+"""RFB as a bridge parses it: in any split, strictly, and without input from viewers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_long_password_counts_by_its_first_eight_characters() -> None:
 
 
 class Talk:
-    """A handshake, and what it sent."""
+    """A handshake, and the bytes that it sent."""
 
     def __init__(self, *, password: str | None = None, shared: bool = False) -> None:
         self.handshake = Handshake(password=password, shared=shared)
@@ -302,7 +302,7 @@ SIZES = {0: 20, 3: 10, 150: 10}
 
 
 def only_looks(data: bytes) -> bool:
-    """Say whether *data* is whole messages that change nothing, read without our own code."""
+    """Return whether *data* is whole messages that change nothing, parsed without our code."""
     while data:
         if data[0] in SIZES:
             size = SIZES[data[0]]
@@ -341,7 +341,7 @@ def test_a_handshake_minds_no_split(desktop: int, browser: int) -> None:
 
 
 def test_a_long_text_that_may_pass_does_so_as_it_comes() -> None:
-    """Its length says up to 2 GiB: it is not collected."""
+    """Its length can be 2 GiB, so it is not collected."""
     filter_ = BrowserFilter(may_control=True, may_paste=True)
     head = b"\x06\0\0\0" + (1 << 30).to_bytes(4, "big")
     assert filter_.feed(head + b"a") == head + b"a"

@@ -1,4 +1,4 @@
-"""Desktops and terminals behind a data path: bridges of the real kind, raw peers on both sides."""
+"""Desktops and terminals behind a data path: real bridges, raw peers on both sides."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ async def desktops(
     target: Mapping[str, Any] | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Rig]:
-    """A rig whose session is a desktop that passes bytes through.
+    """A rig whose session is a desktop that relays bytes.
 
-    It is the rig's app, by *scheme*, or what *target* says, whose certificate *trust* verifies.
-    Turns are timed by the processor time of this thread, so that a busy machine makes none longer.
+    The desktop is the rig's app, by *scheme*, or what *target* says, whose certificate *trust*
+    verifies. Turns are timed by this thread's CPU time, so that a busy machine does not make them
+    longer.
     """
 
     def bridge(request: UpgradeRequest) -> VncBridge:
@@ -62,7 +63,7 @@ async def desktops(
 
 
 async def joined(r: Rig) -> tuple[Peer, Peer]:
-    """Return a browser and the desktop that it was connected with."""
+    """Return a browser and the desktop that it is connected to."""
     browser = await r.browser()
     browser.send(ASK)
     desktop = await r.app.connection()
@@ -71,7 +72,7 @@ async def joined(r: Rig) -> tuple[Peer, Peer]:
 
 
 async def viewing(r: Rig) -> tuple[Peer, Peer]:
-    """Return a browser that may only look on, and the desktop, after the handshake."""
+    """Return a browser that may only view, and the desktop, after the handshake."""
     browser = await r.browser()
     browser.send(ASK_TO_VIEW)
     desktop = await r.app.connection()
@@ -95,7 +96,7 @@ def said(data: bytes, opcode: Opcode = Opcode.BINARY) -> bytes:
 
 
 async def narrow_socket(r: Rig) -> socket.socket:
-    """Return a browser's socket whose kernel takes little of what it does not read."""
+    """Return a browser's socket whose kernel accepts few unread bytes."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
@@ -104,7 +105,7 @@ async def narrow_socket(r: Rig) -> socket.socket:
 
 
 def longest_turn(r: Rig) -> int:
-    """Return in which bucket of the histogram the longest turn is."""
+    """Return the bucket of the histogram that holds the longest turn."""
     return max((at for at, count in enumerate(r.path.turns.counts) if count), default=0)
 
 

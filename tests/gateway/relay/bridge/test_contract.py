@@ -1,4 +1,4 @@
-"""Upgrades of desktops and terminals go to a bridge, once they are allowed."""
+"""Admitted upgrades of desktops and terminals are handed over to a bridge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.gateway.relay.http.test_admission import claims
 
 
 class Echo(asyncio.Protocol):
-    """Accepts the upgrade and says what it hears in its own frames."""
+    """Accepts the upgrade and echoes bytes in its own frames."""
 
     kind = "vnc"
     transport: asyncio.Transport | None = None
@@ -37,7 +37,7 @@ class Echo(asyncio.Protocol):
         self.protocol = ServerProtocol()
 
     def check_stalls(self) -> None:
-        """Nothing of it waits."""
+        """Watch nothing."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.request.context.parts.live.discard(self)

@@ -1,4 +1,4 @@
-"""A browser's frames become messages, without a socket; what the library says is written."""
+"""A browser's frames become messages, without a socket; the library's output is written."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ HEAD = (
 
 
 class Written:
-    """Keeps what is written, as a transport would take it."""
+    """Keeps written bytes, as a transport would."""
 
     def __init__(self) -> None:
         self.data = b""
 
     def write(self, data: bytes) -> None:
-        """Take *data*."""
+        """Keep *data*."""
         self.data += data
 
 
 class Receiver:
-    """Takes messages until it has enough of them."""
+    """Accepts messages until it has enough."""
 
     def __init__(self) -> None:
         self.written = Written()
@@ -38,12 +38,12 @@ class Receiver:
         self.messages: list[object] = []
 
     def received_text(self, frame: Frame) -> None:
-        """Note a text, and want nothing more."""
+        """Record a text, and accept no more."""
         self.messages.append(bytes(frame.data).decode())
         self.is_open = False
 
     def received_bytes(self, data: bytes) -> None:
-        """Note bytes."""
+        """Record bytes."""
         self.messages.append(data)
 
 

@@ -1,4 +1,4 @@
-"""Browsers of desktops and terminals are pinged, and reset when they are gone."""
+"""Browsers of desktops and terminals are pinged, and reset when they have vanished."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.Mo
 async def test_a_slow_reader_that_owes_a_pong_may_stay_as_long_as_it_takes_something(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The Ping stands behind megabytes that it has not come to yet."""
+    """The Ping is behind megabytes that the browser has not read yet."""
     monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 1.0)
     async with desktops() as r:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Onlookers of a real desktop, through a real gateway: whatever they send, nothing comes of it."""
+"""Viewers of a real desktop through a real gateway: nothing that they send has an effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOISE = {
 
 
 def noise(chance: random.Random) -> list[bytes]:
-    """Return what an onlooker sends, cut anyhow: messages, some of them spoilt, and any bytes."""
+    """Return a viewer's bytes in random pieces: messages, some of them corrupted, and any bytes."""
     messages = list(NOISE.values()) + chance.choices(list(NOISE.values()), k=40)
     chance.shuffle(messages)
     for at in chance.sample(range(20, len(messages)), 6):
@@ -54,7 +54,7 @@ def noise(chance: random.Random) -> list[bytes]:
 
 
 async def make_noise(world: World, sid: str, cookie: str, pieces: list[bytes]) -> None:
-    """Connect, send *pieces*, and stay until the desktop, or the gateway, has taken them."""
+    """Connect, send *pieces*, and stay until the desktop or the gateway has read them."""
     async with open_socket(world.gateway, sid, cookie=cookie, protocol="binary") as socket:
         await shake_hands(socket)
         with suppress(ConnectionClosed, TimeoutError):
@@ -67,7 +67,7 @@ async def make_noise(world: World, sid: str, cookie: str, pieces: list[bytes]) -
 
 @asynccontextmanager
 async def looking_at(port: int) -> AsyncIterator[RfbClient]:
-    """A client of the desktop itself, past the gateway."""
+    """A client of the desktop itself, without the gateway."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     client = RfbClient(reader, writer)
     await client.shake_hands()

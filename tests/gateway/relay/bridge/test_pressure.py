@@ -1,4 +1,4 @@
-"""What one peer of a bridge sends, withholds or does not read costs a bounded amount."""
+"""The cost of what one peer of a bridge sends, withholds or does not read is bounded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bridge_of(r: Rig) -> WebSocketBridge:
 
 
 async def flood(peer: Peer, data: bytes, r: Rig) -> None:
-    """Send *data*, and wait until all of it has been taken."""
+    """Send *data*, and wait until all of it is processed."""
     before = bridge_of(r).traffic.up
     for at in range(0, len(data), 1 << 16):
         peer.send(data[at : at + (1 << 16)])
@@ -95,7 +95,7 @@ async def test_frames_behind_a_close_of_ours_do_not_make_a_turn_long() -> None:
 
 
 async def socket_desktop(r: Rig) -> tuple[Peer, Peer]:
-    """Return a browser and a desktop that speaks WebSocket, joined."""
+    """Return a connected browser and a desktop that speaks WebSocket."""
     browser = await r.browser()
     browser.send(UPGRADE)
     desktop = await r.app.connection()
@@ -120,7 +120,7 @@ async def test_small_frames_of_a_desktop_do_not_make_a_turn_long(piece: bytes) -
 
 
 async def read_until(peer: Peer, end: bytes) -> bytes:
-    """Read until *end*, however much that is; return the last bytes."""
+    """Read until *end*, however many bytes that is; return the last bytes."""
     last = b""
     while end not in last:
         piece = await asyncio.wait_for(peer.reader.read(1 << 16), 10)
@@ -173,7 +173,7 @@ async def test_pings_of_a_desktop_that_reads_nothing_cost_no_memory() -> None:
 
 
 async def fill_upstream(r: Rig, browser: Peer, desktop: Peer) -> None:
-    """Have the desktop read nothing, until the browser is not read either."""
+    """Let the desktop read nothing until the browser is not read either."""
     desktop.stall()
     bridge = bridge_of(r)
     for _ in range(4000):
@@ -236,7 +236,7 @@ async def test_a_browser_that_reads_nothing_is_reset_after_its_stall_deadline() 
 
 
 async def pour(peer: Peer) -> None:
-    """Send without end, at the other side's pace."""
+    """Send without end, at the speed of the other side."""
     while True:
         peer.send(bytes(65536))
         await peer.writer.drain()
@@ -287,7 +287,7 @@ async def test_keys_that_were_pressed_before_leaving_reach_the_desktop() -> None
 async def test_a_flood_before_the_desktop_is_dialled_stays_unread_after_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To yield a turn must not undo the pause: each turn would add a read to the memory."""
+    """Yielding a turn must not undo the pause: each turn would add a read to the memory."""
     monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.ANSWER_SECONDS", 0.01)
     async with desktops() as r:
         never = asyncio.Event()

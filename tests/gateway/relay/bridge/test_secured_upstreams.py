@@ -1,4 +1,4 @@
-"""Desktops that speak WebSocket over TLS: all that they said arrives, however they end."""
+"""Desktops that speak WebSocket over TLS: all their bytes arrive, however they close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminals through a real gateway, with a small hub behind it that checks every attach."""
+"""Terminals through a real gateway, with a small hub that checks every attach token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Talk = Callable[[ServerConnection], Awaitable[None]]
 
 
 class Hub:
-    """A hub that attaches whoever comes with a good token, and echoes."""
+    """A hub that attaches any client with a valid token, and echoes."""
 
     def __init__(self, link_key: bytes, talk: Talk | None = None) -> None:
         self._tokens = AttachTokens(link_key)
@@ -44,7 +44,7 @@ class Hub:
         self.slow.set()
 
     async def check(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Let in whoever has a good token."""
+        """Accept a valid token."""
         await self.slow.wait()
         self.headers.append(dict(request.headers.raw_items()))
         if self.status is not None:
@@ -58,7 +58,7 @@ class Hub:
         return None
 
     async def serve_one(self, socket: ServerConnection) -> None:
-        """Talk with one gateway."""
+        """Serve one gateway."""
         try:
             await self._talk(socket)
         finally:
@@ -235,7 +235,7 @@ async def test_a_right_that_ends_while_the_hub_thinks_is_refused(world: World) -
 
 @asynccontextmanager
 async def attaching(world: World, hub: Hub) -> AsyncIterator[tuple[str, ClientConnection]]:
-    """A socket whose upgrade was answered, as its client asked, while *hub* thinks."""
+    """A socket whose upgrade was accepted early, while *hub* is still connecting."""
     sid = await publish(world, hub)
     hub.slow.clear()
     async with typing(world, sid, query="?after=0&answer=soon") as socket:

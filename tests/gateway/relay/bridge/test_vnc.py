@@ -1,4 +1,4 @@
-"""Desktops through a real gateway: bytes both ways, passwords kept, onlookers kept to looking."""
+"""Desktops through a real gateway: bytes in both directions, hidden passwords, view mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UPDATE = b"\x03\x01" + bytes(8)
 
 
 class Desktop:
-    """A raw RFB server that asks for a password, or not, and then keeps what it is sent."""
+    """A raw RFB server, with or without a password, that keeps what it is sent."""
 
     def __init__(self, password: str | None = None) -> None:
         self.password = password
@@ -75,7 +75,7 @@ class Desktop:
 
 
 class Viewer:
-    """The browser's side: RFB without looking at how it is cut into messages."""
+    """The browser's side: RFB regardless of message boundaries."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket

@@ -1,4 +1,4 @@
-"""The browser's side of desktops and terminals, closed in a way that is heard."""
+"""The end of desktops and terminals: the browser receives the close code."""
 
 from __future__ import annotations
 

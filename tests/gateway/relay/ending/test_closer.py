@@ -1,4 +1,4 @@
-"""Closing, lingering: what the peer gets, and when it is given up."""
+"""Closing and lingering: what the peer receives, and when it is given up."""
 
 from __future__ import annotations
 

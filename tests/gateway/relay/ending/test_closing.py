@@ -1,4 +1,4 @@
-"""Closing under TLS: who says nothing is not waited for, who still reads gets everything."""
+"""Closing with TLS: silent peers are not waited for, slow readers get everything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = 4096
 
 
 class Client:
-    """A browser whose TLS does nothing unless it is told to: what it does not read stays unread."""
+    """A browser whose TLS acts only on request: what it does not read stays unread."""
 
     def __init__(self, address: tuple[str, int], *, buffer: int | None = None) -> None:
         plain = socket.socket()
@@ -41,11 +41,11 @@ class Client:
         self._tls.sendall(data)
 
     def read(self, size: int) -> bytes:
-        """Return at least a byte; none at the end."""
+        """Return at least one byte; none at the end."""
         return self._tls.recv(size)
 
     def say_ended(self) -> None:
-        """Send a close_notify, and do not wait for the other."""
+        """Send a close_notify, without waiting for the peer's."""
         self._tls.setblocking(False)
         with pytest.raises(ssl.SSLError):
             self._tls.unwrap()
@@ -137,7 +137,7 @@ async def test_a_reader_that_has_stalled_is_given_up(
 async def test_an_app_does_not_answer_a_browser_that_has_ended(
     certificate: Path, caplog: pytest.LogCaptureFixture, asked: bytes
 ) -> None:
-    """What it has not read is still being flushed meanwhile."""
+    """Unread bytes are still being flushed meanwhile."""
     async with secured(certificate, send_buffer=SMALL) as (r, address):
         client = await connect(address, buffer=SMALL)
         await asyncio.to_thread(client.send, asked)

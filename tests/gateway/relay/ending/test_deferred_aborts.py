@@ -13,7 +13,7 @@ NEVER = 3600.0
 
 
 class Side(asyncio.Protocol):
-    """Our side of a connection: what has come to it, and whether it has ended."""
+    """Our side of a connection: the bytes received, and whether it has ended."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -35,7 +35,7 @@ class Side(asyncio.Protocol):
 
 @asynccontextmanager
 async def connected(count: int) -> AsyncIterator[tuple[list[Side], list[Peer]]]:
-    """Connect so many times to an app; both ends of each."""
+    """Open that many connections to an app; return both ends of each."""
     loop = asyncio.get_running_loop()
     async with App().running() as app:
         sides, peers = [], []
@@ -104,7 +104,7 @@ async def test_many_are_aborted_some_at_a_time_and_in_their_order() -> None:
 
 
 class Clock:
-    """Stands for a loop whose time is the test's: notes for how long it is asked to wait."""
+    """A loop with a simulated clock; it records the requested delays."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""WebSockets that are ended: what their ends see, and that nothing passes any more."""
+"""Ended WebSockets: what both ends see, and that no further byte passes."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_a_browser_that_leaves_within_the_last_frame_sends_nothing_more() 
 
 
 async def _stall(r: Rig, browser: Peer, app: Peer) -> None:
-    """Have the app stop reading, and the browser send until the gateway holds some of it."""
+    """Stop the app from reading, and send from the browser until the gateway holds bytes."""
     app.stall()
     (tunnel,) = r.live.members()
     assert isinstance(tunnel, Tunnel)
@@ -229,14 +229,14 @@ async def _stall(r: Rig, browser: Peer, app: Peer) -> None:
 
 
 async def _left(r: Rig) -> None:
-    """Return once all browsers whose tunnels were ended are gone."""
+    """Return once all browsers of ended tunnels are closed."""
     async with asyncio.timeout(READ_SECONDS):
         while r.live.closing:
             await asyncio.sleep(0.001)
 
 
 async def _resumed(app: Peer) -> int:
-    """Have the app read on; return how much it gets in all."""
+    """Let the app read again; return how many bytes it gets in all."""
     app.go_on()
     return len(await app.gone())
 

@@ -1,4 +1,4 @@
-"""A peer that leaves is noticed although nothing is read from it."""
+"""A peer that leaves is noticed although it is not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last protocol of a connection lets go of it."""
+"""The last protocol of a connection releases its transport."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.relay.ending.lingering import Lingering
 
 
 class Transport(Mock):
-    """A transport that somebody can hold weakly."""
+    """A transport with weak references."""
 
 
 async def test_a_closed_connection_is_freed_without_the_collector_of_cycles() -> None:
-    """Under TLS a transport holds 256 KiB, and its last protocol: that must not hold it as well."""
+    """With TLS a transport holds 256 KiB and its last protocol, which must not hold it."""
     transport = Transport(spec=asyncio.Transport)
     transport.get_write_buffer_size.return_value = 0
     ends = Mock(spec=Closer, loop=asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Looks at a TLS connection that is being closed: when it is over, and when one more is due."""
+"""Checks of a closing TLS connection: when it is complete, and when the next one is due."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gateway.relay.ending.test_deferred_aborts import connected
 
 
 class Later:
-    """Notes what a loop is asked to call, and when."""
+    """Records the calls that a loop is asked to make, and when."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, Callable[[], None]]] = []
@@ -22,7 +22,7 @@ class Later:
         self.asked.append((seconds, callback))
 
     def pass_time(self) -> float:
-        """Call what is next, and return after how many seconds that is."""
+        """Make the next call, and return after how many seconds it is due."""
         seconds, callback = self.asked.pop(0)
         callback()
         return seconds

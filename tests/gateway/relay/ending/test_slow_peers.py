@@ -1,4 +1,4 @@
-"""Who is slow, or stops altogether: what it costs, and how long it is put up with."""
+"""Slow and stalled peers: what they cost, and when they are given up."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ async def test_who_waits_for_100_continue_is_given_the_apps_time_and_no_more() -
 
 
 async def fill(peer: Peer) -> None:
-    """Send until nobody has taken any more for a while, in which others had many turns.
+    """Send until no more bytes are accepted for a while, in which others had many turns.
 
-    Or until it is answered: on a busy machine a stall is found before that while is over.
+    It also ends with a response: on a busy machine a stall may be found earlier.
     """
     transport, stuck, left = peer.writer.transport, 0, -1
     async with asyncio.timeout(60):
@@ -147,7 +147,7 @@ async def fill(peer: Peer) -> None:
 
 
 async def worst_of(sizes: Callable[[], list[int]], sender: Peer) -> int:
-    """Return the most that was held back at any moment while *sender* sent all it could."""
+    """Return the most bytes held at any moment while *sender* sent all it could."""
     worst, done = 0, asyncio.create_task(fill(sender))
     while not done.done():
         worst = max(worst, sum(sizes()))
@@ -229,7 +229,7 @@ async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
 
 
 async def test_an_upload_larger_than_memory_is_never_collected() -> None:
-    """64 MiB stand for any size: what is held does not grow with what has passed."""
+    """64 MiB stand for any size: the bytes held do not grow with the bytes relayed."""
     async with rig() as r:
         size = 64 << 20
         browser, app, _ = await r.joined(post(size))

@@ -1,4 +1,4 @@
-"""Connections are asked in turns, and what the kernel holds for a peer counts as well."""
+"""Connections are checked in turns, and the kernel's unacknowledged bytes count too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.gateway.relay.harness import READ_SECONDS, request, rig
 
 
 class Asked:
-    """Counts how often it was asked."""
+    """Counts its checks."""
 
     def __init__(self) -> None:
         self.times = 0

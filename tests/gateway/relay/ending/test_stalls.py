@@ -1,4 +1,4 @@
-"""A peer has a time to take something of what waits for it, over TLS and plain TCP alike."""
+"""A peer must acknowledge bytes before its deadline, with TLS and plain TCP alike."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() ->
 async def test_of_many_a_few_are_found_in_one_turn(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or whoever stalls thousands at once keeps the loop when they are given up."""
+    """Otherwise thousands of peers that stall together would block the loop when given up."""
     monkeypatch.setattr(f"gateway.relay.ending.stalls.{bound}", 1)
     loop = asyncio.get_running_loop()
     watch, told = StallWatch(loop), [""]

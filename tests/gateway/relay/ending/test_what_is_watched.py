@@ -1,4 +1,4 @@
-"""For which stall, and for how long, each of the gateway's parts has a connection watched."""
+"""Which stalls are watched for, and with which deadline, by each part of the gateway."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ async def joined() -> AsyncIterator[tuple[Side, Peer]]:
 
 
 def stalled() -> None:
-    """What was passed in."""
+    """The callback that was passed."""
 
 
 def other() -> None:
-    """What another one would pass in."""
+    """A second callback."""
 
 
 def watched(closer: Closer, transport: asyncio.Transport) -> tuple[float, bool, Any]:

@@ -1,4 +1,4 @@
-"""Who is let in, as whom, and what the app is told of it: decisions carried out."""
+"""Which requests are admitted, for which user, and what the app learns of it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_a_token_is_a_credential_that_is_marked_last(credential: str) -> N
 async def test_a_bearer_is_good_for_its_own_request_alone(
     credential: str, without: str | None
 ) -> None:
-    """A cached decision may stand for a cookie, which later requests repeat; never for a token."""
+    """A cached decision may rest on a cookie, which later requests repeat, but never on a token."""
     async with rig() as r:
         r.gate.tokens |= {"good": claims(), OURS: claims()}
         browser, app, _ = await r.joined(request(credential=credential))

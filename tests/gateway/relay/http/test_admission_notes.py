@@ -1,4 +1,4 @@
-"""What is noted of requests as they are let in or refused, and what a stale table does to them."""
+"""What is recorded of admitted and refused requests, and the effect of a stale table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAVIGATES = "Sec-Fetch-Mode: navigate"
 
 
 async def refused(r: Rig, raw: bytes) -> str:
-    """Return with which code *raw* is refused."""
+    """Return the code with which *raw* is refused."""
     browser = await r.browser()
     browser.send(raw)
     return code_of((await browser.answer())[1])
@@ -46,7 +46,7 @@ async def refused(r: Rig, raw: bytes) -> str:
 
 
 class Audit:
-    """The records that were written."""
+    """The audit records written."""
 
     def __init__(self) -> None:
         self.records: list[AuditRecord] = []
@@ -55,7 +55,7 @@ class Audit:
         )
 
     def told(self) -> tuple[Any, ...]:
-        """Return what is known of the last one: why, what, to which job, and to whom."""
+        """Return the last record: reason, operation, job and user."""
         last = self.records[-1]
         assert (last.event, last.address) == ("refused", "127.0.0.1")
         return last.reason, last.operation, last.sid, last.job, last.subject
@@ -304,7 +304,7 @@ def decision_of(r: Rig) -> CachedDecision:
 
 
 async def is_input(r: Rig, browser: Peer, app: Peer, raw: bytes) -> bool:
-    """Send *raw* on a connection whose decision is kept; say whether a person has caused it."""
+    """Send *raw* on a connection with a cached decision; return whether it counts as user input."""
     counted = decision_of(r).access_right.activity = ActivityCounter()
     browser.send(raw)
     await app.head()

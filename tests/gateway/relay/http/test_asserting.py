@@ -1,4 +1,4 @@
-"""Who asks, as apps are told by a signature: on every request, and never by the client."""
+"""Signed assertions for apps: on every request, and never from the client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def signing() -> Assertions:
 
 
 def asserted(head: bytes, assertions: Assertions) -> str | None:
-    """Return whom the only assertion in *head* names, verified as an app does."""
+    """Return the user in the only assertion of *head*, verified as an app verifies it."""
     lines = [line for line in head.split(b"\r\n") if b"assertion" in line.lower()]
     assert b"root" not in head
     if not lines:
@@ -120,7 +120,7 @@ async def test_nobody_is_asserted_on_a_public_host() -> None:
 
 
 async def test_a_connection_sends_it_again_for_a_minute_and_then_another() -> None:
-    """Requests with the same field section, and others, on one kept-alive connection."""
+    """Requests with equal and different field sections on one persistent connection."""
     assertions, clock = signing(), [time.time()]
     async with rig(assertions=assertions, wall=lambda: clock[0]) as r:
         browser, app, head = await r.joined(request("/0"))

@@ -1,4 +1,4 @@
-"""Whom trusted proxies speak for: by PROXY, by X-Forwarded-For, before TLS and without."""
+"""Clients behind trusted proxies: by PROXY, by X-Forwarded-For, with TLS and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that never reach an app, and answers that never reach a browser."""
+"""Requests that never reach an app, and responses that never reach a browser."""
 
 from __future__ import annotations
 

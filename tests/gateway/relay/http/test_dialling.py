@@ -56,7 +56,7 @@ async def test_nobody_dials_for_a_browser_that_has_left(monkeypatch: pytest.Monk
 async def test_a_connection_that_nobody_waits_for_any_more_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The dial ends at the very moment in which the browser leaves."""
+    """The dial ends at the same moment as the browser leaves."""
     async with rig() as r:
         begin = r.path.parts.dialler.connect
 

@@ -1,4 +1,4 @@
-"""A browser's connection: deadlines, what ends under way, what lives on."""
+"""A downstream connection: its deadlines, what ends early, what persists."""
 
 from __future__ import annotations
 

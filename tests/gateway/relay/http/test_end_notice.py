@@ -1,4 +1,4 @@
-"""A notice that a session ends soon, on the wire: in place of one document, and of nothing else."""
+"""The notice that a session ends soon, on the wire: in place of one document only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT = ('If-None-Match: "a"', "if-modified-since: Mon, 02 Nov 2026 10:00:00 GMT"
 
 
 def ending(at: float) -> dict[str, Any]:
-    """Return the changes of a route that ends *at* then, and has been there for an hour."""
+    """Return the changes of a route that ends *at* that time and began an hour ago."""
     return {"expires_at": at, "status": {"phase": "ready", "since": at - 3600}}
 
 

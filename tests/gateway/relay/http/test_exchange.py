@@ -1,4 +1,4 @@
-"""One request and its answer: bodies both ways, in canonical form, early or late."""
+"""One request and its response: bodies in both directions, canonical, early or late."""
 
 from __future__ import annotations
 

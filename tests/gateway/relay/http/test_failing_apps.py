@@ -1,4 +1,4 @@
-"""What apps do wrong: who is told what, and which request is sent once more."""
+"""Failing apps: what the client gets, and which requests are sent a second time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large bodies: every case must look the same to both ends, whoever moves the bytes."""
+"""Large bodies: each case looks the same to both peers, however the bytes are moved."""
 
 from __future__ import annotations
 

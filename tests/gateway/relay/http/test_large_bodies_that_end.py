@@ -1,4 +1,4 @@
-"""Large bodies that end early or badly look the same to both ends, whoever moves the bytes."""
+"""Large bodies that end early look the same to both peers, however the bytes are moved."""
 
 from __future__ import annotations
 

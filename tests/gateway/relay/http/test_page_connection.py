@@ -1,4 +1,4 @@
-"""Requests for the gateway's own pages, answered by a real aiohttp application."""
+"""Requests for the gateway's own pages, served by a real aiohttp application."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOKEN = "Fumarole-Token: good"
 
 
 class Pages:
-    """Remembers what it was asked, and answers with what it got."""
+    """Records its requests, and responds with what it got."""
 
     def __init__(self) -> None:
         self.asked: list[ServePage] = []
@@ -431,7 +431,7 @@ async def test_a_page_may_be_given_a_connection_that_was_not_read() -> None:
 
 
 class FullTransport(asyncio.Transport):
-    """A browser that has not read what was written before."""
+    """A browser that has not read earlier bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -451,7 +451,7 @@ class FullTransport(asyncio.Transport):
         self.protocol.connection_lost(None)
 
     def resume_reading(self) -> None:
-        """It is read."""
+        """Read."""
 
     def get_write_buffer_size(self) -> int:
         return 1 << 20
@@ -487,7 +487,7 @@ async def test_a_page_writes_once_its_browser_has_read_what_came_before() -> Non
 
 
 def pages_request() -> ServePage:
-    """Return what a page is told of a request of nobody."""
+    """Return the decision on a request without a user."""
     return ServePage(
         client_address="127.0.0.1",
         host="a.b",
@@ -500,7 +500,7 @@ def pages_request() -> ServePage:
 
 
 async def test_a_page_that_reads_no_more_is_sent_no_more_after_a_turn() -> None:
-    """To yield a turn must not undo the page's backpressure."""
+    """Yielding a turn must not undo the page's backpressure."""
     async with with_pages() as (r, _):
         browser = await r.browser()
         browser.send(request("/.fumarole/slow"))

@@ -67,7 +67,7 @@ async def test_the_last_used_connection_is_taken_first_and_once() -> None:
 
 
 async def test_what_a_tunnel_has_taken_is_not_watched_for_the_request_before_it() -> None:
-    """Its stall would be told to somebody who is not concerned any more."""
+    """Otherwise its stall would be reported to the request that has ended."""
     async with pooled() as (pool, _, target):
         upstream = await put(pool, target)
         assert take(pool, target) is upstream
@@ -176,7 +176,7 @@ async def test_a_connection_that_dies_while_it_is_used_leaves_no_place_behind() 
 
 
 async def test_any_number_of_connections_to_another_target_is_closed() -> None:
-    """One call for each would exceed the depth that Python allows."""
+    """A recursive call for each would exceed Python's limit."""
     async with pooled() as (pool, _, target):
         for _ in range(1500):
             pool.put(UpstreamConnection(pool, sid=SID, user="ada", target=target))

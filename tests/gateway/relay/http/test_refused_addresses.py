@@ -1,4 +1,4 @@
-"""An address that draws too many refusals is told to wait; nobody who is let in is."""
+"""An address with too many refusals gets 429; admitted requests never do."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PUBLIC = {"hosts": [f"{'a' * 26}.{BASE}", "demo.example.org"], "public": True}
 
 
 async def refused(browser: Peer, *fields: str, credential: str | None = None) -> tuple[bytes, str]:
-    """Ask; return the head of the refusal and its code."""
+    """Send a request; return the head of the refusal and its code."""
     browser.send(request("/", *fields, credential=credential))
     head, body = await browser.answer()
     return head, code_of(body)
 
 
 async def draw(r: Rig, browser: Peer, count: int, *fields: str) -> None:
-    """Be refused so many times."""
+    """Be refused that many times."""
     for _ in range(count):
         head, code = await refused(browser, *fields)
         assert (status_of(head), code) == (401, "no_credential")

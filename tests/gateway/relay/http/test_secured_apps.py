@@ -1,4 +1,4 @@
-"""Apps behind TLS: a response without a length is whole only where the app has said its end."""
+"""Apps behind TLS: a close-delimited response is complete only after a close_notify."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE = bytes(range(256)) * 8000
 
 @dataclass
 class Records:
-    """TLS made by hand, so that a connection can end without its last alert."""
+    """Manual TLS, so that a connection can end without its close_notify."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -66,7 +66,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Cut:
-    """How an app ends what it has *sent*."""
+    """How an app closes after what it has *sent*."""
 
     sent: bytes
     says_so: bool
@@ -74,7 +74,7 @@ class Cut:
 
 @asynccontextmanager
 async def secured_app(authority: Authority, cut: Cut) -> AsyncIterator[Rig]:
-    """Run a data path before an app that sends, and closes its socket."""
+    """Run a data path in front of an app that sends, and closes its socket."""
     context = server_context(authority.vouch("localhost"))
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +96,7 @@ async def secured_app(authority: Authority, cut: Cut) -> AsyncIterator[Rig]:
 
 
 async def outcome(browser: Peer) -> tuple[bytes, bool]:
-    """Return what came, and whether the connection was reset and not closed."""
+    """Return the bytes received, and whether the connection was reset."""
     data = b""
     try:
         async with asyncio.timeout(30):
@@ -127,9 +127,9 @@ async def test_a_response_without_a_length_is_whole_once_the_app_says_its_end(
 async def test_it_is_cut_off_where_the_connection_only_ends(
     authority: Authority, body: bytes
 ) -> None:
-    """RFC 9112, section 9.8: anybody on the way can end the connection below TLS.
+    """RFC 9112, section 9.8: any party on the path can end the TCP connection below TLS.
 
-    The TLS of asyncio's own loop, which no gateway runs on, tells of both ends alike.
+    The TLS of asyncio's own loop, which no gateway runs on, reports both ends alike.
     """
     told = isinstance(asyncio.get_running_loop(), uvloop.Loop)
     async with secured_app(authority, Cut(HEAD + body, says_so=False)) as r:
