@@ -1,4 +1,4 @@
-"""What the controller's tests share: a store of their own, a clock that they move."""
+"""Fixtures for controller tests: a private store and a manual clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.controller.new_stores import new_sqlite
 
 
 class Clock:
-    """Unix seconds that only move when a test says so."""
+    """A clock in Unix seconds that advances only when a test sets it."""
 
     def __init__(self, now: float = 1_750_000_000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""A link to a server that a test can cut or break: silently, or so that both ends are told."""
+"""Provides a TCP relay to a server that a test can stall silently or reset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Link:
-    """A TCP port that leads to a server's Unix socket, or its port, while it is not cut."""
+    """A TCP port that relays to a server's Unix socket or local port until a test cuts it."""
 
     def __init__(self, server: Path | int) -> None:
         self._server = server
@@ -21,16 +21,16 @@ class Link:
         self.port = 0
 
     def cut(self) -> None:
-        """Let nothing pass any more, in either direction; connections stay."""
+        """Stall both directions; connections stay open."""
         self._whole.clear()
 
     def mend(self) -> None:
-        """Let everything pass again, also what waited meanwhile."""
+        """Relay again, including the bytes that arrived meanwhile."""
         self._broken = False
         self._whole.set()
 
     def sever(self) -> None:
-        """End all connections, and each that is made from now on."""
+        """Reset all connections and each new one from now on."""
         self._broken = True
         for writer in self._writers:
             writer.transport.abort()
@@ -64,7 +64,7 @@ class Link:
             await self._whole.wait()
             writer.write(data)
             await writer.drain()
-        # Both directions end together.
+        # When one direction ends, the other ends too.
         raise ConnectionResetError
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +77,7 @@ class Link:
 
 @asynccontextmanager
 async def linked(to: Path | int) -> AsyncIterator[Link]:
-    """Run a link to a Unix socket or a local port for as long as the block lasts."""
+    """Run a link to a Unix socket or a local port until the block ends."""
     link = Link(to)
     server = await asyncio.start_server(link._accept, "127.0.0.1", 0)
     link.port = server.sockets[0].getsockname()[1]

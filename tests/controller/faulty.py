@@ -1,4 +1,4 @@
-"""A plugin that fails as its jobs' names say, installed beside a controller as a package is."""
+"""Provides a plugin that fails as its jobs' names tell it, installed as a package."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Faulty(JobPlugin):
 
 
 def install_faulty(folder: Path) -> dict[str, str]:
-    """Install the plugin in *folder*; return the settings of a controller that runs it."""
+    """Install the plugin in *folder* and return the settings of a controller that runs it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "faulty.py").write_text(SOURCE)
     about = folder / "faulty-1.0.dist-info"

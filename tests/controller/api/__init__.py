@@ -1,1 +1,1 @@
-"""Tests of the API."""
+"""Tests of the controller's HTTP API."""

@@ -1,4 +1,4 @@
-"""The API over a real store and pipeline, and a client of it that is the orchestrator."""
+"""Fixtures for API tests: the API over a real store and pipeline, with an orchestrator's client."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SIGNER = SIGNERS["EdDSA"]
 
 
 class ApiServer(TestServer):
-    """Serves an application as ``shared.runtime.serving`` does: bodies come as they are sent."""
+    """Serves an application as ``shared.runtime.serving`` does: bodies are not decompressed."""
 
     async def _make_runner(self, **kwargs: Any) -> BaseRunner:
         return await super()._make_runner(auto_decompress=False, **kwargs)
@@ -62,7 +62,7 @@ class ApiServer(TestServer):
 
 @dataclass
 class Api:
-    """A running API, and what it did."""
+    """A running API with its store, its client and a record of the jobs it enqueued."""
 
     client: Client
     store: Store
@@ -80,7 +80,7 @@ def service_token(**claims: Any) -> str:
 
 
 async def _tell(event: object, *, term: int) -> None:
-    """There is no Redis here."""
+    """Drop the event: these tests have no Redis."""
 
 
 async def _starting(sids: Collection[str]) -> dict[str, Literal["starting", "ready"]]:
@@ -88,12 +88,12 @@ async def _starting(sids: Collection[str]) -> dict[str, Literal["starting", "rea
 
 
 async def _at_once(_sids: object) -> None:
-    """Nothing is published here."""
+    """Do nothing: these tests publish no routes."""
 
 
 @pytest.fixture
 def script() -> Script:
-    """What the API server answers: that nothing is there, unless a test says otherwise."""
+    """Return the API server's script: every object is missing, unless a test scripts more."""
     return Script(says({"reason": "NotFound"}, 404))
 
 
@@ -106,13 +106,13 @@ async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
 
 @pytest.fixture
 def settings() -> dict[str, str]:
-    """What the deployment sets: nothing, unless a test says otherwise."""
+    """Return the deployment's settings: none, unless a test overrides this fixture."""
     return {}
 
 
 @pytest.fixture
 def others() -> list[type[JobPlugin]]:
-    """The plugins beside ours."""
+    """Return third-party plugins to install: none, unless a test overrides this fixture."""
     return []
 
 
@@ -124,7 +124,7 @@ def described_once(
     offered_fields: Collection[str],
     job_fields: Mapping[str, type[BaseModel]],
 ) -> Described:
-    """Return the description of these; making one takes longer than most tests of the API."""
+    """Return the cached description; building one takes longer than most API tests."""
     key = (
         tuple(map(id, operations)),
         frozenset(offered_fields),
@@ -142,7 +142,7 @@ def describe_once(
     offered_fields: Collection[str],
     job_fields: Mapping[str, type[BaseModel]],
 ) -> Mapping[str, Any]:
-    """Return the same as ``describe``, made once."""
+    """Return the document that ``describe`` returns, from the cache."""
     assert version == VERSION
     return described_once(operations, offered_fields, job_fields).document
 
@@ -214,7 +214,7 @@ async def api(
         metrics=metrics,
         explainer=Explainer(
             store=store,
-            # Nothing is asked of Redis here: it is away.
+            # Nothing listens on this port: Redis is unreachable.
             inspector=BusInspector(connect("redis://127.0.0.1:1/0"), Keys("test")),
             kube=kube,
             keys=KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic),

@@ -1,4 +1,4 @@
-"""Holds every response of an API against the API's own description."""
+"""Checks every response of an API against the API's own OpenAPI description."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Json = dict[str, Any]
 
 
 class Described:
-    """A description, and in what responses disagree with it."""
+    """An OpenAPI description, and the responses that violate it."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        # It makes parsers of all formats that there are, for a second, as it is imported.
+        # Imported late: the import builds parsers of all known formats, which takes a second.
         from jsonschema import Draft202012Validator
 
         self.document = document
@@ -33,14 +33,14 @@ class Described:
         )
 
     def problems(self, value: Any, *place: str) -> list[str]:
-        """Return in what *value* does not fit the schema at *place* of the document."""
+        """Return the violations by *value* of the schema at *place* in the document."""
         pointer = "".join(f"/{one.replace('~', '~0').replace('/', '~1')}" for one in place)
         found = self._validator(pointer).iter_errors(value)
         return [f"{error.json_path}: {error.message}"[:300] for error in found]
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Note what is not described."""
+        """Record each response that the description does not cover."""
         response = await handler(request)
         resource = request.match_info.route.resource
         if resource is None or resource.canonical not in self.document["paths"]:
@@ -77,7 +77,7 @@ class Described:
             "schema",
         )
         body = json.loads(response.body)
-        # Of errors each code has an example: the schema leaves room for those of later versions.
+        # Each error code needs an example. The schema alone also admits codes of later versions.
         codes = described["content"][kind].get("examples")
         if codes is not None and body.get("code") not in codes:
             missing.append(f"the code {body.get('code')} is not described")

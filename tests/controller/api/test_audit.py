@@ -1,4 +1,4 @@
-"""The audit records of the API: who changed what, who was kept out, and no secret."""
+"""Tests the API's audit records: changes and refused callers are recorded, secrets are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.shared.samples import ISSUER
 
 
 class Kept(logging.Handler):
-    """Keeps what is written."""
+    """Keeps the log records that it receives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def kept() -> Iterator[Kept]:
 
 async def test_who_made_changed_and_ended_what_is_recorded(api: Api, kept: Kept) -> None:
     await submit(api, make_job("j1"), make_job("j2", time_allocation_seconds=60))
-    await submit(api, make_job("j1"))  # again: it changes nothing
+    await submit(api, make_job("j1"))  # a repeated request changes nothing
     items = [{"job": "j1", "rank": 0, "kind": "terminal"}]
     answer = await (await api.client.post("/v1/sessions", json={"items": items})).json()
     sid = answer["items"][0]["sid"]

@@ -1,6 +1,6 @@
-"""The description is a valid one, whole, and agrees with what the code does.
+"""Tests the OpenAPI description: it is valid and complete, and agrees with the code.
 
-That responses are as it says is held against every response of the tests beside this one.
+The other tests in this folder check every response against the description.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller.store.outbox.update_rows import UpdateRow
 from tests.controller.api.conftest import Api
 
 ROOT = Path(__file__).parents[3]
-# Those of what has no operation, or is said of the whole API.
+# Error codes that belong to no operation, or to the whole API.
 OTHERS = {("/v1/openapi.json", "get")}
 
 
 async def fetch(api: Api) -> dict[str, Any]:
-    """Return the description as it is served."""
+    """Return the description as the API serves it."""
     document: dict[str, Any] = await (await api.client.get("/v1/openapi.json")).json()
     return document
 
@@ -79,7 +79,7 @@ async def test_every_example_is_what_its_schema_says(api: Api) -> None:
 
 
 def contents(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield each media type of each request and response, behind its place."""
+    """Yield each media type of each request and response, after its position in the document."""
     described = [(name, *one) for name in ("paths", "webhooks") for one in document[name].items()]
     for where, path, methods in described:
         for method, operation in methods.items():

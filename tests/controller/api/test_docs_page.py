@@ -1,4 +1,4 @@
-"""The page of the description: what is served to everybody, and what a browser makes of it."""
+"""Tests the API's documentation page: public access, and its rendering in a browser."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from controller.api.docs_page import PUBLIC, DocsPage
 from tests.conftest import chromium
 from tests.controller.api.conftest import Api, service_token
 
-# Waited for, not measured: the machine may be busy.
+# A wait, not a measurement: the machine may be busy.
 PATIENCE_MS = 60_000
 
 
 @pytest.fixture
 async def stranger(api: Api) -> AsyncIterator[aiohttp.ClientSession]:
-    """Somebody without a token."""
+    """An HTTP client without a token."""
     async with aiohttp.ClientSession(api.client.make_url("/")) as session:
         yield session
 
@@ -73,7 +73,7 @@ async def test_the_description_is_made_once_and_not_before_somebody_asks(
     assert threads == []
     answers = await asyncio.gather(*(client.get("/docs/openapi.json") for _ in range(3)))
     assert [await answer.text() for answer in answers] == ["{}"] * 3
-    # The loop goes on meanwhile.
+    # The description is built in a thread, so that it does not block the event loop.
     (thread,) = threads
     assert thread != threading.get_ident()
 

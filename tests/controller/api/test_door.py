@@ -1,4 +1,4 @@
-"""Who gets in, what is read, and what the API says of itself."""
+"""Tests the API's entry: authentication, reading of request bodies, and error responses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_two_authorizations_are_none(api: Api) -> None:
 
 
 def members_of(count: int) -> bytes:
-    """Return an object with so many members."""
+    """Return a JSON object with *count* members."""
     return json.dumps({f"k{n}": 1 for n in range(count)}).encode()
 
 

@@ -1,4 +1,4 @@
-"""The requests that docs/controller-api.md shows are ones that the API reads."""
+"""Tests that the API can parse the request examples in docs/controller-api.md."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 from tests.controller.api.conftest import Api
 
 DOCS = (Path(__file__).parents[3] / "docs/controller-api.md").read_text("utf-8")
-# What only the deployment of the example declares.
+# Problems that arise because only the example's deployment declares these names.
 DECLARED = re.compile(r"there is no (volume|such product)|has no such (priority|tool)|a runtime")
 
 
 def examples() -> list[Any]:
-    """Return the examples that are JSON, several of one block as the several that they are."""
+    """Return the JSON examples; a block with several documents yields each of them."""
     blocks = re.findall(r"^```json\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
     return [json.loads(one) for block in blocks for one in block.split("\n\n")]
 
 
 def requests() -> list[tuple[str, Any]]:
-    """Return the paths and bodies of those that submit jobs."""
+    """Return the paths and bodies of the examples that submit jobs."""
     found = []
     for one in examples():
         if "template" in one:

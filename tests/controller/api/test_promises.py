@@ -1,4 +1,4 @@
-"""What Leinao Cloud OS asked of a job server, by the API that an orchestrator calls."""
+"""Tests what Leinao Cloud OS required of a job server, through the orchestrator's API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def post(api: Api, jobs: list[dict[str, Any]], mode: str = "atomic") -> tu
 
 
 async def test_batch_creation_of_500_jobs_3_of_which_are_wrong(api: Api, script: Script) -> None:
-    script.answer(says({}, 503))  # what a cluster says to each is another test's
+    script.answer(says({}, 503))  # another test covers the cluster's response to each job
     jobs = [job(f"j{number}", **WRONG.get(number, {})) for number in range(500)]
     status, said = await post(api, jobs)
     assert status == 422

@@ -1,1 +1,1 @@
-"""Why a session or a job cannot be used."""
+"""Tests of explanations: why a session or a job cannot be used."""

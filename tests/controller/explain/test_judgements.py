@@ -1,4 +1,4 @@
-"""What a pod, and those before it at its rank, say of a program."""
+"""Tests the diagnosis of a program from its pod and the earlier pods of the same rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = 5000.0
 
 
 def ended(at: float, lasted: float | None, exit_code: int | None = 3) -> PodRecord:
-    """A pod of the rank that ended *at* seconds ago."""
+    """Return a pod record of the rank that ended *at* seconds ago."""
     values: dict[str, Any] = dict.fromkeys(PodRecord.__slots__)
     began = None if lasted is None else NOW - at - lasted
     values |= {"rank": 0, "phase": "Failed", "exit_code": exit_code, "seen_at": NOW - at}
@@ -53,10 +53,10 @@ TWICE = (ended(60, 5), ended(20, 10))
         (running(0), (ended(20, 10),), ""),
         (running(0), (ended(60, 5), ended(20, 10, 0)), ""),
         (running(0), (*TWICE, ended(1, None, None)), "crash_loop"),
-        # What was steady, or ended well, ends what came before it.
+        # A pod that ran steadily or ended well resets the count of crashes.
         (running(0), (ended(900, 5), ended(60, STEADY_SECONDS), ended(20, 5)), ""),
         (running(0), (ended(900, 5), ended(800, 5), ended(60, 5, 0), ended(20, 5)), ""),
-        # One whose beginning nobody saw counts as short.
+        # A pod without a known start counts as short-lived.
         (running(0.5), (ended(60, None), ended(20, None)), "crash_loop"),
         (running(1.5), (ended(60, None), ended(20, None)), ""),
         (None, TWICE, "crash_loop"),
@@ -89,7 +89,7 @@ def test_how_often_and_with_what_it_crashed_is_said(
 
 
 def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
-    """Whatever else it could not do for the session has other causes."""
+    """Other errors that a gateway reports for the session have other causes."""
     place = RankEvidence(rank=0, image="busybox", pod=running(60), earlier=(), port=8888)
     silent, forbidden = (
         (name, Failure(code, NOW - 10))
@@ -104,7 +104,7 @@ def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
 
 
 def test_a_controller_that_no_policy_lets_through_blames_none() -> None:
-    """In the manifests, gateways alone reach jobs and hubs: a probe of ours is dropped."""
+    """In the manifests, only gateways reach jobs and hubs: the controller's probe is dropped."""
     answers = RankEvidence(
         rank=0, image="busybox", pod=replace(running(60), answers=True), earlier=(), port=8888
     )

@@ -1,4 +1,4 @@
-"""Whatever an app does with a probe, it is over soon and has a result."""
+"""Tests the probe of an app: it ends within its deadline and returns a result, whatever comes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Manifests as they are made, kept in files, so that a change of one is seen in a review.
+"""Golden manifests: generated manifests are kept in files, so that a review shows changes.
 
-``cases`` says of which jobs; ``render`` makes the texts; ``rules`` are what any of them must be,
-found out without the code that makes them. ``make goldens`` writes the files and the examples in
-docs/plugins anew; that is a commit of its own.
+- ``cases`` lists the jobs.
+- ``render`` makes the texts.
+- ``rules`` states what every manifest must satisfy, without the code that makes manifests.
+
+``make goldens`` writes the files and the examples in docs/plugins anew. Commit the result
+separately.
 """

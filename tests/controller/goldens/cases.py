@@ -1,4 +1,4 @@
-"""The jobs whose manifests are kept."""
+"""Provides the jobs whose manifests are kept as golden files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ VOLUMES: Final = "home=home-{user}, sets=datasets/public:ro"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job, what the deployment has set, and which plugins run; all, where none are named.
+    """A job, the deployment's settings, and the plugins that run (all, if none are named).
 
-    ``shows`` is what the plugin's page of the documentation shows of what is made: a place in it.
+    ``shows`` is the path, within the result, of what the plugin's documentation page shows.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Makes the texts that are kept, and writes them."""
+"""Renders the golden files and the documentation's examples, and writes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLE: Final = re.compile(
 
 
 async def plan_of(case: Case) -> Plan:
-    """Return what the plugins make of the case's job when it is submitted."""
+    """Return the plugins' plan for the case's job at submission."""
     with tempfile.TemporaryDirectory() as folder:
         products = Path(folder) / "products.yaml"
         products.write_text(PRODUCTS)
@@ -42,7 +42,7 @@ async def plan_of(case: Case) -> Plan:
 
 
 def parts_of(case: Case, plan: Plan) -> dict[str, Any]:
-    """Return everything that is kept of the case."""
+    """Return all parts of the case that the golden file keeps."""
     return {
         "job": dict(case.job),
         "settings": dict(case.settings),
@@ -59,7 +59,7 @@ def parts_of(case: Case, plan: Plan) -> dict[str, Any]:
 
 
 def text_of(parts: Any) -> str:
-    """Return *parts* as YAML that says everything once and in order."""
+    """Return *parts* as YAML without aliases, in insertion order."""
     dumped: str = yaml.dump(
         parts, Dumper=_WithoutAliases, sort_keys=False, width=100, allow_unicode=True
     )
@@ -80,7 +80,7 @@ _WithoutAliases.add_representer(str, _as_block)
 
 
 def example_of(case: Case, parts: dict[str, Any]) -> str:
-    """Return what the documentation shows of the case."""
+    """Return the example that the documentation shows of the case."""
     shown: Any = parts
     for step in case.shows:
         shown = shown[step]
@@ -88,7 +88,7 @@ def example_of(case: Case, parts: dict[str, Any]) -> str:
 
 
 def with_examples(page: str, examples: dict[str, str]) -> str:
-    """Return *page* with its examples as they are now."""
+    """Return *page* with its examples replaced by the current ones."""
     return _EXAMPLE.sub(lambda match: f"{match[1]}{examples[match['name']]}\n{match[3]}", page)
 
 
@@ -104,7 +104,7 @@ async def make_all() -> tuple[dict[Path, str], dict[str, str]]:
 
 
 def write() -> None:
-    """Write everything anew, and remove what is no case's any more."""
+    """Write all files anew, and remove files without a case."""
     files, examples = asyncio.run(make_all())
     FILES.mkdir(exist_ok=True)
     for old in set(FILES.glob("*.yaml")) - files.keys():

@@ -1,4 +1,4 @@
-"""What any manifest of ours must be, found out from the manifest alone."""
+"""Rules that every manifest must satisfy, checked on the manifest alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABEL_KINDS: Final = ("Service", "Namespace")
 
 
 def broken_rules(parts: Json) -> list[str]:
-    """Return every rule that is broken, and where."""
+    """Return every violated rule, with its place."""
     return [
         *_names(parts),
         *_amounts(parts),
@@ -55,7 +55,8 @@ def _names(parts: Json) -> Iterator[str]:
         pattern = _LABEL if kind in _LABEL_KINDS else _SUBDOMAIN
         if not pattern.fullmatch(name):
             yield f"{name} is no {kind}'s name"
-        # What Volcano makes for any job is called <job>, <job>-svc, <job>-ssh, and begins so.
+        # Volcano names the objects of any job <job>, <job>-svc or <job>-ssh; such names begin with
+        # j-.
         if name.startswith("j-") and "." not in name:
             yield f"the {kind} {name} may be another job's"
 
@@ -67,7 +68,8 @@ def _amounts(parts: Json) -> Iterator[str]:
             if not {"cpu", "memory"} <= amounts.get("limits", {}).keys():
                 yield f"{container['name']} is not limited"
             requests = dict(amounts.get("requests") or {})
-            # What is for a volume would, as a limit, be one of all that the pod writes.
+            # A request for ephemeral storage counts for a volume; as a limit it would bound all pod
+            # writes.
             requests.pop("ephemeral-storage", None)
             if requests != amounts.get("limits"):
                 yield f"{container['name']} requests other than its limits"
@@ -132,7 +134,7 @@ def _selectors(parts: Json) -> Iterator[str]:
 
 
 def _behind(service: Json, chosen: list[Json], own: Json) -> Iterator[str]:
-    """Yield what lets a Service lead to more than one pod, or to one that is not the job's."""
+    """Yield an error if a Service selects more than one pod, or a pod of another job."""
     selector = service["spec"].get("selector") or {}
     if len(chosen) > 1:
         yield f"{service['name']} leads to several pods"
@@ -160,7 +162,7 @@ def _gang(spec: Json) -> Iterator[str]:
 
 
 def _ownership(parts: Json) -> Iterator[str]:
-    # The pipeline adds namespace, labels and owner: a companion that says its own would lose them.
+    # The pipeline sets namespace, labels and owner, and would overwrite a companion's own.
     for one in parts["companions"]:
         if "metadata" in one or "ownerReferences" in one:
             yield f"{one['name']} says whose it is itself"

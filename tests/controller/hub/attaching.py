@@ -1,4 +1,4 @@
-"""A hub that serves, and clients that attach to it as gateways do."""
+"""Provides a serving hub, and clients that attach to it as gateways do."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.controller.conftest import Clock
 
 LINK_KEY = bytes(range(32))
 SID = "a" * 26
-# Of a busy machine; nothing is waited for that long elsewhere.
+# Deadline for a busy machine; a successful wait is much shorter.
 PATIENCE_SECONDS = 60
 
 
 @dataclass
 class Hub:
-    """A hub that serves, and a gateway's hand."""
+    """A serving hub, with the helpers that a gateway needs to attach."""
 
     role: HubRole
     store: Store
@@ -63,7 +63,7 @@ class Hub:
     async def attach(
         self, *, mode: Mode = "control", token: str = "", **query: str | int
     ) -> Client:
-        """Attach as a gateway does."""
+        """Attach to the terminal as a gateway does."""
         headers = {"Authorization": f"Bearer {token or self.token(mode=mode)}"}
         socket = await self.http.ws_connect(
             self.url(), headers=headers, protocols=(SUBPROTOCOL,), params=query
@@ -73,7 +73,7 @@ class Hub:
         return Client(socket)
 
     async def refused(self, headers: dict[str, str], sid: str = SID) -> aiohttp.ClientResponse:
-        """Ask for the upgrade with *headers*, and return the answer that is none."""
+        """Request the upgrade with *headers*, and return the response that refuses it."""
         upgrade = {
             "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol": SUBPROTOCOL,
@@ -84,7 +84,7 @@ class Hub:
 
 
 class Client:
-    """An attached client; reads as a page does."""
+    """An attached client that parses messages as the page does."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
         self.socket = socket
@@ -93,7 +93,7 @@ class Client:
         self.code: int | None = None
 
     async def next(self) -> bool:
-        """Take one message; False when the hub has closed."""
+        """Receive one message; return False once the hub has closed."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             message = await self.socket.receive()
         if message.type is WSMsgType.TEXT:
@@ -101,7 +101,7 @@ class Client:
         elif message.type is WSMsgType.BINARY:
             self.output += message.data
         else:
-            # What was received: aiohttp says 1006 where its own Close found nobody there any more.
+            # Take the received code: aiohttp reports 1006 if its own Close finds the peer gone.
             received = message.type is WSMsgType.CLOSE
             self.code = message.data if received else self.socket.close_code
             return False

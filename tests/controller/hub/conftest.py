@@ -1,4 +1,4 @@
-"""A hub whose shells are streams in memory."""
+"""Fixtures for hub tests: a hub whose shells are streams in memory."""
 
 from __future__ import annotations
 

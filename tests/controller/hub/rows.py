@@ -1,4 +1,4 @@
-"""What must be in the store for a terminal to be there."""
+"""Provides the rows that a terminal needs in the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.store.database import Transaction
 
 
 async def insert_job(transaction: Transaction, *, now: float, job: str = "j1") -> None:
-    """Add a job that runs."""
+    """Insert a running job."""
     await transaction.execute(
         sa.insert(tables.jobs).values(
             id=job, owner_user="ada", namespace="jobs", spec={}, desired="run",

@@ -1,4 +1,4 @@
-"""A shell's stream and its executor in memory: what is written is what a test says."""
+"""Provides a shell's stream and its executor in memory, with scripted output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controller.kube.exec import ExecFailed, ExecTarget, Exited, Received
 
 
 class FakeStream:
-    """A stream whose output a test puts in; it notes what was typed."""
+    """A stream whose output a test supplies; records the input."""
 
     def __init__(self) -> None:
         self.output: asyncio.Queue[Received] = asyncio.Queue()
@@ -50,7 +50,7 @@ class FakeStream:
 
 
 class FakeExecutor:
-    """Gives a stream for each command; *refuse* makes it fail instead."""
+    """Returns one stream per command; *refuse* makes it raise instead."""
 
     def __init__(self, prompt: bytes = b"$ ") -> None:
         self.streams: list[FakeStream] = []

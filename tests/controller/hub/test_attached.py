@@ -1,4 +1,4 @@
-"""What those who are attached to one terminal see, and do to each other."""
+"""Tests clients attached to one terminal: what each sees, and how they affect each other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_character_that_comes_in_two_pieces_stays_whole(
     stream.write(b"end")
     await client.see(b"end")
     assert bytes(stream.typed) == typed
-    # Also for who comes later.
+    # A client that attaches later sees it too.
     second = await hub.attach()
     await second.see("\u20ac!".encode())
 
@@ -116,7 +116,7 @@ async def test_a_client_that_reads_nothing_stalls_nobody(
     executor.streams[0].write(*[b"x" * 32768] * 640, b"END")
     await reading.see(b"END")
     assert len(reading.output) == 2 + 640 * 32768 + 3, "whoever reads misses nothing"
-    # What the kernel takes for it is not its own reading: more, until that is full too.
+    # The kernel's buffers accept data as well: continue until they are full too.
     async with asyncio.timeout(20):
         while hub.registry.get_sample_value("fumarole_hub_clients") == 2:
             executor.streams[0].write(b"x" * 32768)
@@ -134,7 +134,7 @@ async def test_a_client_that_was_behind_is_told_what_it_missed(
     await fast.see(b"END")
     await slow.see(b"END")
     skipped = (await slow.hear("skipped"))["bytes"]
-    # What it got, what it missed, and the reset after the gap are the whole.
+    # The received bytes, the skipped bytes and the reset after each gap add up to the whole.
     gaps = slow.output.count(b"\x18\x1b[m")
     missed = sum(text["bytes"] for text in slow.texts if text["type"] == "skipped")
     assert skipped > 0

@@ -26,7 +26,7 @@ TERMINAL = Terminal(
 
 
 class FakeTerminals(TerminalSessions):
-    """The store's view, in memory."""
+    """The store's view of terminals, in memory."""
 
     def __init__(self, *terminals: Terminal) -> None:
         self.terminals = {terminal.sid: terminal for terminal in terminals}
@@ -121,7 +121,7 @@ async def test_what_was_found_during_a_look_is_not_ended_by_its_older_answer() -
     terminals = FakeTerminals()
     terminals.pause.clear()
     async with running(terminals, FakeExecutor()) as shells:
-        await asyncio.sleep(0.01)  # the look has its answer: nothing
+        await asyncio.sleep(0.01)  # the poll has returned: no change
         terminals.terminals[SID] = TERMINAL
         shell = await shells.open(await shells.find(SID))
         terminals.pause.set()

@@ -1,4 +1,4 @@
-"""What is ahead of an interrupt of a flood, counted in bytes."""
+"""Tests an interrupt during a flood of output: which bytes are sent before its effect."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INTERRUPTS = sorted(interrupts.INTERRUPTS)
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is left unread stays so, however long a busy machine takes to look at it.
+    # An unread stream stays paused, however long a busy machine takes to check it.
     monkeypatch.setattr(shell, "PAUSE_SECONDS", 60.0)
 
 
 async def slow(hub: Hub, *, mode: str = "control") -> Client:
-    """Attach a client that shows the prompt, and nothing after it."""
+    """Attach a client that acknowledges the prompt and nothing after it."""
     client = await hub.attach(mode="view" if mode == "view" else "control", after=0)
     await client.see(b"$ ")
     await client.socket.send_str('{"type":"seen","offset":2}')
@@ -32,14 +32,14 @@ async def slow(hub: Hub, *, mode: str = "control") -> Client:
 
 
 async def show_all(client: Client) -> None:
-    """Show what *client* was sent, and say so."""
+    """Acknowledge everything that *client* received."""
     await answered(client)
     shown = len(client.output) + sum(text["bytes"] for text in client.said("skipped"))
     await client.socket.send_str(f'{{"type":"seen","offset":{shown}}}')
 
 
 async def until_skipped(client: Client) -> int:
-    """Go on as a page does until something was left out; return how much."""
+    """Acknowledge as a page does until the hub skips output; return the number of skipped bytes."""
     async with asyncio.timeout(10):
         while not client.said("skipped"):
             await show_all(client)
@@ -50,7 +50,7 @@ async def until_skipped(client: Client) -> int:
 
 
 async def answered(client: Client) -> None:
-    """Wait until the hub has read what *client* sent."""
+    """Wait until the hub has read everything that *client* sent."""
     await client.socket.send_str('{"type":"ping"}')
     pongs = len(client.said("pong"))
     while len(client.said("pong")) == pongs:
@@ -58,7 +58,7 @@ async def answered(client: Client) -> None:
 
 
 async def paused(stream: FakeStream) -> int:
-    """Wait until *stream* is left unread; return how much was read of it."""
+    """Wait until the hub stops reading *stream*; return how many bytes it read."""
     async with asyncio.timeout(20):
         while stream.read <= LEAST_BYTES + WINDOW_BYTES:
             await asyncio.sleep(0.01)

@@ -16,7 +16,7 @@ MISSING = Exited(None, 'exec: "/bin/sh": stat /bin/sh: no such file or directory
 
 
 class Scripted(FakeExecutor):
-    """An executor whose streams do, one after the other, what *scripts* say."""
+    """An executor whose streams follow *scripts*, in order."""
 
     def __init__(self, *scripts: list[bytes | Exited]) -> None:
         super().__init__(prompt=b"")
@@ -96,7 +96,7 @@ async def test_a_cancelled_opening_leaves_no_stream() -> None:
     assert [stream.closed for stream in executor.streams] == [True]
 
 
-# Which process it is, and hanging up on it
+# Process id and hang-up
 
 
 async def test_the_shell_s_process_is_known_and_shown_to_nobody() -> None:
@@ -140,11 +140,11 @@ async def test_a_container_that_is_gone_needs_no_hanging_up() -> None:
     assert executor.streams[0].closed
 
 
-# The script itself, run by a real shell.
+# The script, run by a real shell
 
 
 async def chosen(folder: Path) -> str:
-    """Return what the script starts where *folder* is the PATH."""
+    """Return the output of the shell that the script starts with *folder* as its PATH."""
     process = await asyncio.create_subprocess_exec(
         *COMMANDS[0], stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL, env={"PATH": str(folder), "HOME": "/nonexistent"},
@@ -179,7 +179,7 @@ async def test_a_name_that_is_no_program_is_passed_over(tmp_path: Path) -> None:
 
 async def test_sh_is_the_last_resort(tmp_path: Path) -> None:
     assert shutil.which("sh", path=str(tmp_path)) is None
-    assert await chosen(tmp_path) == ""  # no prompt on a pipe, and no error: it read its end
+    assert await chosen(tmp_path) == ""  # no prompt on a pipe and no error: the shell read EOF
 
 
 async def test_hanging_up_ends_in_a_container_that_does_not_respond(

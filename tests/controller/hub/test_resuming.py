@@ -1,4 +1,4 @@
-"""Clients that say from where they want to be shown the output, and what they then get of it."""
+"""Tests resuming: a client names the offset from which it wants the output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def skipped(client: Client) -> int:
 
 
 async def leave(hub: Hub, client: Client) -> None:
-    """Have the network of *client* cut, and the hub notice."""
+    """Cut the client's connection, and wait until the hub notices."""
     client.socket._response.connection.transport.abort()  # type: ignore[union-attr]
     await client.socket.close()
     await attached_are(hub, 0)
@@ -63,7 +63,7 @@ async def test_a_cut_connection_goes_on_where_it_was(hub: Hub, executor: FakeExe
     told = await again.hear("attached")
     assert (told["stream"], told["offset"]) == (begin["stream"], len(transcript))
     await again.see(b"END")
-    # A page must not answer what is before the end; what it answers is its own matter.
+    # The page decides which terminal queries it answers; the hub sends them unchanged.
     assert transcript + again.output == b"$ " + BLOCK + b"\x1b[6n" + BLOCK + b"END"
     assert again.said("skipped") == []
 
@@ -122,7 +122,7 @@ async def test_who_was_away_when_the_shell_exited_is_told(hub: Hub, executor: Fa
     assert await again.until_closed() == ENDED
     assert again.output == b"last words"
     assert again.said("exit")[0]["code"] == 3
-    # Who comes for a shell gets a new one; then the old one is over for good.
+    # A client that attaches gets a new shell; after that the old shell cannot be resumed.
     new = await hub.attach(after=-1000)
     assert (await new.hear("attached"))["stream"] != begin["stream"]
     late = await hub.attach(after=2, stream=begin["stream"])
@@ -144,7 +144,7 @@ async def test_a_client_is_not_sent_further_ahead_than_it_can_show(
     await other.see(b"END")
     while len(client.output) <= 100_000:
         assert await client.next()
-    # One that says it has seen more than it was sent is not believed, nor one that takes it back.
+    # The hub ignores offsets beyond what it sent, and offsets that go back.
     most = 120_000
     for offset in (0, 10**15, -5):
         await client.socket.send_str(f'{{"type":"seen","offset":{offset}}}')
@@ -207,7 +207,7 @@ async def test_a_session_has_several_shells(hub: Hub, executor: FakeExecutor) ->
     assert (bytes(executor.streams[0].typed), bytes(executor.streams[1].typed)) == (b"", b"two")
     assert bytes(one.output) == b"$ "
     assert hub.registry.get_sample_value("fumarole_hub_shells") == 2
-    # It is found again by its name, and goes when it exits.
+    # A client finds the shell by its name until the shell exits.
     await two.socket.close()
     again = await hub.attach(after=0, shell="5f3a")
     await again.see(b"of two")
@@ -230,7 +230,7 @@ async def test_shells_are_bounded_and_viewers_open_none(hub: Hub, executor: Fake
     assert await ninth.until_closed() == ENDED
     assert "8 shells" in ninth.said("refused")[0]["message"]
     assert len(executor.streams) == 8
-    # One that has exited makes room, and viewers do not have it back.
+    # An exited shell frees its slot, and viewers do not reopen it.
     executor.streams[3].exit(0)
     assert await clients[2].until_closed() == ENDED
     await attached_are(hub, 7)

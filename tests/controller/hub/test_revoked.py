@@ -1,4 +1,4 @@
-"""Whose shell it is after somebody was revoked: begun anew, or left for others to decide about."""
+"""Tests a shell after a revocation: it is restarted, or the remaining users decide."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def enter(hub: Hub, name: str, *, mode: Mode = "control", **changes: Any) 
 
 
 async def revoke(hub: Hub, **what: str) -> None:
-    """Put a revocation into the store, as the API does."""
+    """Store a revocation, as the API does."""
     match what:
         case {"jti": jti}:
             member = f"jti:{jti}"
@@ -77,14 +77,14 @@ async def typed(client: Client, stream: FakeStream, data: bytes) -> None:
 
 
 async def ended(stream: FakeStream) -> None:
-    """Wait until the hub has hung up."""
+    """Wait until the hub has closed the stream."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not stream.closed:
             await asyncio.sleep(0.005)
 
 
 async def answered(client: Client, stream: FakeStream) -> None:
-    """Wait until what the hub has said before this is read."""
+    """Wait until *client* has received everything that the hub sent before this call."""
     client.output.clear()
     stream.write(b"mark")
     await client.see(b"mark")
@@ -120,7 +120,7 @@ async def test_others_are_told_and_one_message_begins_it_anew(
     assert await bob.until_closed() == REVOKED
     for told in (ada, eve):
         assert await told.hear("revoked_input") == {"type": "revoked_input"}
-    # Nothing happens by itself, and nothing by who only looks on.
+    # The shell stays without a decision, and viewers cannot decide.
     await eve.socket.send_str('{"type":"renew"}')
     await typed(ada, stream, b"make\n")
     late = await enter(hub, "late")
@@ -141,7 +141,7 @@ async def test_those_who_were_told_and_are_revoked_in_turn_leave_it_to_nobody(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     ada, bob = await enter(hub, "ada"), await enter(hub, "bob")
-    for one, data in ((ada, b"a"), (bob, b"b")):  # Each is seen to have come.
+    for one, data in ((ada, b"a"), (bob, b"b")):  # Each input is seen to arrive.
         await typed(one, executor.streams[0], data)
     await revoke(hub, jti="open-bob")
     await ada.hear("revoked_input")
@@ -159,7 +159,7 @@ async def test_who_has_typed_nothing_leaves_nothing(hub: Hub, executor: FakeExec
         assert await one.until_closed() == REVOKED
     await answered(ada, executor.streams[0])
     assert ada.said("revoked_input") == []
-    # And a shell that is not suspect is not ended by a message.
+    # The message does not end a shell that is not suspect.
     await ada.socket.send_str('{"type":"renew"}')
     await typed(ada, executor.streams[0], b"on\n")
     assert not executor.streams[0].closed
@@ -192,7 +192,7 @@ async def test_who_comes_in_first_after_a_revocation_finds_another_shell(
     session: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Even where the hub has not looked since: ada was not there to decide."""
+    """The hub replaces the shell even if it has not polled since: ada was not there to decide."""
     monkeypatch.setattr(held, "LOOK_SECONDS", 3600.0)
     async with hub_serving(store, clock, executor) as hub:
         await assign(hub)
@@ -217,7 +217,7 @@ async def test_a_gateway_of_before_tells_no_grant_and_its_users_are_known_all_th
     await ended(executor.streams[0])
 
 
-# A shell by itself
+# One shell
 
 
 async def test_who_is_let_go_types_nothing_more_however_slowly_it_leaves() -> None:
@@ -244,7 +244,7 @@ async def test_more_typists_than_are_remembered_make_a_shell_suspect(
     assert made.suspect is True
 
 
-# Revocations by themselves
+# Revocations
 
 
 def test_revocations_hold_as_they_do_at_gateways() -> None:
@@ -304,5 +304,5 @@ async def test_in_a_pod_functions_are_gone_and_what_runs_in_the_background_is_no
     await ada.socket.send_bytes(look)
     await ada.see(b"done-2")
     assert b"trap-42" not in ada.output
-    # docs/security.md says so: it is nobody's shell, and the job's own user all the same.
+    # As docs/security.md says: the process has left the shell, but runs as the job's user.
     assert b"/cmdline" in ada.output.rpartition(b"echo done")[2]

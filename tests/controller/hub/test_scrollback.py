@@ -38,7 +38,7 @@ def test_a_cut_is_between_tokens_and_never_before_what_was_asked(
     for piece in pieces:
         if piece.startswith(b"\x1b"):
             boundaries |= {at, at + len(piece)}
-        else:  # text may be cut between any two characters
+        else:  # text may be split between any two characters
             offset = 0
             for character in piece.decode():
                 boundaries |= {at + offset}

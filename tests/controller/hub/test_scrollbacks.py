@@ -1,4 +1,4 @@
-"""All scrollbacks of a hub keep within what they may together."""
+"""Tests that all scrollbacks of a hub together stay within their memory bound."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_those_that_were_left_longest_ago_give_way_first() -> None:
     fill(rings, fourth, MIB // 2)
     fill(rings, third, MIB)
     assert first.size >= MIB - 2 * SEGMENT_BYTES, "the second had enough to give"
-    # What was left and is attached to again gives way later.
+    # Attaching again makes a scrollback recent, so it is evicted later.
     rings.attach(second)
     fifth = rings.make()
     fill(rings, fifth, MIB)

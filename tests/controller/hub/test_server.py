@@ -1,4 +1,4 @@
-"""The hub as gateways find it: who is attached and who refused, and what ends it."""
+"""Tests the hub as gateways see it: attaching, refusals, and the ends of a terminal."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_hub_that_ends_tells_its_clients_to_come_back(
         assert await alive_hubs(transaction, now=clock()) == {}
 
 
-# Refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_metrics_count_shells_clients_and_answers(hub: Hub) -> None:
     assert value("fumarole_hub_attaches_total", {"answer": "401"}) == 1
 
 
-# What gateways dial
+# The address that gateways dial
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ async def test_a_client_that_is_slow_is_waited_for_again_as_soon_as_it_takes_som
         for _ in range(WINDOW_BYTES // len(CHUNK)):
             shell.read(slow, len(CHUNK))
         assert shell.scrollback.end - slow.position > 2 * WINDOW_BYTES
-        # An interrupt has effect behind what the shell has written until then.
+        # The interrupt takes effect after the output that the shell has already written.
         stream.write(*[CHUNK] * 100)
         await until(lambda: stream.read > 100 * len(CHUNK))
         await asyncio.sleep(0.02)

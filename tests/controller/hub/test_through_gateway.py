@@ -1,4 +1,4 @@
-"""A browser's terminal: a real gateway, a real hub, and bash."""
+"""Tests a browser's terminal with a real gateway, a real hub, and bash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.controller.kube.exec_server import ExecServer, serving
 
 
 class Terminal:
-    """A terminal session that both sides know, and the browsers on it."""
+    """A terminal session known to gateway and hub, and the browsers attached to it."""
 
     def __init__(self, rig: Rig, store: Store, http: aiohttp.ClientSession) -> None:
         self.rig = rig
@@ -42,7 +42,7 @@ class Terminal:
         self.session: Session
 
     async def publish(self) -> None:
-        """Assign it to the hub and publish its route, as the controller does."""
+        """Assign the session to the hub and publish its route, as the controller does."""
         async with self.store.read() as transaction:
             (hub,) = (await alive_hubs(transaction, now=time.time())).values()
         session = self.rig.make_session(kind="terminal", job="j1")
@@ -118,7 +118,7 @@ async def test_people_share_a_shell_and_a_gateway_can_come_back(terminal: Termin
     await ada.see(b"42-xterm-256color")
     await ada.see(b"30 100")
 
-    # Somebody who looks on sees it all, and can neither type nor resize.
+    # A viewer sees all output, but cannot type or resize.
     bob = await terminal.browse(sub="bob", mode="view")
     assert (await bob.hear("attached"))["mode"] == "view"
     await bob.see(b"42-xterm-256color")
@@ -133,14 +133,14 @@ async def test_people_share_a_shell_and_a_gateway_can_come_back(terminal: Termin
     assert b"bob-2" not in bob.output
     assert bytes(bob.output).count(b"30 100") == 2
 
-    # Who says from where gets every byte of it: what ada saw, and nothing that bob has sent.
+    # A client that names an offset gets every byte: ada's output, and none of bob's input.
     await ada.see(b"ada-2")
     transcript = await terminal.browse(query="?after=0&shell=")
     told = await transcript.hear("attached")
     await transcript.see(b"ada-2")
     assert (told["offset"], bytes(transcript.output[: len(ada.output)])) == (0, bytes(ada.output))
 
-    # The gateway is killed; the shell never was in it.
+    # Kill the gateway: the shell does not run in it.
     cookie = await terminal.rig.opened(terminal.session)
     await terminal.rig.process.kill()
     assert await ada.until_closed() in (1006, 1001)

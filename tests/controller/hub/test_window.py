@@ -1,4 +1,4 @@
-"""How far ahead of what it has shown a client is sent."""
+"""Tests the send window: how far the hub sends ahead of what a client acknowledged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STEP = 64 * 1024
 
 
 def shown_at(rate: float, *, seconds: float = 3.0) -> SendWindow:
-    """Return the window of a client that shows *rate* bytes a second, acknowledged in steps."""
+    """Return the window of a client that acknowledges *rate* bytes a second, in steps."""
     window = SendWindow()
     for number in range(int(rate * seconds / STEP) + 1):
         window.acknowledge(number * STEP, sent=1 << 40, now=number * STEP / rate)
@@ -31,7 +31,7 @@ def test_the_window_is_what_was_shown_in_half_a_second_within_bounds() -> None:
 def test_a_client_with_a_short_round_trip_gets_the_whole_window_within_a_second() -> None:
     window, shown, now = SendWindow(), 0, 100.0
     window.acknowledge(0, sent=0, now=now)
-    while now < 101.0:  # each round trip it shows all that it may be sent
+    while now < 101.0:  # each round trip, the client acknowledges the whole window
         now += 0.1
         shown += window.size()
         window.acknowledge(shown, sent=shown, now=now)

@@ -1,4 +1,4 @@
-"""The parts that work on jobs, put together over a cluster and a store, and ways to stop them."""
+"""Provides the controller's job components over a cluster and a store, and crash points."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):
-    """The process dies here."""
+    """Simulates the death of the process at this point."""
 
 
 class Tripwire:
-    """Counts calls to what is outside of the process, and lets it die at one of them.
+    """Counts calls that leave the process, and raises ``Crash`` at one of them.
 
-    A call has two points: before it, and when it has had its effect but was not answered.
+    A call has two crash points: before it, and after its effect but before its response.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -59,14 +59,14 @@ class Tripwire:
         self._at = at
 
     def pass_by(self, point: str) -> None:
-        """Die here, if it is the one."""
+        """Raise ``Crash`` if this is the chosen point."""
         self.points.append(point)
         if len(self.points) - 1 == self._at:
             raise Crash(point)
 
 
 class TrippedKube:
-    """A client that passes by a tripwire around each call, and tells what it has *made*."""
+    """A client that passes a tripwire around each call, and records in *made* what it creates."""
 
     def __init__(self, kube: Kube, wire: Tripwire, made: Mapping[str, set[str]]) -> None:
         self._kube = kube
@@ -88,10 +88,10 @@ class TrippedKube:
 
 
 class TrippedStore(Store):
-    """A store that passes by a tripwire around each transaction.
+    """A store that passes a tripwire around each transaction.
 
-    Those that would be in processes of their own take turns to write, without waiting in threads
-    of this one: the one that writes needs a thread to commit in.
+    Stores that stand for separate processes take turns to write, without blocking a thread of this
+    process: the writer needs a thread to commit in.
     """
 
     def __init__(self, url: str, wire: Tripwire, turn: asyncio.Lock) -> None:
@@ -115,7 +115,7 @@ class TrippedStore(Store):
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what *call* does, which is made again while the store is busy: that is safe."""
+    """Return the result of *call*, repeated while the store is busy: repeating is safe."""
     for _ in range(5):
         with suppress(StoreUnavailable):
             return await call()
@@ -123,7 +123,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class CheckedActions(Actions):
-    """Actions whose handed-on observation must be what another look would read."""
+    """Actions that check each handed-on observation against a fresh one."""
 
     observer: Observer
 
@@ -134,7 +134,7 @@ class CheckedActions(Actions):
             assert fresh is not None, step
             assert after.record == fresh.record, step
             assert (after.runs, after.timers) == (fresh.runs, fresh.timers), step
-            # Whether hooks are read hangs on the cluster, which may show something else by now.
+            # Whether hooks are known depends on the cluster, which may have changed meanwhile.
             both = after.knows_hooks and fresh.knows_hooks
             assert not both or after.hooks == fresh.hooks, step
         return after
@@ -142,7 +142,7 @@ class CheckedActions(Actions):
 
 @dataclass
 class Parts:
-    """A reconciler whose steps a test takes itself."""
+    """A reconciler whose steps the test runs itself."""
 
     store: Store
     reconciler: Reconciler
@@ -163,20 +163,20 @@ class Parts:
         assert [one.result for one in results] == ["created"] * len(jobs), results
 
     async def drive(self, job_id: str, until: Callable[[JobRecord], bool]) -> JobRecord:
-        """Reconcile until the record is as wanted; the cluster needs its time in between."""
+        """Reconcile until the record satisfies *until*, with pauses for the cluster to proceed."""
         deadline, before, changed_at = time.monotonic() + 150, None, time.monotonic()
         while not until(record := await self.record(job_id)):
             now = time.monotonic()
             assert now < deadline, record
             before, changed_at = record, changed_at if record == before else now
-            # A look takes much of the processor that the cluster needs to go on.
+            # Each pass uses much of the CPU time that the cluster needs to proceed.
             pause = PAUSE_SECONDS if now - changed_at < 1 else LONG_PAUSE_SECONDS
             await self.look(job_id, tools=record.tools > 0, pause=pause)
         return record
 
     async def look(self, job_id: str, *, tools: bool, pause: float = PAUSE_SECONDS) -> None:
-        """Reconcile the job and its tools once; the cluster needs its time after that."""
-        # As the reconciler does, which tries again: a store that many share can be busy.
+        """Reconcile the job and its tools once, then pause for the cluster to proceed."""
+        # The reconciler also retries: a store with many users can be busy.
         with suppress(StoreUnavailable):
             await self.reconciler.reconcile(job_id)
             for run in await self.runs_of(job_id) if tools else ():
@@ -205,12 +205,12 @@ def make_parts(
     defaults: JobDefaults | None = None,
     checked: bool = True,
 ) -> Parts:
-    """Put everything together as the process does; *checked*, each observation handed on, too."""
+    """Wire all parts as the process does; *checked* also checks each handed-on observation."""
     vault = Vault([LINK_KEY])
     queue = WorkQueue(clock=time.monotonic, random=random.random)
     calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
     cluster = JobObjects(kube, instance=instance)
-    # A check is no call of the product, at which it could crash.
+    # A check is not a product call, so it must not count as a crash point.
     checked = checked and not isinstance(store, TrippedStore)
     actions = (CheckedActions if checked else Actions)(
         JobRecords(store, term=term, vault=vault, clock=time.time),

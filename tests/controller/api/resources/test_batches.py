@@ -1,4 +1,4 @@
-"""``/v1/batches``: jobs of one template, made once, counted, found and ended together."""
+"""Tests ``/v1/batches``: jobs from one template are created once, counted, listed and ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.controller.api.test_audit import Kept, kept
 
 __all__ = ["kept"]
 
-# Together they are longer than a label may be in two of twelve cases.
+# In two of the twelve combinations the values together are longer than a label may be.
 MATRIX: dict[str, Any] = {
     "a": ["a" * 10, "a" * 20, "a" * 40],
     "b": ["b" * 5, "b" * 10, "b" * 24, "b" * 30],
@@ -233,7 +233,7 @@ async def test_a_secret_of_the_template_is_shown_nowhere_and_another_one_is_anot
 
 
 async def test_a_batch_takes_up_jobs_that_are_there_and_nobody_elses(api: Api) -> None:
-    # Of a store that was lost the jobs were adopted, and their batch was not.
+    # After the loss of the store, the jobs were adopted but their batch was not.
     await submit(api, make_job("b1-0"), make_job("b1-1", image="busybox"))
     await post(api, make_batch("b2", template=make_template(id="b1-2"), count=1))
     api.woken.clear()
@@ -270,7 +270,7 @@ async def test_a_batch_counts_jobs_also_those_whose_records_go_one_by_one(api: A
         await forget(api, job_id)
         shown = await get(api, "/v1/batches/b1")
         assert shown["counts"] == {"FAILURE": 1, "IN_QUEUE": 2, "SUCCESS": 1}
-    # The id is free again; a job of it is none of the batch's.
+    # The id is free again. A new job with this id does not belong to the batch.
     await submit(api, make_job("b1-2", image="busybox"))
     items = (await get(api, "/v1/batches/b1/items"))["items"]
     assert [one["state"] for one in items] == ["IN_QUEUE", "SUCCESS", "FAILURE", "IN_QUEUE"]

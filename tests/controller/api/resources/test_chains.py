@@ -1,4 +1,4 @@
-"""Jobs that wait for others, as the API takes and refuses them."""
+"""Tests jobs that wait for other jobs: which chains the API accepts and refuses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ kinds:
 
 
 def reads(job: str, **fields: Any) -> dict[str, Any]:
-    """Return what a job says that reads the artefacts of *job*."""
+    """Return the fields of a job that reads the artefacts of *job*."""
     return {"after": [job], "parameters": {"model": {"type": "artefacts", "job": job}}, **fields}
 
 
@@ -120,7 +120,7 @@ async def test_a_chain_outlives_its_predecessors_record(api: Api) -> None:
 async def test_artefacts_that_nobody_makes_or_somebody_else_does_are_refused(api: Api) -> None:
     evil = {"user": "eve"}
     assert (await submit(api, make_job("bare"), make_job("out", output="/home/x")))[0] == 200
-    # A follower whose path is longer than any could be kept, and not read again.
+    # The follower's path would be longer than the store can keep and read back.
     long = f"/home{20 * ('/' + 200 * 'x')}/{64 * 'y'}"
     assert (await submit(api, make_job("long", output=long)))[0] == 200
     where = "parameters.model.job"

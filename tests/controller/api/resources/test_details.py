@@ -1,4 +1,4 @@
-"""Ranks, history, logs, products, utilization and maintenance."""
+"""Tests a job's ranks, history and logs, and the API's products, utilization and maintenance."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def text(*pieces: bytes, cut: bool = False, cut_when: asyncio.Semaphore | None =
         if cut_when is not None:
             await cut_when.acquire()
         elif cut:
-            await asyncio.sleep(0.5)  # what came before it is read by then
+            await asyncio.sleep(0.5)  # by then the preceding output is read
         if (cut or cut_when is not None) and request.transport is not None:
             request.transport.abort()
         return response
@@ -137,7 +137,7 @@ async def test_of_all_ranks_one_that_breaks_off_says_so_on_a_line_of_its_own(
         if said.endswith(long):
             was_read.release()
     why = "(no log: The cluster does not answer; try again later.)"
-    # Of what is no whole line, or as much of one as a record may have, nobody knows whose it is.
+    # A partial line, or the longest piece that a record may hold, has no known rank.
     assert said == "".join(f"[{n}] one\n[{n}] {long}\n[{n}] {why}\n" for n in (0, 1))
 
 
@@ -237,7 +237,7 @@ async def test_maintenance_holds_jobs_and_then_takes_none(api: Api) -> None:
     await api.client.post("/v1/maintenance", json={"action": "drain"})
     status, answer = await submit(api, make_job("j3"))
     assert (status, answer["code"]) == (503, "draining")
-    # Asked again, because the answer was lost: 503 would say that the job was not taken.
+    # A retry after a lost response: 503 would say that the job was not accepted.
     status, answer = await submit(api, make_job("j2"))
     assert (status, answer["items"][0]["result"]) == (200, "unchanged")
     assert (await submit(api, make_job("j2"), make_job("j3")))[0] == 503
@@ -245,7 +245,7 @@ async def test_maintenance_holds_jobs_and_then_takes_none(api: Api) -> None:
     assert (await get(api, "/v1/maintenance"))["mode"] == "running"
     assert (await submit(api, make_job("j3")))[0] == 200
     assert (await api.client.post("/v1/maintenance", json={"action": "stop"})).status == 422
-    # PostgreSQL would take it in no text.
+    # PostgreSQL accepts a NUL in no text column.
     held = await api.client.post("/v1/maintenance", json={"action": "pause", "message": "a\0b"})
     assert (held.status, (await get(api, "/v1/maintenance"))["mode"]) == (422, "running")
 
@@ -296,5 +296,5 @@ async def test_a_job_says_how_often_it_was_started_again_so_far(api: Api) -> Non
     assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 2
     async with api.store.write() as transaction:
         await update_attempt(transaction, "j1", 1, retries=9)
-    # The one that Volcano counts and refuses is none.
+    # Volcano counts the restart that it refuses; that one is not a retry.
     assert (await get(api, "/v1/jobs/j1"))["retry"]["retries_used"] == 3

@@ -1,4 +1,4 @@
-"""What only the API server knows is answered to whoever submits."""
+"""Tests dry runs: the API server's refusals reach the caller that submits the jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def job(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def refuses(*names: str) -> Answer:
-    """Refuse the VolcanoJobs of these jobs, for two reasons."""
+    """Refuse the VolcanoJobs of these jobs, each for two reasons."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -42,7 +42,7 @@ async def test_what_the_server_refuses_is_422_with_the_jobs_own_paths(
     wrong = job("c", tasks=[{"name": "x", "depends_on": ["y"]}])
     status, said = await post(api, job("a"), job("b", queue="q"), wrong)
     assert status == 422
-    # With all that is wrong elsewhere: nobody mends one thing to hear of the next.
+    # One response lists all problems, from every source.
     paths = [one["path"] for one in said["details"]["problems"]]
     assert paths == ["items[1].framework", "items[1].queue", "items[2].tasks[0].depends_on[0]"]
     assert (await (await api.client.get("/v1/jobs")).json())["items"] == []
@@ -56,7 +56,7 @@ async def test_in_best_effort_only_what_the_server_refuses_stays_out(
     status, said = await post(api, job("a"), job("b"), job("c"), mode="best_effort")
     assert status == 200
     assert [one["result"] for one in said["items"]] == ["created", "rejected", "created"]
-    # A queue that the job does not name is made by us, if it is not there yet.
+    # The controller creates a queue that the job does not name, if it is missing.
     assert [one["path"] for one in said["items"][1]["problems"]] == ["framework"]
 
 

@@ -1,4 +1,4 @@
-"""What a product does not offer is refused, and not only left out of the list."""
+"""Tests that the API refuses a feature that a product does not offer, and does not list it."""
 
 from __future__ import annotations
 

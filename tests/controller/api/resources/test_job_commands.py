@@ -1,4 +1,4 @@
-"""More time, a pause, going on: what the calls promise."""
+"""Tests the job commands: extending a job's time, suspending and resuming it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_job_whose_time_is_over_ends_unless_it_was_given_more(api: Api) 
     assert await api.commands.end_if_over(["j1"]) == {"j1": None}
     shown = await (await api.client.get("/v1/jobs/j1")).json()
     assert (shown["state"], shown["reason"]) == ("CANCELING", "expired")
-    # Whoever asked first decides how it is told.
+    # The first request to end the job decides the reported end state.
     await api.client.delete("/v1/jobs/j1")
     async with api.store.read() as transaction:
         record = await find_job(transaction, "j1")

@@ -1,4 +1,4 @@
-"""``/v1/jobs``: taken once, refused with every problem, found again."""
+"""Tests ``/v1/jobs``: a job is created once, refused with every problem, listed and ended."""
 
 from __future__ import annotations
 
@@ -246,8 +246,8 @@ async def test_a_job_says_who_had_it_ended_where_the_caller_did(api: Api) -> Non
     await submit(api, make_job("j1"), make_job("j2"), make_job("j3"))
     assert (await api.client.delete("/v1/jobs/j1", params={"by": "Ada L."})).status == 202
     await api.client.post("/v1/jobs/terminate", json={"items": ["j2"], "by": "Grace"})
-    await api.client.delete("/v1/jobs/j3", params={"force": "true"})  # as ever, of no meaning
-    # The first who asks has it ended.
+    await api.client.delete("/v1/jobs/j3", params={"force": "true"})  # ``force`` never has an effect
+    # The first request to end the job is the one recorded.
     await api.client.delete("/v1/jobs/j1", params={"by": "Grace"})
     shown = [await api.client.get(f"/v1/jobs/j{number}") for number in (1, 2, 3)]
     told = [(await answer.json())["details"] for answer in shown]

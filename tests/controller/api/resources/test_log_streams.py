@@ -1,4 +1,4 @@
-"""Followed logs: what a reader gets when the reading itself goes wrong."""
+"""Tests followed logs: what the reader receives when reading the log fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controller.logs.records import LogMark
 
 
 class Broken:
-    """A reader whose logs break with an error that no border expects."""
+    """A log reader that raises an error which no error border translates."""
 
     async def records(
         self, _pod: PodName, _mark: LogMark | None, *, tail: int | None = None
@@ -27,7 +27,7 @@ class Broken:
 
 
 class Sent:
-    """Collects what is written to a reader."""
+    """Collects the bytes written to the log's reader."""
 
     def __init__(self) -> None:
         self.text = b""

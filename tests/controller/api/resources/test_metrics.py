@@ -1,4 +1,4 @@
-"""What a job's ranks use, as far as it was sampled."""
+"""Tests resource metrics of a job's ranks, as far as samples exist."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ async def test_each_rank_shows_numbers_and_a_series_or_why_there_is_none(api: Ap
     assert first["series"]["at"] == [20.0, 50.0]
     assert first["series"]["cpu_cores"] == [1.0, 0.1235]
     assert first["series"]["memory_bytes"] == [None, 1024]
-    # It has ended: what it used can still be seen, and is not now.
+    # The rank has ended: its samples remain, but it has no current values.
     assert second["series"]["cpu_cores"] == [0.5]
     assert set(second["values"].values()) == {None}
     assert set(second["missing"].values()) == {"not_running"}
-    # It runs, and the source knows nothing of it yet.
+    # The rank runs, but the metrics source has no sample of it yet.
     assert third["missing"]["cpu_cores"] == "not_measured"
     assert (fourth["pod"], fourth["missing"]["cpu_cores"]) == (None, "not_running")
     assert all(set(one["missing"]) | set(one["values"]) == set(METRICS) for one in shown["items"])
@@ -88,7 +88,7 @@ async def test_one_rank_and_fewer_points_are_asked_for(
     assert shown["values"]["cpu_cores"] == 1.0
     none = await get(api, f"{PATH}?points=0")
     assert (none["values"]["cpu_cores"], none["series"]["at"]) == (2.0, [])
-    # A job of many ranks shows fewer points of each.
+    # A job with many ranks returns fewer samples of each rank.
     monkeypatch.setattr(metrics, "MOST_SAMPLES", 8)
     assert len((await get(api, PATH))["items"][0]["series"]["at"]) == 2
     for query, status in (("rank=4", 404), ("rank=-1", 422), ("points=61", 422), ("of=a", 422)):

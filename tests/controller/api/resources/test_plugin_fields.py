@@ -1,4 +1,4 @@
-"""What a job says to a plugin: checked when it is accepted, kept, shown, and described."""
+"""Tests a job's fields for plugins: validated at submission, stored, returned and described."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def call(api: Api, method: str, path: str, body: Any = None) -> tuple[int,
 
 
 class Account(JobFields):
-    """Who pays."""
+    """The job fields of the plugin ``cost_centre``."""
 
     centre: str = Field(pattern="^[A-Z]{2}$")
     shares: dict[str, int] = Field(default_factory=dict)
@@ -41,7 +41,7 @@ class Account(JobFields):
 
 
 class CostCentre(JobPlugin):
-    """Has fields of its own."""
+    """A plugin with job fields."""
 
     name: ClassVar[str] = "cost_centre"
     job_fields_model: ClassVar[type[JobFields] | None] = Account

@@ -1,4 +1,4 @@
-"""``/v1/sessions``: opened in order, ended for good, revoked before it is answered."""
+"""Tests ``/v1/sessions``: opened in order, ended for good, revoked before the response."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ async def test_a_call_that_is_repeated_with_its_key_opens_once(api: Api) -> None
     assert sorted(status for status, _ in answers) == [200, 200, 200, 201]
     sids = [one["sid"] for one in answers[0][1]["items"]]
     assert {str(answer) for _, answer in answers} == {str(answers[0][1])}
-    # Ended sessions are shown as they are, also those of a job that takes no more.
+    # Ended sessions are returned as ended, even if the job accepts no new session.
     await api.client.delete(f"/v1/sessions/{sids[0]}")
     await api.client.delete("/v1/jobs/j1")
     status, answer = await open_with(api, "a-1", lab, shell)
     assert (status, [one["sid"] for one in answer["items"]]) == (200, sids)
     assert [one["state"] for one in answer["items"]] == ["ended", "starting"]
-    # Another key, and none, opens others.
+    # A request with another key, or without a key, opens another session.
     for other in (await open_with(api, "a-2", shell), await open_sessions(api, shell)):
         assert other[0] == 201
         assert other[1]["items"][0]["sid"] not in sids
@@ -297,7 +297,7 @@ async def test_what_gateways_report_is_shown_and_nothing_is_where_nothing_is_kno
     assert shown["connected"] == ["ada", "bob"]
     assert (shown["last_input_at"], shown["last_output_at"]) == (10.0, None)
     assert (shown["bytes_in"], shown["bytes_out"]) == (3, 4)
-    # Where it has ended nobody is in it, whatever a gateway still says.
+    # An ended session has no users, whatever a gateway still reports.
     await api.client.delete(f"/v1/sessions/{sid}")
     shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
     assert (shown["state"], shown["connected"], shown["bytes_in"]) == ("ended", [], 3)

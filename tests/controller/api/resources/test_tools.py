@@ -1,4 +1,7 @@
-"""Tools of jobs, as the API takes, shows and refuses them; declared is the docs' example."""
+"""Tests tools of jobs: how the API attaches, shows and refuses them.
+
+The declared tools are those of the documentation's example.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ async def maintain(api: Api, mode: Mode) -> None:
 
 
 async def begin_run(api: Api, name: str, **fields: Any) -> None:
-    """Have the tool run, as the reconciler would."""
+    """Start the tool as the reconciler would."""
     async with api.store.write() as transaction:
         tool = await find_tool(transaction, ("j1", name, 0))
         assert tool is not None
@@ -87,12 +90,12 @@ async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(
     )
     assert api.woken[-1] == "j1"
     with monkeypatch.context() as patched:
-        patched.delattr(ToolPlans, "make")  # what is there is not planned once more
+        patched.delattr(ToolPlans, "make")  # an existing attachment is not planned again
         assert await attach(api, "tensorboard") == (200, said)
     assert (await attach(api, "tensorboard", rank=1))[0] == 201
     assert (await attach(api, "code-server"))[0] == (await attach(api, "wetty"))[0] == 201
     status, said = await attach(api, "jupyterlab")
-    assert (status, paths(said)) == (422, ["tool"])  # four are there
+    assert (status, paths(said)) == (422, ["tool"])  # the job already has four
     _, shown = await call(api, "GET", "j1/tools")
     named = [(one["tool"], one["rank"]) for one in shown["items"]]
     assert named == [("tensorboard", 0), ("tensorboard", 1), ("code-server", 0), ("wetty", 0)]
@@ -156,7 +159,8 @@ async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
     problem = {"path": "tool.resources.cpu", "message": "too many"}
     assert (status, said["details"]["problems"]) == (422, [problem])
     with monkeypatch.context() as patched:
-        # New jobs of its owner go elsewhere now: the tool is tried where its job is.
+        # New jobs of this owner get another namespace. The dry run of a tool uses its job's
+        # namespace.
         async def move(_plugin: object, _job: Job, builder: JobBuilder) -> None:
             if builder.accepted_in is None:
                 builder.volcano_job.namespace = "elsewhere"
@@ -165,7 +169,7 @@ async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
         assert paths((await attach(api, "wetty"))[1]) == ["tool"]
         assert script.requests[-1][1].endswith("/namespaces/jobs/jobs")
     assert (await call(api, "GET", "j1/tools"))[1] == {"items": []}
-    script.answer(says({}, 503))  # it says nothing about the tool
+    script.answer(says({}, 503))  # the API server says nothing about the tool
     assert (await attach(api, "wetty"))[0] == 201
 
 
@@ -193,7 +197,7 @@ async def test_tools_named_at_submission_are_tried_after_the_jobs_that_the_serve
     status, said = await submit(api, *jobs)
     assert (status, paths(said)) == (422, ["items[0].tools[1]", "items[1]"])
     assert "no more terminals for ada" in said["details"]["problems"][0]["message"]
-    # Of what is refused anyway no tool is tried.
+    # If a request is refused anyway, its tools get no dry run.
     assert sorted(tried[:3]) == ["j-j1", "j-j2", "j-j3"]
     assert tried[3:] == [volcano_job_name(UNNAMED)] * 3
     assert await ids(api) == []
@@ -249,7 +253,7 @@ async def test_its_log_and_what_it_uses_are_shown_apart_from_its_jobs(
 ) -> None:
     await submit(api, make_job(replicas=2, tools=["tensorboard"]))
     log, pod = "/v1/jobs/j1/logs?tool=tensorboard", pod_name(RUN, "job", 0)
-    assert (await api.client.get(log)).status == 409  # it has not run yet
+    assert (await api.client.get(log)).status == 409  # the tool has not run yet
     (waits,) = (await get(api, "/v1/jobs/j1/metrics"))["tools"]
     assert (waits["pod"], waits["missing"]["cpu_cores"]) == (None, "not_running")
     await begin_run(api, "tensorboard", state="RUNNING", uid="u1", reason=None, message=None)

@@ -1,4 +1,4 @@
-"""The tutorial's orchestrator follows updates of the real API, also where some are gone."""
+"""Tests the tutorial's orchestrator: it follows the real API's updates, even past deleted ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).parents[4] / "docs/tutorials/orchestrator.py"
 
 @pytest.fixture
 def orchestrator(api: Api, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program, with a key that the API believes."""
+    """Load the program and give it a key that the API accepts."""
     monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
     spec = importlib.util.spec_from_file_location("tutorial_orchestrator", PROGRAM)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""The outbox as an orchestrator reads it: in order, from anywhere on, as fast as it can."""
+"""Tests the outbox API: updates arrive in order, from any position, within bounded buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Event = dict[str, Any]
 
 
 class Reader:
-    """Reads events."""
+    """Parses the events of a stream."""
 
     def __init__(self, content: Any) -> None:
         self._content = content
@@ -68,7 +68,7 @@ async def test_updates_are_followed_as_they_happen_and_resumed_where_one_was(api
         assert (second["data"]["job"], second["data"]["state"]) == ("j1", "RUNNING")
         await happen(api, "SUCCESS")
         assert (await reader.next())["data"]["state"] == "SUCCESS"
-    # What a reader that connects again sends counts before what it asked for at first.
+    # ``Last-Event-ID`` of a reconnecting reader overrides the query's ``after``.
     async with following(api, "?after=0", **{"Last-Event-ID": "2"}) as reader:
         assert (await reader.next())["id"] == "3"
 
@@ -124,7 +124,7 @@ async def test_a_head_is_answered_without_what_a_get_would_send(api: Api) -> Non
     head = f"HEAD /v1/updates HTTP/1.0\r\nAuthorization: Bearer {service_token()}\r\n\r\n"
     writer.write(head.encode())
     async with asyncio.timeout(10):
-        sent = await reader.read()  # to the end: nothing goes on behind it
+        sent = await reader.read()  # to EOF: nothing follows
     writer.close()
     assert sent.endswith(b"\r\n\r\n")
 
@@ -175,7 +175,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
             long = f"{number} " + "x" * 60000
             record = await update_job(transaction, record, now=1.0, message=long)
     stalled = await api.client.get("/v1/updates?after=0")
-    await asyncio.sleep(1.5)  # it reads nothing
+    await asyncio.sleep(1.5)  # the client reads nothing
     async with following(api, "?after=0") as reader:
         seen = [(await reader.next())["id"] for _ in range(301)]
         assert seen == [str(number) for number in range(1, 302)]
@@ -204,7 +204,7 @@ async def test_a_place_that_is_none_is_refused(api: Api) -> None:
 async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(api: Api) -> None:
     async with following(api, "?after=0") as reader:
         began = asyncio.get_running_loop().time()
-        await api.client.server.runner.shutdown()  # type: ignore[union-attr]  # it serves
+        await api.client.server.runner.shutdown()  # type: ignore[union-attr]  # the server runs
         with pytest.raises((aiohttp.ClientError, AssertionError)):
             await reader.next()
         assert asyncio.get_running_loop().time() - began < KEEP_ALIVE_SECONDS

@@ -1,4 +1,4 @@
-"""The ledger as an orchestrator reads and acknowledges it."""
+"""Tests the usage ledger API: an orchestrator reads and acknowledges entries."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_who_is_out_of_funds_loses_their_jobs_and_nobody_else(api: Api) ->
     assert await again.json() == {"through": 1, "ended": []}
     sun = {"through": 0, "exhausted": [{"owner": {"project": "sun"}}]}
     answer = await api.client.post("/v1/usage/ack", json=sun)
-    # What was acknowledged stays so.
+    # The acknowledgement is kept.
     assert await answer.json() == {"through": 1, "ended": ["ours", "theirs"]}
     assert sorted(set(api.woken)) == ["his", "mine", "ours", "theirs"]
 

@@ -1,4 +1,4 @@
-"""The loop that the hub runs on in production; in the long run plain asyncio's, too."""
+"""Fixtures for load tests: production's event loop, and asyncio's in the long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attached client sends, withholds or does not read costs the hub a bounded amount."""
+"""Tests that a client's input, stalls and unread output cost the hub a bounded amount."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.controller.hub.streams import FakeExecutor
 
 @asynccontextmanager
 async def raw_client(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Attach, with a kernel that takes little of what is not read."""
+    """Attach with a small receive buffer, so that unread data soon stalls the hub."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
@@ -42,14 +42,14 @@ async def raw_client(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 
 
 async def gone(hub: Hub) -> None:
-    """Wait until nobody is attached."""
+    """Wait until no client is attached."""
     async with asyncio.timeout(30):
         while hub.registry.get_sample_value("fumarole_hub_clients"):
             await asyncio.sleep(0.02)
 
 
 async def flood(writer: asyncio.StreamWriter, data: bytes) -> int:
-    """Send 64 MiB; return how much was taken within five seconds."""
+    """Send 64 MiB; return how many bytes were accepted within five seconds."""
     sent = 0
     with suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(5):
@@ -107,10 +107,11 @@ async def test_a_client_that_leaves_without_a_close_is_let_go(
 async def test_small_frames_do_not_hold_up_other_terminals(
     hub: Hub, executor: FakeExecutor, piece: bytes, request: pytest.FixtureRequest
 ) -> None:
-    """Measured by the processor time of this thread: a busy machine makes no turn longer.
+    """Measures processor time of this thread, so that a busy machine does not lengthen a turn.
 
-    Unbounded, such a flood takes seconds in one turn. The collector's pauses grow with what other
-    tests have left in this process, and are none of the hub's.
+    Unbounded, such a flood takes seconds in one turn. Garbage collection is off: its pauses depend
+    on
+    what other tests left in this process, not on the hub.
     """
     other = await hub.attach()
     await other.see(b"$ ")
@@ -120,7 +121,7 @@ async def test_small_frames_do_not_hold_up_other_terminals(
     async with raw_client(hub) as (reader, writer):
         reading = asyncio.ensure_future(reader.read(-1))
         writer.write(piece * ((128 << 10) // len(piece)))
-        # As long as the flood is being understood: its end shows in what the shell is typed.
+        # The hub has parsed the whole flood once its last bytes reach the shell.
         writer.write(framed(b"end"))
         async with asyncio.timeout(60):
             while not executor.streams[0].typed.endswith(b"end"):
@@ -137,7 +138,7 @@ async def test_small_frames_do_not_hold_up_other_terminals(
 async def test_much_output_does_not_hold_up_other_terminals(
     hub: Hub, executor: FakeExecutor, piece: bytes, request: pytest.FixtureRequest
 ) -> None:
-    """Measured as above; 10 MB, also of what takes longest to cut between sequences."""
+    """Measures as the test above: 10 MB, also of the input that is slowest to split."""
     reading = await hub.attach(after=0)
     other = await hub.attach(shell="two", after=0)
     await other.see(b"$ ")

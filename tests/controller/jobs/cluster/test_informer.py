@@ -100,7 +100,7 @@ def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> 
 
 
 class Watched:
-    """A watch of pods that is told of troubles, by a clock."""
+    """A pod watch with a manual clock that reports its faults."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -137,7 +137,7 @@ def test_what_went_while_nobody_could_look_went_since_the_connection_broke() -> 
     assert watched.unseen() == 110.0
     assert watched.unseen(0.9) == 110.0, "what it tells first has happened before"
     assert watched.unseen(0.2) is None
-    # It was told at once that it cannot go on: a list follows, after a pause.
+    # The watch fails at once: a new list follows after a pause.
     assert watched.unseen(30.0, listed=True) == 110.0
     assert watched.unseen(60.0, listed=True) is None
 
@@ -212,7 +212,7 @@ def test_a_pod_whose_name_another_one_has_in_a_list_went_unseen() -> None:
     informer.pods.put(make_pod(0, uid="first"))
     watched.after(10.0, Unavailable("cut"))
     watched.after(20.0, None)
-    watched.now += 10.0  # 410, and a pause
+    watched.now += 10.0  # 410, then a pause
     second = make_pod(0, uid="second")
     relist(informer.pods, second)
     (gone,) = informer.pods.departed_of("j1")
@@ -246,7 +246,7 @@ def test_a_list_that_begins_anew_removes_nothing_before_it_is_whole() -> None:
     indexer, _ = make_shelf()
     a, b, c = (given_pod(name) for name in "abc")
     assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
-    # 410 Gone between two pages.
+    # 410 Gone between two pages
     assert follow(indexer, Listed((a,), last=False), Listed((b,), last=False)) == {"a", "b", "c"}
     assert follow(indexer, Listed((c,), first=False)) == {"b", "c"}
     assert follow(indexer, Deleted(b)) == {"c"}

@@ -1,4 +1,4 @@
-"""What an API server answers of a job's objects, and what that is evidence for."""
+"""Tests what the API server's responses about a job's objects prove."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.jobs.cluster.job_objects import JobObjects
 from controller.kube.errors import Conflict, NotServed
 from tests.controller.kube.api_server import Answer, Script, says, serving, thing
 
-# As a kube-apiserver 1.3x says it of a kind, and of a group.
+# The response of kube-apiserver 1.3x for an unknown kind, and for an unknown group.
 NO_KIND = says({"kind": "Status", "reason": "NotFound", "details": {}, "code": 404,
                 "message": "the server could not find the requested resource"}, 404)  # fmt: skip
 GONE = says({"kind": "Status", "reason": "NotFound", "code": 404, "details": {"name": "j-a"},
@@ -61,7 +61,7 @@ def there(uid: str) -> Answer:
 async def test_a_volcano_job_whose_deletion_was_refused_is_not_taken_for_gone(
     tmp_path: Path,
 ) -> None:
-    # Else it runs on: what was removed is not removed again.
+    # Otherwise the job would run on: the controller does not repeat a successful removal.
     async with serving(Script(REFUSED, there("uid")), tmp_path) as kube:
         with pytest.raises(Conflict):
             await JobObjects(kube, instance="test").remove_volcano_job("jobs", "j-a", "uid")

@@ -1,4 +1,4 @@
-"""What was left behind is found and removed, with the rights of the manifests and no others."""
+"""Tests the sweep of orphaned objects, with the rights of the manifests and no others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEMPLATE = {"spec": {"containers": [CONTAINER]}}
 
 @dataclass
 class World:
-    """The controller's account, an administrator, and what the controller sees."""
+    """The controller's account, an administrator, and the controller's view of the cluster."""
 
     kube: Kube
     admin: Kube
@@ -70,7 +70,7 @@ async def world() -> AsyncIterator[World]:
         await apply_rights(admin)
         for name in (PLACE, FOREIGN):
             await admin.create(NAMESPACES, {"metadata": {"name": name}})
-        # In one namespace it has the rights that it gets with each owner's, in the other none.
+        # The account has an owner's rights in one namespace, and none in the other.
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
         account = {"kind": "ServiceAccount", "name": "fumarole-controller"}
         binding = {
@@ -144,7 +144,7 @@ async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_
     kept = [job for job in ("nobody", "over", "waits", "alive", "anothers")
             if await world.is_there(job)]  # fmt: skip
     assert kept == ["waits", "alive", "anothers"]
-    # One that is made anew has its grace anew.
+    # An object that is created anew gets a new grace period.
     await world.plant("nobody")
     assert await orphans.sweep() == 0
     for job in ("nobody", "waits", "alive", "anothers"):

@@ -1,4 +1,4 @@
-"""What is missing before a job can be submitted, in an API server's words."""
+"""Tests which missing prerequisites the controller reads from the API server's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is there before a job is submitted, on the embedded cluster."""
+"""Tests the prerequisites of a job (namespace, queue, claims) on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
 
 
 async def stand(prerequisites: Prerequisites, plan: Plan, clock: Clock) -> None:
-    """Wait until the job could be submitted."""
+    """Wait until the job's prerequisites exist, so that it could be submitted."""
     place = plan.volcano_job.namespace, plan.volcano_job.queue
 
     async def ready() -> bool:
@@ -109,7 +109,7 @@ async def test_a_right_that_was_taken_away_is_given_again_once_a_job_is_refused(
     await admin.delete(ROLE_BINDINGS, grant, name)
     prerequisites.expire(plan.shared)
     await stand(prerequisites, plan, clock)
-    with pytest.raises(NotFound):  # it was made just now: each refused job must not make all anew
+    with pytest.raises(NotFound):  # created just now: not every refused job may recreate everything
         await admin.get(ROLE_BINDINGS, grant, name)
     clock.now += DOUBTED_SECONDS + GOOD_FOR_SECONDS
     await stand(prerequisites, plan, clock)
@@ -200,11 +200,11 @@ async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_ofte
 
     monkeypatch.setattr(Kube, "get", get)
     began = clock.now
-    while clock.now < began + 60:  # a hundred jobs look twice a second
+    while clock.now < began + 60:  # a hundred jobs check twice a second
         for _ in range(100):
             assert "is not open" in (await prerequisites.why_not_ready(*place, plan.shared) or "")
         clock.now += 0.5
-    # The namespace, its ServiceAccount and the queue: after 0.4 s, 0.8 s, … 15 s.
+    # The namespace, its ServiceAccount and the queue are read after 0.4 s, 0.8 s, … 15 s.
     assert asked <= 3 * 9
     await admin.merge(QUEUES, place[1], {"status": {"state": "Open"}}, subresource="status")
     clock.now += LONGEST_PAUSE_SECONDS
@@ -254,7 +254,7 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
 async def test_what_is_there_is_found_where_it_has_filled_a_quota(
     kube: Kube, admin: Kube, clock: Clock, file: object
 ) -> None:
-    # A server looks at quotas before it looks whether the name is taken: 403, and not 409.
+    # The API server checks the quota before it checks whether the name exists: 403, not 409.
     plan = await plan_of(
         owner={"user": "full"},
         FUMAROLE_CONTROLLER_OWNERS_FILE=str(file),
@@ -283,14 +283,14 @@ async def test_a_claim_that_is_being_removed_is_waited_for_and_made_again(
     name = plan.volcano_job.namespace
     prerequisites = Prerequisites(kube, instance="test", clock=clock)
     await stand(prerequisites, plan, clock)
-    # As that of Kubernetes, while a pod has the claim.
+    # Stands for the finalizer that Kubernetes keeps while a pod uses the claim.
     held = {"metadata": {"finalizers": ["example.com/in-use"]}}
     before = await admin.merge(PERSISTENT_VOLUME_CLAIMS, "home", held, name)
     await admin.delete(PERSISTENT_VOLUME_CLAIMS, "home", name)
     clock.now += MADE_FOR_SECONDS + GOOD_FOR_SECONDS
     said = "the PersistentVolumeClaim home is being removed"
     assert await prerequisites.why_not_ready(name, name, plan.shared) == said
-    # A pod may have it for days: one look is for all jobs that wait for it.
+    # A pod may use the claim for days: all jobs that wait for it share one read.
     assert prerequisites.retry_in(name, name) > 0
     await admin.merge(PERSISTENT_VOLUME_CLAIMS, "home", {"metadata": {"finalizers": None}}, name)
     await stand(prerequisites, plan, clock)

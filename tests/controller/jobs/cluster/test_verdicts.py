@@ -1,4 +1,4 @@
-"""One table says what the API server's refusals mean; docs/controller.md has its rows."""
+"""Tests the table of the API server's refusals, and its copy in docs/controller.md."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_docs_have_the_tables_rows() -> None:
 
 @pytest.mark.parametrize(
     ("status", "expected"),
-    # Without an answer, and where the server is busy, it is asked again as it is.
+    # Without a response, or if the server is busy, the request is retried unchanged.
     [(400, True), (403, True), (422, True), (500, True), (404, False), (429, False), (0, False)],
 )
 def test_what_admission_refuses_may_be_there(status: int, expected: bool) -> None:

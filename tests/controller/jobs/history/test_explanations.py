@@ -1,4 +1,4 @@
-"""Why a job waits: the first thing that holds it, from pods as Kubernetes shows them."""
+"""Tests why a job waits: the first cause, taken from pods as Kubernetes reports them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ MOUNT = {"uid": UID, "reason": "preparing", "message": "preparing the container:
     [
         ((pod(waiting=waits("ErrImagePull", NOT_FOUND)),), QUOTA, "image", "image_pull",
          "the image cannot be pulled: nope:1: docker.io/library/nope:1: not found"),
-        # Of another container than the job's own, too.
+        # The image of a container other than the job's own counts too.
         ((pod(init=waits("ImagePullBackOff"), waiting=waits("PodInitializing")),), None, "image",
          "image_pull", "the image cannot be pulled: helper:1"),
         ((pod(waiting=waits("InvalidImageName", "couldn't parse")),), None, "image", "image_name",
@@ -78,7 +78,7 @@ MOUNT = {"uid": UID, "reason": "preparing", "message": "preparing the container:
         ((pod(unscheduled=NO_GPU),), QUOTA, "forbidden", "quota", "exceeded quota"),
         ((pod(unscheduled=NO_GPU),), FULL, "unschedulable", "insufficient",
          "0/2 nodes are unavailable: 2 Insufficient a.b/gpu."),
-        # The pod that a node is lacking for, and not those that wait for it.
+        # The pod for which a node is missing decides, not the pods of its gang.
         ((pod(0, unscheduled=OF_GANG), pod(1, unscheduled=NO_GPU)), None, "unschedulable",
          "insufficient", "0/2 nodes are unavailable: 2 Insufficient a.b/gpu."),
         ((pod(unscheduled=NO_GPU),), TOO_LARGE, "unschedulable", "no_node_fits",
@@ -89,17 +89,17 @@ MOUNT = {"uid": UID, "reason": "preparing", "message": "preparing the container:
          "preparing the container: no secret"),
         ((pod(waiting=waits("ContainerCreating")),), None, "preparing", "preparing",
          "preparing the container"),
-        # A sidecar of somebody else's, which may only wait for what the job's container lacks.
+        # A foreign sidecar may itself only wait for the job's container.
         ((pod(init=waits("CrashLoopBackOff", "back-off 40s restarting"),
               waiting=waits("ErrImagePull", NOT_FOUND)),), None, "image", "image_pull",
          "the image cannot be pulled: nope:1: docker.io/library/nope:1: not found"),
         ((pod(init=waits("CrashLoopBackOff", "back-off 40s restarting"),
               waiting=waits("PodInitializing")),), MOUNT, "preparing", "crash_loop",
          "a sidecar ends again and again: fumarole-files"),
-        # A pod that has lost its node's volume waits for a node again, perhaps.
+        # A pod that lost its node's volume may wait for a node again.
         ((), MOUNT, "queued", "queued", "waiting in the queue"),
         ((), {**QUOTA, "uid": "another"}, "queued", "queued", "waiting in the queue"),
-        # Of a version that kept no details.
+        # From a version that stored no details.
         ((), {"uid": UID, "reason": "queued", "message": "full"}, "queued", None, "full"),
     ],
 )  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_kubelet_that_pauses_between_two_pulls_takes_no_word_back() -> None:
     failed = explain_waiting(WAITS, [pod(waiting=waits("ErrImagePull", NOT_FOUND))])
     pauses = pod(waiting=waits("ImagePullBackOff", 'Back-off pulling image "nope:1"'))
     assert explain_waiting(WAITS, [pauses], told=failed) == failed
-    # Of another image it says nothing.
+    # An explanation about another image does not count.
     other = Explanation("image", "of another", {"image": "other:1"})
     assert explain_waiting(WAITS, [pauses], told=other).message == (
         "the image cannot be pulled: nope:1"
@@ -165,7 +165,7 @@ def test_what_held_a_job_before_it_was_started_over_does_not_any_more() -> None:
     )
     for phase, said in (("Restarting", "restarting"), ("Pending", "queued")):
         assert explain_waiting(make_observed(phase, phase_since=90.0), (), kept).reason == said
-    # An older version has kept no time.
+    # An older version stored no time.
     del kept["since"]
     assert (
         explain_waiting(make_observed("Pending", phase_since=5.0), (), kept).reason == "forbidden"

@@ -1,4 +1,4 @@
-"""Why a job has failed, from pods as kubelets show them."""
+"""Tests why a job failed, taken from pods as kubelets report them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT = "2026-11-22T10:00:00Z"
 
 def pod(index: int = 0, *, ended: Any = None, init: Any = None, inits: Any = None,
         **status: Any) -> ObservedPod:  # fmt: skip
-    """Return a pod that has failed, as a kubelet shows it; Go writes null for what is not there."""
+    """Return a failed pod as a kubelet reports it; Go encodes absent fields as null."""
     container = {"name": "job", "state": {"waiting": None, "running": None, "terminated": ended}}
     limits = {"limits": {"memory": "64Mi"}}
     owner = {"uid": UID, "controller": True, "kind": "Job"}
@@ -52,7 +52,7 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
     (pod(ended=ended(255)), "exit_code", "exit_code", "job 0 ended with exit code 255"),
     (pod(ended=ended(137, "OOMKilled")), "out_of_memory", "out_of_memory",
      "job 0 used more memory than it had asked for: 64Mi"),
-    # With cgroups v2 the kernel may kill a child, of which the program says what it likes.
+    # With cgroups v2 the kernel may kill only a child; the program then chooses the exit code.
     (pod(ended=ended(1, "OOMKilled")), "out_of_memory", "out_of_memory",
      "job 0 used more memory than it had asked for: 64Mi"),
     (pod(ended=ended(128, "StartError", f"{RUNC}{NO_PROGRAM}: unknown", startedAt=NEVER)),
@@ -81,7 +81,7 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
     (pod(init=[{"name": "fumarole-files",
                 "state": {"terminated": ended(1, message="no /home/a")}}]),
      "files", "files", "no /home/a"),
-    # A sidecar that a webhook put in is ended after the program, and fails no pod.
+    # A sidecar from a webhook is ended after the program, and does not fail the pod.
     (pod(init=[{"name": "istio-proxy", "state": {"terminated": ended(137)}}], ended=ended(3),
          inits=[{"name": "istio-proxy", "restartPolicy": "Always"}]),
      "exit_code", "exit_code", "job 0 ended with exit code 3"),
@@ -97,7 +97,7 @@ def test_a_failure_is_told_by_what_is_seen_of_the_pod_and_by_what_is_written_dow
     assert are_recorded({run.pod_uid: run for run in runs}, [shown], [])
     for found in (
         explain_failure(make_observed("Failed"), [shown], runs),
-        # Volcano has deleted it: it would have been started again.
+        # Volcano has deleted the pod because it would have restarted it.
         explain_failure(make_observed("Failed"), [], runs),
     ):
         assert found is not None

@@ -1,4 +1,4 @@
-"""What is written down of pods: once, in full, and with an end for each."""
+"""Tests pod records: each pod is recorded once, completely, and with one end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_pod_that_left_ended_when_it_said_or_else_when_it_left() -> None:
     runs = write(runs, departed=(said, silent))
     assert (runs["a"].ended_at, runs["b"].ended_at) == (40.0, NOW)
     assert are_recorded(runs, [], [])
-    # Seen to leave once more, much later: it ended when it ended.
+    # A second, much later departure does not change the recorded end.
     assert write(runs, departed=(silent,), now=500.0)["b"].ended_at == NOW
 
 
@@ -70,7 +70,7 @@ def test_a_pod_that_nobody_saw_leave_ended_when_somebody_looked_last() -> None:
     assert not are_recorded(runs, [], [])
     (run,) = write(runs, looked_until=70.0).values()
     assert (run.ended_at, run.reason) == (70.0, "Vanished")
-    # Never before it began.
+    # The end is never before the start.
     (run,) = write(runs, looked_until=0.0).values()
     assert run.ended_at == 10.0
 
@@ -104,7 +104,7 @@ def test_a_leader_whose_watch_is_behind_takes_nothing_back(
     assert are_recorded(runs, [older], [])
     assert write(runs, older, now=300.0) == runs
     (before,) = runs.values()
-    # By the time it has caught up the pod is gone, and it is known as it was.
+    # Once the stale watch has caught up, the pod is gone and its newer record remains.
     (run,) = write(runs, departed=(older,), now=300.0).values()
     assert run == replace(before, ended_at=before.ended_at or 300.0)
     assert write(runs, written, now=300.0) == runs
@@ -191,7 +191,7 @@ def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
 @pytest.mark.parametrize(
     ("pod", "end"),
     [
-        # It began at 2, the connection broke at 3, and it was seen to be gone at 50.
+        # The pod began at 2, the watch broke at 3, and a list missed the pod at 50.
         (make_pod(unseen_since=3.0), 3.0),
         (make_pod(unseen_since=1.0), 2.0),
         (make_pod(unseen_since=3.0, asked_to_end_at=20.0), 20.0),
@@ -199,7 +199,7 @@ def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
         (make_pod(unseen_since=3.0, asked_to_end_at=99.0), 50.0),
         (make_pod(), 50.0),
         (make_pod(asked_to_end_at=20.0, had_time=True), 50.0),
-        # By force, and told late: the link was silent meanwhile.
+        # Deleted by force, and reported late: the watch was silent meanwhile.
         (make_pod(asked_to_end_at=20.0), 20.0),
         (make_pod(asked_to_end_at=99.0), 50.0),
         (make_pod(asked_to_end_at=1.0), 2.0),
@@ -233,10 +233,10 @@ def test_a_pod_that_its_node_has_lost_ended_when_its_grace_did() -> None:
     runs = write({}, lost, now=900.0)
     assert (runs[pod.uid].ended_at, runs[pod.uid].phase) == (50.0, "Running")
     assert are_recorded(runs, [lost], [])
-    # It goes with its node, later; or was gone when somebody looked again.
+    # The pod leaves with its node later, or a new list misses it.
     assert write(runs, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
     assert write({}, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
-    # The node was only cut off, and says when it did end.
+    # The node was only partitioned, and reports the real end.
     told = as_of(ended(at=45.0, **due), 900.0)
     assert write(runs, told, now=900.0)[pod.uid].ended_at == 45.0
     assert are_recorded(write(runs, told, now=900.0), [told], [])
@@ -255,6 +255,6 @@ def test_a_pod_that_was_taken_away_stays_so_whatever_its_kubelet_says_then() -> 
     assert (run.reason, run.exit_code) == ("Evict", 143)
     assert are_recorded(runs, [going], [])
     assert are_recorded(runs, [], [going])
-    # Where its deletion failed it goes on, and ends by itself.
+    # The deletion failed, so the pod runs on and ends by itself.
     runs = write(write({}, make_pod(disrupted="Evict")), make_pod())
     assert write(runs, ended(3))[run.pod_uid].reason == "Error"

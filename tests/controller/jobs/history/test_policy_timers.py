@@ -1,4 +1,4 @@
-"""What triggers a policy with a timeout, what is still so, and what is not."""
+"""Tests timers of policies with a timeout: what starts, keeps and cancels them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_failed_pod_is_timed_from_its_end_by_the_policy_that_fits_first() -> N
     other = replace(FAILED, ended=replace(EXIT_3, exit_code=4))
     (timer,) = wanted(policies, [other]).values()
     assert (timer.action, timer.due_at) == ("AbortJob", 57.0)
-    # What no such policy is for is Volcano's.
+    # Failures that no timed policy covers are left to Volcano.
     assert wanted([after(30, exit_code=9)], [FAILED]) == {}
     assert wanted([{"event": "PodFailed", "action": "AbortJob"}], [FAILED]) == {}
 
@@ -84,7 +84,7 @@ def test_a_timer_keeps_its_time_until_its_trigger_is_no_longer_so() -> None:
     policies = [after(30, event="PodFailed")]
     first = wanted(policies, [FAILED], now=60.0)
     assert wanted(policies, [FAILED], stored=first, now=75.0) == first
-    # Volcano has started something over meanwhile: what was before is before.
+    # Volcano has restarted something meanwhile: pods of the earlier retry count as earlier.
     over = make_observed(retries=1)
     again = make_pod(0, uid="next", retry=1)
     gone = run_of(FAILED)
@@ -99,14 +99,14 @@ def test_the_return_of_a_replicas_pod_cancels_and_its_making_does_not() -> None:
     waits = make_pod(uid="next", **PENDING)
     runs = {"next": run_of(waits, seen_at=60.0)}
     assert wanted(policies, [waits], gone=(gone, runs["next"]), stored=evicted) == evicted
-    # Also where nobody looked before the next one was made.
+    # Holds also if no observation happened before the next pod was created.
     (timer,) = wanted(policies, [waits], gone=(gone,)).values()
     assert timer.trigger == "PodEvicted/pod-0"
     back = replace(waits, phase="Running", running=True, started_at=70.0)
     later = run_of(back, seen_at=60.0)
     upsert_pod_records = (gone, later)
     assert wanted_with(policies, [back], upsert_pod_records, stored=evicted) == {}
-    # One that has run and failed since had returned, too.
+    # A pod that ran and failed since had returned as well.
     failed = run_of(replace(FAILED, uid="next"), seen_at=60.0)
     assert wanted_with(policies, [replace(FAILED, uid="next")], (gone, failed), evicted) == {}
 
@@ -129,7 +129,7 @@ def wanted_with(
     ("pod", "job"),
     [
         (make_pod(deleting=True), make_observed("Restarting")),
-        # Killed for a restart that has been counted by now.
+        # Killed for a restart that Volcano has counted meanwhile.
         (make_pod(deleting=True, retry=0), make_observed("Pending", retries=1)),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_pod_that_waits_is_timed_from_its_making_until_it_runs() -> None:
     stored = {timer.trigger: timer}
     assert wanted(policies, [make_pod()], stored=stored) == {}
     assert wanted(policies, [FAILED], stored=stored) == {}
-    # Each pod has its own time.
+    # Each pod has its own timer.
     other = replace(waits, uid="next", created_at=99.0)
     assert [one.due_at for one in wanted(policies, [other], stored=stored).values()] == [129.0]
 
@@ -165,7 +165,7 @@ def test_a_task_that_is_done_and_a_gang_that_is_torn_are_timed() -> None:
     assert (torn.trigger.partition("/")[0], torn.due_at) == ("Unknown", 109.0)
     placed = replace(waits, node="n2")
     assert wanted(policies, [make_pod(), placed], replicas=2) == {}
-    # No gang is torn before any of it runs.
+    # A gang is torn only after one of its pods has run.
     assert wanted(policies, [make_pod(**PENDING), waits], replicas=2) == {}
 
 

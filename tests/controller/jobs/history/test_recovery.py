@@ -1,4 +1,4 @@
-"""What a store that knows nothing learns of a job from the cluster."""
+"""Tests what an empty store recovers of a job from the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_first_start_is_that_of_the_first_of_its_own_pods() -> None:
     pods = [make_pod(index, started_at=at) for index, at in enumerate((30.0, 20.0, None))]
     pods.append(make_pod(3, started_at=15.0, owner_uid="of another"))
     assert recovered(job, pods, {}, allocated=None).started_at == 20.0
-    # Nodes have clocks of their own: nothing runs before it was accepted.
+    # Node clocks may be wrong: no start is earlier than the job's acceptance.
     assert recovered(job, [make_pod(started_at=5.0)], {}, allocated=None).started_at == 10.0
     assert recovered(job, [], {}, allocated=None).started_at is None
 
@@ -48,9 +48,9 @@ def test_nothing_is_kept_of_a_job_whose_pods_and_spec_say_it_all() -> None:
     job = make_observed(annotations=CREATED)
     assert to_keep(make_record(uid=UID), job, []) is None
     assert to_keep(RUNS, job, [make_pod(started_at=20.0)]) is None
-    # Fractions of a second are no news.
+    # A difference of less than a second is not written.
     assert to_keep(replace(RUNS, started_at=20.6), job, [make_pod(started_at=20.0)]) is None
-    # What was kept once stays, whatever pods there are.
+    # A value that was kept once stays, whatever pods exist.
     kept = to_keep(RUNS, job, [])
     assert kept == '{"first-start": "20.0"}'
     again = replace(RUNS, kept=kept)

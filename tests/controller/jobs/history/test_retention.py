@@ -1,4 +1,4 @@
-"""How long what was is kept: records, then their tombstones, and what was told of them."""
+"""Tests retention: how long records, tombstones and updates are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OVER = {"state": "SUCCESS", "outcome": "SUCCESS", "finished_at": 100.0, "created
 
 
 async def led(store: Store, *job_ids: str, **fields: object) -> int:
-    """Return a term in which there are these jobs."""
+    """Insert these jobs, and return the term of a new leader."""
     async with store.write() as transaction:
         term = await raise_term(transaction)
         for job_id in job_ids:
@@ -72,7 +72,8 @@ async def test_a_tombstone_goes_some_time_after_its_record(
     clock.now = 1100.0
     assert await retention.tidy() == 0
     assert await buried(store, *jobs) == set(jobs)
-    # One whose VolcanoJob is there says that it may be removed: without it, it would be adopted.
+    # A tombstone stays while its VolcanoJob exists: it permits the removal. Without it, the
+    # VolcanoJob would be adopted.
     clock.now = 1300.0
     await retention.tidy()
     assert await buried(store, *jobs) == {"j0", "j3"}
@@ -153,7 +154,7 @@ async def test_updates_of_jobs_that_are_over_go_when_they_are_old(
     async with store.read() as transaction:
         assert await known_jobs(transaction, ["a", "b", "c", "runs"]) == {"a", "b", "c", "runs"}
         assert [await updates_of(transaction, one) for one in "abc"] == [[], [], []]
-        # That is how it is told what has become of a job that still runs.
+        # The last update of a running job stays: it tells a reader the job's state.
         assert len(await updates_of(transaction, "runs")) == 1
         with pytest.raises(Forgotten):
             await updates_after(transaction, 0, limit=10)

@@ -1,4 +1,4 @@
-"""Which policy decides about an attempt that failed, and what it costs."""
+"""Tests which policy applies to a failed attempt, and how many retries it uses."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ def step_of(record: JobRecord, *runs: PodRecord, phase: str = "Failed", **fields
 
 
 def after_pods(step: Step) -> Step:
-    """Return what is done once the cluster has confirmed what was seen of the pods."""
+    """Return the step that follows once the cluster has confirmed the observed pods."""
     assert isinstance(step, ConfirmPods)
     return step.then
 
 
-# Which policy
+# Which policy applies
 
 
 @pytest.mark.parametrize(
     ("runs", "action"),
     [
         ([ran()], "RestartJob"),
-        # The first that failed decides, not the first rank.
+        # The pod that failed first decides, not the first rank.
         ([ran(0, 3, at=9.0), ran(1, 7, at=8.0)], "RestartJob"),
         ([ran(0, 3, at=8.0), ran(1, 7, at=9.0)], "AbortJob"),
-        # One that no policy is for decides nothing.
+        # A failure that no policy covers decides nothing.
         ([ran(0, 5, at=8.0), ran(1, 3, at=9.0)], "AbortJob"),
-        # Those that were killed for another's failure, within its second, come after it.
+        # Pods killed because of another's failure, within its second, count as later.
         ([ran(0, 143, at=9.0), ran(1, 7, at=9.0)], "RestartJob"),
-        # The last pod of a replica counts: what was before was made good for.
+        # The last pod of a replica counts: earlier ones were replaced.
         ([ran(0, 3, at=5.0, pod_uid="old"), ran(0, 7, at=9.0, seen_at=6.0)], "RestartJob"),
         ([ran(0, 5)], None),
         ([ran(0, 0)], None),
@@ -118,7 +118,7 @@ def test_a_spec_that_can_no_longer_be_read_has_no_policies() -> None:
     assert not policies_of(make_record(spec={"id": "j1", "policies": [{"action": "Dance"}]}))
 
 
-# What follows
+# The next step
 
 
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
@@ -133,7 +133,7 @@ def test_a_restart_that_volcano_lost_is_another_attempt(action: str) -> None:
 def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> None:
     record = job(on("RestartJob"))
     assert isinstance(step_of(record, ran(), pods_stale=True), Wait)
-    # Without any policy a failure is one, as soon as it is seen.
+    # Without a policy, a failure is final as soon as it is observed.
     assert step_of(job(), ran()) == SetOutcome(
         State.FAILURE, "exit_code", "job 0 ended with exit code 7"
     )
@@ -146,7 +146,7 @@ def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> Non
         ({"max_retry": 2, "retries_used": 2}, {}),
         ({"max_retry": 2}, {"retries": 2}),
         ({"max_retry": 3, "retries_used": 1}, {"retries": 2}),
-        # Volcano itself gave it up: its count has one more than it started over.
+        # Volcano gave up by itself: its count is one more than the restarts.
         ({"max_retry": 2}, {"retries": 3, "max_retry": 3}),
     ],
 )
@@ -183,7 +183,7 @@ def test_where_no_record_says_what_happened_nothing_restarts_and_the_job_says_so
     assert isinstance(step, SetOutcome)
     assert step.reason == "failed"
     assert "no record says which of its policies applied" in (step.message or "")
-    # One whose failure is known, and is none of its policies', has simply failed.
+    # A known failure that none of the job's policies covers is final.
     step = after_pods(step_of(job(on("RestartJob", exit_code=3)), ran()))
     assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
 
@@ -207,7 +207,7 @@ def test_what_the_cluster_took_away_is_made_good_for_first_and_then_costs_a_retr
     assert step.why == "retried"
 
 
-# What it costs
+# Retries used
 
 
 def test_the_retries_used_are_volcanos_and_ours_without_evictions() -> None:
@@ -220,12 +220,12 @@ def test_the_retries_used_are_volcanos_and_ours_without_evictions() -> None:
     assert used_retries(2, [evicted, last], followed) == 2
     assert used_retries(2, [evicted, last], None) == 1
     assert used_retries(0, [evicted, last], None) == 0
-    # However it came to be followed, that is one more: or it would go on for ever.
+    # Each following attempt uses a retry, whatever caused it, so that attempts are bounded.
     again = triggered(policies, [evicted])
     assert used_retries(0, [evicted], again) == 1
 
 
-# Those that we time
+# Policies that the controller times
 
 
 DELAYED = {"action": "RestartJob", "event": "PodFailed", "timeout_seconds": 30}
@@ -240,10 +240,10 @@ def timer(record: JobRecord, due_at: float, action: str = "RestartJob") -> dict[
 
 def test_a_delayed_restart_of_a_failed_job_waits_for_its_time() -> None:
     record = job(DELAYED)
-    failed = ran(retry=1)  # gone, so that its timer alone keeps it
+    failed = ran(retry=1)  # gone: only its timer still refers to it
     step = step_of(record, failed, now=10.0, timers=timer(record, 39.0))
     assert not isinstance(step, ConfirmPods | SetOutcome)
-    told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # a note
+    told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # carries a message
     assert step_of(told, failed, now=10.0, timers=timer(told, 39.0)) == Wait(39.0)
     step = after_pods(step_of(told, failed, now=39.0, timers=timer(told, 39.0)))
     text = "job 0 ended with exit code 7; started again by its policy RestartJob"
@@ -262,7 +262,7 @@ def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
     timers = timer(aborts, 39.0, "AbortJob")
     due = after_pods(step_of(aborts, failed, phase="Running", now=39.0, timers=timers))
     assert due == IssueCommand("AbortJob", "job 0 ended with exit code 7")
-    # Nothing is done by what is seen of pods that cannot be followed.
+    # Stale pods decide nothing.
     pods_stale = step_of(aborts, failed, phase="Running", now=39.0, timers=timers, pods_stale=True)
     assert not isinstance(pods_stale, ConfirmPods)
 
@@ -274,7 +274,7 @@ def test_an_order_is_given_until_volcano_has_begun_to_carry_it_out(phase: str) -
     assert isinstance(step_of(ordered, ran(), phase="Aborting"), Wait)
     end = step_of(ordered, ran(), phase="Aborted")
     assert end == SetOutcome(State.FAILURE, "stopped", "so: AbortJob, as its policy says")
-    # Also where Volcano lost that, too.
+    # Holds also if Volcano lost that command too.
     assert after_pods(step_of(ordered, ran())) == end
     completes = job(DELAYED, ordered="CompleteJob", ordered_why="so")
     for last in ("Failed", "Completed"):

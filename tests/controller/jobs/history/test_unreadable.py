@@ -1,4 +1,4 @@
-"""What this version can do with jobs that it cannot read."""
+"""Tests jobs whose stored spec this version cannot read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_known_of_a_job_is_read_without_what_is_not() -> None:
     assert str(job.resources.cpu) == "2"
     assert [(task.name, task.replicas) for task in job.tasks] == [("a", 3), ("b", None)]
     assert job.topology.numa is None
-    # The record itself stays as it was.
+    # The record itself is unchanged.
     assert spec["colour"] == "red"
     unreadable: list[Any] = [None, [], {"owner": 3}, {"parameters": {"x": 1}}]
     for broken in unreadable:
@@ -94,7 +94,7 @@ def test_a_parked_job_is_followed_and_never_made() -> None:
 def test_a_parked_job_ends_as_any_other() -> None:
     over = make_seen(RUNS, make_observed(), parked=WHY, overdue=True)
     assert decide(over) == ExpireJob()
-    # Whose plugins see to it is not ended here.
+    # A job whose plugins enforce the deadline is not ended here.
     readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
     assert decide(make_seen(readable, make_observed(), overdue=True)) != ExpireJob()
     asked = make_record(parked=WHY, uid=UID, desired="ended", end_state="EXPIRED")

@@ -1,4 +1,4 @@
-"""One border around plugins: each fault of each hook is one failure, with a name, in time."""
+"""Tests the error border around plugins: each fault becomes one named failure in time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CALL = Call("odd", "on_job_start", "j1")
 
 
 class Counts:
-    """Remembers how calls ended."""
+    """Records the results of calls."""
 
     def __init__(self) -> None:
         self.ended: list[tuple[str, str, Result]] = []
@@ -54,7 +54,7 @@ async def raising(error: BaseException) -> None:
 
 
 class Panic(BaseException):
-    """As extensions written in Rust raise it."""
+    """Stands for the exception that extensions written in Rust raise."""
 
 
 async def hanging() -> None:
@@ -129,7 +129,7 @@ async def test_a_hook_that_does_as_it_should_is_believed(
 
 
 class Lying(Mapping[str, Any]):
-    """Has every key, and a value for none."""
+    """A mapping that claims every key and raises for each value."""
 
     def __getitem__(self, key: str) -> Any:
         raise ZeroDivisionError
@@ -182,7 +182,7 @@ async def test_a_hook_that_ignores_its_cancellation_is_left_behind_and_not_calle
     with pytest.raises(PluginFailed) as caught:
         await border.call(CALL, lambda: returning(None), nothing)
     assert caught.value.why == "its last call for this job does not end"
-    # Other jobs, and other plugins, are not concerned.
+    # Other jobs and other plugins are unaffected.
     await border.call(Call("odd", "on_job_start", "j2"), lambda: returning(None), nothing)
     await border.call(Call("fine", "on_job_start", "j1"), lambda: returning(None), nothing)
     monkeypatch.setattr("controller.jobs.pipeline.border.MOST_STUCK", 1)
@@ -223,7 +223,7 @@ async def test_a_plugin_is_not_called_for_a_job_for_which_it_is_switched_off() -
 
 
 class Makes(JobPlugin):
-    """Makes what a test says."""
+    """A plugin that makes what the test supplies."""
 
     name: ClassVar[str] = "makes"
     what: ClassVar[Callable[[JobBuilder], Any]] = lambda builder: None
@@ -233,7 +233,7 @@ class Makes(JobPlugin):
 
 
 class Itself:
-    """JSON that never ends."""
+    """JSON that contains itself."""
 
 
 def _companion(manifest: Any) -> Companion:
@@ -377,7 +377,7 @@ async def test_problems_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> 
         await pipeline.plan(make_job())
     assert len(caught.value.problems) == 100
     assert all(len(p.path) + len(p.message) == 4000 for p in caught.value.problems)
-    # What no store takes is not passed on.
+    # Text that no store accepts is not passed on.
     odd = JobRejected([Problem("a\0b", "half \ud800 of\u202ea pair")])
     monkeypatch.setattr(Makes, "what", staticmethod(_rejects(odd)))
     with pytest.raises(JobRejected, match=r"^a b: half \ufffd of a pair$"):
@@ -388,14 +388,14 @@ async def test_problems_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Answers(JobPlugin):
-    """Returns from monitoring what no plugin may."""
+    """A plugin whose monitoring hook returns a forbidden type."""
 
     name: ClassVar[str] = "answers"
 
     async def on_job_monitoring(
         self, job_batch: Sequence[JobFromServer]
     ) -> Mapping[str, float | None]:
-        return ["j1"]  # type: ignore[return-value]  # that is the point
+        return ["j1"]  # type: ignore[return-value]  # the wrong type is intended
 
 
 async def test_monitoring_that_returns_no_mapping_is_the_plugins_failure() -> None:

@@ -34,7 +34,7 @@ def _fresh() -> None:
 
 
 class Recording(JobPlugin):
-    """Says when it runs."""
+    """A plugin that records its hook calls."""
 
     name: ClassVar[str] = "recording"
 
@@ -60,7 +60,7 @@ class Second(Recording):
 
 
 class Breaks(JobPlugin):
-    """Has a bug in every hook."""
+    """A plugin with a bug in every hook."""
 
     name: ClassVar[str] = "breaks"
 
@@ -72,7 +72,7 @@ class Breaks(JobPlugin):
 
 
 class Refuses(JobPlugin):
-    """Wants none of it."""
+    """A plugin that rejects every job."""
 
     name: ClassVar[str] = "refuses"
 
@@ -82,7 +82,7 @@ class Refuses(JobPlugin):
 
 
 class RefusesToo(JobPlugin):
-    """Neither."""
+    """A second plugin that rejects every job."""
 
     name: ClassVar[str] = "refuses_too"
 
@@ -121,7 +121,7 @@ async def hooks(store: Store) -> dict[str, HookState]:
 
 
 class RefusesAsWell(JobPlugin):
-    """Nor this one."""
+    """A third plugin that rejects every job."""
 
     name: ClassVar[str] = "refuses_as_well"
 
@@ -204,7 +204,7 @@ async def test_hooks_run_in_order_and_each_is_recorded(
 
 
 class Counting(HookRecorder):
-    """Keeps what each transaction was about."""
+    """A recorder that keeps the subject of each transaction."""
 
     def __init__(self, store: Store, term: int) -> None:
         super().__init__(store, term=term, clock=lambda: 1.0)
@@ -221,7 +221,7 @@ async def term_of(store: Store) -> int:
 
 
 class Slow(Recording):
-    """Takes its time."""
+    """A plugin with a slow hook."""
 
     name: ClassVar[str] = "slow"
 
@@ -231,7 +231,7 @@ class Slow(Recording):
 
 
 class Silent(JobPlugin):
-    """Has nothing to do at any point."""
+    """A plugin without hooks."""
 
     name: ClassVar[str] = "silent"
 
@@ -244,7 +244,7 @@ async def test_what_runs_at_once_is_recorded_in_one_transaction(
     await pipeline.run("complete", view(), done=(), recorder=recorder)
     with_it = [one.name for one in PLUGINS if "on_job_complete" in vars(one)]
     assert recorder.written == [[*with_it, "recording"]]
-    # Of those that do nothing there is nothing to record.
+    # Plugins without a hook need no record.
     assert with_it
     assert len(with_it) < len(PLUGINS) / 2
     assert "complete" in pipeline.done_hooks(were_done("complete", *recorder.written[0]))
@@ -316,7 +316,7 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
         assert "start" not in pipeline.done_hooks({"start": state})
         assert pipeline.next_calls({"start": state}) == {"start": failure.next_at}
         pauses.append(failure.next_at - clock())
-        # Not before its pause is over.
+        # It is not retried before its pause is over.
         await pipeline.run("start", view(), done=state.done, failed=state.failed, recorder=recorder)
         assert (await hooks(store))["start"].failed["breaks"] == failure
         clock.now = failure.next_at
@@ -328,14 +328,14 @@ async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_
 
 
 class Away:
-    """A ledger whose store is away."""
+    """A ledger whose store is unavailable."""
 
     async def write_up(self, job_id: str) -> float | None:
         raise StoreUnavailable("away")
 
 
 class AwayToo(JobPlugin):
-    """Somebody else's, that says the same."""
+    """A third-party plugin that raises the same error."""
 
     name: ClassVar[str] = "away_too"
 
@@ -382,7 +382,7 @@ async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
         assert hook not in pipeline.done_hooks(were_done(hook, "recording"))
         every = were_done(hook, "recording", "second", "one that was taken out")
         assert hook in pipeline.done_hooks(every)
-    # What does nothing there has nothing to do.
+    # A plugin without the hook has nothing pending.
     pipeline = pipeline_of(Recording, Breaks)
     assert "cleanup" in pipeline.done_hooks(were_done("cleanup", "recording"))
     assert "start" not in pipeline.done_hooks(were_done("start", "recording"))
@@ -396,7 +396,7 @@ async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
 
 
 class Spoils(JobPlugin):
-    """Changes whatever it is given."""
+    """A plugin that modifies whatever it receives."""
 
     name: ClassVar[str] = "spoils"
 
@@ -420,7 +420,7 @@ class Spoils(JobPlugin):
 
 
 class Looks(JobPlugin):
-    """Remembers the labels that it is shown."""
+    """A plugin that records the labels that it sees."""
 
     name: ClassVar[str] = "looks"
     seen: ClassVar[list[dict[str, str]]] = []
@@ -454,7 +454,7 @@ async def test_a_plugin_that_changes_what_it_is_given_changes_nothing(
 
 
 def test_two_plugins_cannot_make_the_same_companion() -> None:
-    builder = JobBuilder(make_job(), volcano_job=None)  # type: ignore[arg-type]  # not looked at
+    builder = JobBuilder(make_job(), volcano_job=None)  # type: ignore[arg-type]  # not read
     one = Companion(kind="Secret", name="a", manifest={}, when="before")
     builder.add_companion(one)
     with pytest.raises(ValueError, match="Secret a"):

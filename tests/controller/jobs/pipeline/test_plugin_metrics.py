@@ -1,4 +1,4 @@
-"""Metrics of plugins: under their own names, and never more series than were declared."""
+"""Tests plugins' metrics: prefixed names, and no series beyond the declared values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order plugins run."""
+"""Tests the order in which plugins run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.plugins import PLUGINS
 
 @dataclass(frozen=True)
 class One:
-    """What a plugin says of its place."""
+    """A plugin's declaration of its place in the order."""
 
     name: str
     after: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ def test_every_other_gives_way_to_whatever_else_is_said() -> None:
     assert order(last, One("a"), One("b")) == "abz"
     assert order(last, One("a", after=("z",)), One("b", after=("a",)), One("c")) == "czab"
     assert order(One("a"), One("b", before=(EVERY_OTHER,))) == "ba"
-    # Of two that want to be last, the one that is given first gives way.
+    # If two plugins want to be last, the first one given yields.
     assert order(last, One("y", after=(EVERY_OTHER,)), One("a")) in ("ayz", "azy")
     assert order(last, One("a"), as_listed=True) == "za"
 

@@ -1,4 +1,4 @@
-"""A controller over an embedded cluster, whose jobs come to more than one attempt."""
+"""Provides a controller over an embedded cluster, for jobs with several attempts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABELLED = (VCJOBS, PODS, NETWORK_POLICIES, CONFIG_MAPS, SERVICES, COMMANDS)
 
 @dataclass
 class World:
-    """A controller over a cluster, and an administrator of it."""
+    """A controller over a cluster, and an administrator of the cluster."""
 
     parts: Parts
     admin: Kube
@@ -39,7 +39,7 @@ class World:
     informer: InformerCache
 
     def back_up(self) -> str:
-        """Copy the store as it is now; return the copy's URL."""
+        """Copy the current store; return the copy's URL."""
         copy = self.folder / "backup.db"
         with (
             closing(sqlite3.connect(self.folder / "store.db")) as one,
@@ -67,7 +67,7 @@ class World:
         return await self.parts.drive_to_the_end(job_id)
 
     async def evict(self, job_id: str, index: int = 0) -> None:
-        """Do to a pod what a kubelet does that runs out of something."""
+        """Evict a pod as a kubelet does when its node runs low on a resource."""
         name = f"j-{job_id}-job-{index}"
         status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on disk"}
         await self.admin.merge(PODS, name, {"status": status}, "jobs", subresource="status")
@@ -95,7 +95,7 @@ async def open_world(
     seed: int | None = None,
     lags: Mapping[str, float] | None = None,
 ) -> AsyncIterator[World]:
-    """Give a store, a cluster that is as late as *lags* say, and a controller of both."""
+    """Yield a store, a cluster delayed as *lags* say, and a controller over both."""
     store = Store(f"sqlite:///{folder}/store.db")
     await store.open()
     async with store.write() as transaction:

@@ -1,4 +1,4 @@
-"""What must be true of a job whose controller has died, wherever that was."""
+"""Checks what must hold for a job whose controller crashed, at any crash point."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.controller.running import eventually
 
 
 async def check_all(world: World, parts: Parts, jobs: Sequence[Job], life: str, where: str) -> None:
-    """See of each job what :func:`check` does; one that is forgotten was seen before."""
+    """Run :func:`check` for each job; a job that is forgotten was checked before."""
     if life == "chain":
         async with parts.store.read() as transaction:
             every = await usage_after(transaction, 0, limit=10**6)
@@ -45,7 +45,7 @@ async def check_all(world: World, parts: Parts, jobs: Sequence[Job], life: str, 
 
 
 async def check(world: World, parts: Parts, job_id: str, life: str, where: str) -> None:
-    """See that the job was made once, did everything, is paid for exactly, and left nothing."""
+    """Check that the job was created once, did everything, has exact usage, and left nothing."""
     record = await parts.record(job_id)
     assert record.sealed is None, where
     async with parts.store.read() as transaction:
@@ -58,12 +58,12 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
     assert {one.uid for one in attempts} == uids, where
     assert all(one.ended_at is not None and one.outcome for one in attempts), where
     assert record.retries_used == (life == "retried"), where
-    # An end that comes between two attempts has no second one.
+    # If the job ends between two attempts, there is no second attempt.
     between = life == "dropped" and len(attempts) < record.attempt
     assert (attempts[-1].uid if attempts and not between else None) == record.uid, where
     check_updates(updates, life, where)
     for hook in ("complete", "cleanup"):
-        # Twice at most: once more if it was not recorded.
+        # A hook runs twice at most: again only if its first run was not recorded.
         assert 1 <= Ledger.entries[job_id, hook] <= 2, (where, hook)
     assert Ledger.entries[job_id, "start"] <= 2 * len(attempts), where
     labels = f"fumarole.dev/job={job_id}"
@@ -79,7 +79,7 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
 
 
 async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> None:
-    """See that the run of a tool went with its job, is paid for exactly, and left nothing."""
+    """Check that a tool's run ended with its job, has exact usage, and left nothing."""
     assert run.tool is not None
     assert (run.state, run.attempt) == ("SUCCESS", 1), (where, run)
     assert run.end_reason in ("attempt_ended", "job_ended"), (where, run)
@@ -96,13 +96,13 @@ async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> N
 
 
 def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
-    """See that the end was told once, as the last, and nothing of it before."""
+    """Check that the end was reported exactly once, as the last update."""
     told = [(one.state, one.reason) for one in updates]
     *before, (state, reason) = told
     assert state == LIVES[life][2], (where, told)
     assert not {one for one, _ in before} & {*FINAL_STATES}, (where, told)
     waited_for = {why for one, why in before if one in LIVING}
-    # What it waits for is what it fails for.
+    # A job may wait for a predecessor and then fail because of it.
     assert reason not in waited_for or reason == "predecessor", (where, told)
     assert all(one.exits is None for one in updates[:-1]), where
 
@@ -115,7 +115,7 @@ async def check_usage(
     *,
     tool: Mapping[str, Any] | None = None,
 ) -> None:
-    """See that what the ledger says is what the cluster says, and is said once."""
+    """Check that the ledger holds the usage of the cluster's pods exactly once."""
     paid_by, name = (job_id, None) if tool is None else (tool["job"], tool["name"])
     async with parts.store.read() as transaction:
         every = await usage_after(transaction, 0, limit=10**6)

@@ -1,4 +1,4 @@
-"""What outlives the controllers that die: a cluster, a store, and the ways in which jobs live."""
+"""Provides what outlives a crashed controller: a cluster, a store, and kinds of job lives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ INSTANCE = "crash"
 WHEN: Final[tuple[When, ...]] = ("before", "after")
 LIVING = ("IN_QUEUE", "RUNNING")
 SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
-# Nobody is let in: its port is never asked for.
+# No session opens it: its port is never used.
 SIDE = {
     "image": "busybox",
     "command": ["sh", "-c", SLEEPS],
@@ -51,7 +51,7 @@ SIDE = {
 
 
 class Ledger(JobPlugin):
-    """Has an effect outside, which doing it again does not double, and companions of a kind."""
+    """A plugin with an idempotent external effect and companions of one kind."""
 
     name: ClassVar[str] = "ledger"
     companion_kinds: ClassVar[tuple[CompanionKind, ...]] = (
@@ -91,7 +91,7 @@ class World:
         self.url = url
         self.turn = asyncio.Lock()
         self.term = 0
-        # The uid of every VolcanoJob that was ever made, by its name.
+        # The uids of all VolcanoJobs ever created, by name.
         self.made = defaultdict[str, set[str]](set)
 
     def pipeline(self, store: Store) -> Pipeline:
@@ -124,7 +124,7 @@ class World:
 
 
 async def make_home(cluster: EmbeddedCluster, admin: Kube) -> Path | None:
-    """Return the folder of users' files; None where pods have no mounts of their own."""
+    """Return the folder of users' files, or None where pods have no mounts of their own."""
     (node,) = await admin.list(NODES)
     if node["metadata"]["labels"].get("embedded-cluster/pod-network", "none") == "none":
         return None
@@ -141,19 +141,19 @@ async def make_home(cluster: EmbeddedCluster, admin: Kube) -> Path | None:
 
 
 LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
-    # What it runs, what else it says, and how it ends.
+    # Command, further fields, and end state.
     "ends": ("exit 0", {}, "SUCCESS"),
     "fails": ("exit 3", {}, "FAILURE"),
     "asked": (SLEEPS, {}, "SUCCESS"),
     "suspended": (SLEEPS, {}, "SUCCESS"),
-    # Its end is asked for as soon as its VolcanoJob was made, or its first controller has died.
+    # Ended by request once its VolcanoJob exists, or once its first controller crashed.
     "regretted": (SLEEPS, {}, "SUCCESS"),
     # With a tool beside each attempt.
     "tools": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
-    # The same, until its first controller has died: then its end is asked for.
+    # With a tool, and ended by request once its first controller crashed.
     "dropped": (SLEEPS, {"tools": ["side"]}, "SUCCESS"),
     "expires": (SLEEPS, {"time_allocation_seconds": 1}, "EXPIRED"),
-    # By a policy that we carry out ourselves, once.
+    # Retried once, by a policy that the controller carries out.
     "retried": (
         "exit 3",
         {
@@ -162,7 +162,7 @@ LIVES: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         "FAILURE",
     ),
-    # It follows one that failed.
+    # Its predecessor failed.
     "never": ("exit 0", {}, "FAILURE"),
 }
 CHAIN: Final = ("ends", "ends", "fails", "never")
@@ -173,7 +173,7 @@ CUT_SHORT = ("regretted", "dropped")
 
 
 def make(world: World, job_id: str, life: str) -> list[Job]:
-    """Return a job; or a chain, whose jobs have the number of each behind *job_id*."""
+    """Return a job, or a chain whose jobs are named *job_id* and a number."""
     if life != "chain":
         return [make_one(job_id, life)]
     made = list[Job]()
@@ -184,14 +184,14 @@ def make(world: World, job_id: str, life: str) -> list[Job]:
 
 
 def make_follower(world: World, job_id: str, life: str, before: str | None) -> Job:
-    """Return a job that reads what the one *before* has made, if its pod can have files at all."""
+    """Return a job that reads the artefacts of *before*, if pods can have files at all."""
     command, parameters, fields = LIVES[life][0], {}, dict[str, Any]()
     if before is not None:
         fields["after"] = [before]
     if world.home is not None:
         (world.home / job_id).mkdir(exist_ok=True)
         fields["output"] = f"/home/{job_id}"
-        # Fails where it is done twice.
+        # ``mkdir`` fails if the command runs twice.
         command = f"mkdir artefacts && touch artefacts/made && {command}"
     if world.home is not None and before is not None:
         parameters["model"] = {"type": "artefacts", "job": before}

@@ -1,4 +1,4 @@
-"""A job in a store whose end is carried out, and a cluster that remembers what it is told."""
+"""Provides a stored job at its end, and a fake cluster that records commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ENDS = make_record(
 
 
 class Cluster:
-    """Shows a VolcanoJob and pods that the cache does not, and remembers what it is told."""
+    """Shows a VolcanoJob and pods that the cache lacks, and records commands."""
 
     def __init__(self) -> None:
         self.job: ObservedJob | None = None
@@ -89,7 +89,7 @@ class Cluster:
 
 @dataclass
 class World:
-    """A job in a store, and what is done with it."""
+    """A job in a store, and the actions on it."""
 
     store: Store
     clock: Clock
@@ -122,7 +122,7 @@ class World:
 async def world(
     store: Store, clock: Clock, record: JobRecord, *runs: PodRecord, uid: str | None = UID
 ) -> AsyncIterator[World]:
-    """Give a job whose attempt is the VolcanoJob *uid*, with a plugin and a timer that wait."""
+    """Yield a job whose attempt is VolcanoJob *uid*, with a pending plugin and timer."""
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
@@ -158,7 +158,7 @@ def run(uid: str = "pod-0", **fields: Any) -> PodRecord:
 
 
 async def seconds_of(work: Any) -> float:
-    """Return after how many seconds it is to be looked at again."""
+    """Return the delay of the ``RequeueAfter`` that *work* raises."""
     with pytest.raises(RequeueAfter) as again:
         await work
     return again.value.seconds

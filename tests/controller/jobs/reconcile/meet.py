@@ -1,4 +1,7 @@
-"""Run in a pod: tells what the rank knows, and whom it reached. Arguments: folder, how many."""
+"""Runs in a pod: prints what the rank knows and which ranks it reached.
+
+Arguments: the folder, and the number of ranks.
+"""
 
 import json
 import pathlib
@@ -40,7 +43,7 @@ def ask(host: str) -> int:
 threading.Thread(target=answer, daemon=True).start()
 reached = [ask(host) for host in files["nodes.txt"].split()]
 pathlib.Path(f"{rank}.json").write_text(json.dumps({"files": files, "reached": reached}))
-# Nobody leaves before all have met.
+# No rank leaves before all have met.
 for one in met:
     if not one.wait(60):
         sys.exit("somebody never came")

@@ -1,4 +1,4 @@
-"""What somebody wrote on a VolcanoJob of ours may be anything: the leader goes on."""
+"""Tests adoption from VolcanoJob annotations: no value, however wrong, stops the leader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPEC = json.dumps({"id": "j1", "owner": {"user": "ada"}, "image": "busybox"})
 
 
 async def intended(folder: Path) -> list[tuple[str, str, str]]:
-    """Return the companions that the store is to look for."""
+    """Return the companions that the store expects."""
     store = Store(f"sqlite:///{folder}/store.db")
     async with store.read() as transaction:
         known = await companions_of(transaction, "j1")
@@ -40,9 +40,9 @@ async def intended(folder: Path) -> list[tuple[str, str, str]]:
 async def adopt(
     folder: Path, *, beside: Sequence[ObservedJob] = (), **annotations: str
 ) -> tuple[JobRecord | None, tuple[str, ...]]:
-    """Have a new store meet a VolcanoJob with *annotations*; return what it makes of it.
+    """Adopt a VolcanoJob with *annotations* into a new store; return its record and complaints.
 
-    With *beside* those too; and without annotations those alone.
+    The jobs *beside* it are adopted too. Without annotations, only those are.
     """
     store = Store(f"sqlite:///{folder}/store.db")
     await store.open()
@@ -53,7 +53,7 @@ async def adopt(
     async with serving(script, folder) as kube:
         informer = InformerCache(kube, instance="test", changed=lambda _job: None)
         named = {f"fumarole.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}
-        # What a watch tells has no order.
+        # A watch delivers events in no particular order.
         for one in beside:
             informer.jobs.put(one)
         if named:
@@ -98,7 +98,7 @@ async def test_what_is_no_job_is_told_and_not_adopted(tmp_path: Path, spec: str)
 async def test_the_service_by_which_peers_reach_an_adopted_job_is_looked_for(
     tmp_path: Path,
 ) -> None:
-    # No VolcanoJob owns it: nobody else would ever remove it.
+    # No VolcanoJob owns the companion, so nothing else would ever remove it.
     record, _ = await adopt(tmp_path, spec=SPEC)
     assert record is not None
     assert await intended(tmp_path) == [("Service", "jobs", peer_service_name("j1"))]
@@ -110,7 +110,7 @@ async def test_a_job_of_a_later_version_is_adopted_with_all_that_it_says(tmp_pat
     assert problems == ()
     assert record is not None
     assert (record.spec, record.owner_user) == (spec, "ada")
-    # What is only wrong is of no version.
+    # An invalid field is not a field of a later version.
     other = tmp_path / "other"
     other.mkdir()
     record, problems = await adopt(other, spec=json.dumps(spec | {"replicas": "many"}))
@@ -136,7 +136,7 @@ def make_tools_job(
     }  # fmt: skip
     said = {"spec": json.dumps(spec), "attempt": "1", "tool": json.dumps(OF)} | annotations
     named = {f"fumarole.dev/{name}": value for name, value in said.items()}
-    # As a watch gives it, of which not all is kept.
+    # As a watch delivers it; the cache keeps a part of it.
     metadata = {
         "namespace": "jobs", "name": volcano_job_name(run), "uid": "vcjob-2",
         "labels": labels_of("test", run), "annotations": named,
@@ -146,7 +146,7 @@ def make_tools_job(
 
 
 async def kept(folder: Path) -> tuple[JobRecord | None, AttachedTool | None]:
-    """Return the run as the store has it, and its tool."""
+    """Return the stored run and its tool."""
     store = Store(f"sqlite:///{folder}/store.db")
     async with store.read() as transaction:
         run, tool = await find_job(transaction, RUN), await find_tool(transaction, PLACE)
@@ -176,7 +176,7 @@ async def test_a_tools_volcano_job_is_adopted_as_its_jobs_tool_and_as_no_job(
 async def test_a_tools_volcano_job_that_was_aborted_has_ended_and_waits_for_nobody(
     tmp_path: Path,
 ) -> None:
-    # A job would be suspended, until somebody resumes it: nobody can do that to a tool.
+    # An aborted job would be suspended until somebody resumes it. A tool cannot be resumed.
     aborted = make_tools_job(phase="Aborted")
     await adopt(tmp_path, beside=[aborted], spec=SPEC, attempt="1")
     run, _ = await kept(tmp_path)

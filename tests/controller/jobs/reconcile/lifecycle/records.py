@@ -1,4 +1,4 @@
-"""Jobs in the states that the tests of decisions begin with."""
+"""Provides jobs in the initial states of the lifecycle tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDS = replace(KEPT, outcome="SUCCESS", end_reason="completed")
 
 
 def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, PodRecord]:
-    """Return what is written down of a pod that Volcano has deleted."""
+    """Return the record of a pod that Volcano has deleted."""
     values: dict[str, Any] = {
         "job_id": "j1", "pod_uid": uid, "attempt": 1, "rank": index, "task": "job",
         "index": index, "pod": f"j-j1-job-{index}", "node": "n1", "phase": "Failed",
@@ -32,5 +32,5 @@ def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, PodRecord]:
 
 
 def confirmed(step: Step) -> Step:
-    """Return what follows once pods are as they are seen."""
+    """Return the step that follows once the observed pods are confirmed."""
     return step.then if isinstance(step, ConfirmPods) else step

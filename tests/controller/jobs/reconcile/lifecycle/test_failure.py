@@ -45,11 +45,11 @@ def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str,
     [
         (gone("a", exit_code=7), "exit_code", "job 0 ended with exit code 7"),
         (gone("a", exit_code=137, reason="OOMKilled"), "out_of_memory", None),
-        # The one that failed first, and not those that were killed for it.
+        # The pod that failed first decides, not pods that were killed because of it.
         (gone("a") | gone("b", 1, exit_code=7), "exit_code", "job 1 ended with exit code 7"),
         (gone("a", exit_code=1, ended_at=9.0) | gone("b", 1, ended_at=8.0),
          "exit_code", "job 1 ended with exit code 143 (SIGTERM)"),
-        # The last pod of a rank, and not one that was made good for.
+        # The last pod of a rank decides, not one that was replaced.
         (gone("a", exit_code=9) | gone("b", exit_code=7, seen_at=6.0),
          "exit_code", "job 0 ended with exit code 7"),
         (gone("a", exit_code=0), "failed", None),
@@ -69,7 +69,7 @@ def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     assert decide(seen) == Wait()
     aged = replace(RUNS, kept='{"first-start": "2.0"}')
     assert decide(make_seen(aged, make_observed("Failed"), pods_stale=True)) == Wait()
-    # None is there either, unless the cluster itself says so: the cache may be behind.
+    # A missing pod must be confirmed by the cluster, because the cache may be behind.
     unexplained = ConfirmPods(SetOutcome(State.FAILURE, "failed"))
     assert decide(make_seen(RUNS, make_observed("Failed"))) == unexplained
     said = make_observed("Failed", message="PodFailed")
@@ -93,13 +93,13 @@ QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "detail
 
 
 def refused(cause: str, **fields: Any) -> Step:
-    """Return what follows where Volcano gave up a job whose pods were refused for this."""
+    """Return the next step after Volcano gave up a job whose pods were refused for *cause*."""
     record = replace(SUBMITTED, explained=QUOTA | {"details": {"cause": cause}}, **fields)
     return decide(make_seen(record, make_observed("Terminated")))
 
 
 def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attempt() -> None:
-    # After fifteen tries Volcano terminates it: some three minutes, whoever uses up the quota.
+    # Volcano terminates the job after fifteen tries, about three minutes, whoever uses the quota.
     again = StartNextAttempt("forbidden", "exceeded quota")
     assert refused("quota") == again
     assert refused("missing_service_account") == again
@@ -129,7 +129,7 @@ def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
 def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
     pod: ObservedPod,
 ) -> None:
-    # Others fail for want of it, and are not why.
+    # Other ranks fail because this one is missing; they are not the cause.
     how = Ended(exit_code=1, signal=0, reason="Error", finished_at=3.0)
     other = make_pod(1, phase="Failed", ended=how)
     seen = make_seen(RUNS, make_observed("Failed"), other, pod, evictions_allowed=1)
@@ -173,7 +173,7 @@ def test_a_pod_that_a_kubelet_does_not_take_is_made_good_for() -> None:
 def test_a_restart_of_a_pod_that_a_kubelet_did_not_take_is_no_retry() -> None:
     full, *others = (*gone("a", **FULL).values(), *gone("b", 1).values())
     assert used_retries(2, [full, *others], None) == 1
-    # Of one that ran, or had no time to, or whose files were not there, it is.
+    # The restart of a pod that ran, timed out or lacked its files is a retry.
     for fields in ({"started_at": 2.0}, {"exit_code": 1}, {"reason": "DeadlineExceeded"},
                    {"reason": "Init:fumarole-files"}, {"reason": ""}):  # fmt: skip
         assert used_retries(1, gone("a", **{**FULL, **fields}).values(), None) == 1
@@ -187,9 +187,9 @@ def test_retries_that_went_to_evictions_are_given_back() -> None:
     step = decide(seen)
     assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
-    # Not more often than evictions are made good for,
+    # Not more often than evictions are allowed to be replaced,
     assert isinstance(decide(replace(seen, evictions_allowed=0)), SetOutcome)
-    # nor where the job itself has used all of them, or no policy asked for a restart.
+    # nor if the job has used all retries, or no policy asked for a restart.
     assert isinstance(decide(replace(seen, runs=failed)), SetOutcome)
     left = make_observed("Failed", retries=1, max_retry=2)
     assert isinstance(decide(replace(seen, job=left)), SetOutcome)
@@ -205,7 +205,7 @@ def test_one_that_volcano_stopped_by_a_policy_says_by_which(phase: str, action: 
     assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
     assert step.message == f"{why}: {action}, as its policy says"
     assert (step.details or {})["cause"]
-    # Whoever else did it: what is known of its pods is said all the same.
+    # Whoever did it, the known state of the pods is reported.
     for record in (job(), job(on("CompleteJob"))):
         step = step_of(record, ran(), phase=phase)
         assert isinstance(step, SetOutcome)
@@ -251,7 +251,7 @@ def test_another_attempt_says_why() -> None:
     assert step.why == "evicted"
     assert step.message == "job 0 was evicted: Evicted; submitted again"
     gives_up: dict[str, Any] = {"retries": 2, "max_retry": 2}
-    # It was made good for, at the cost of a retry that another failure needed.
+    # The eviction was replaced, at the cost of a retry that another failure needed.
     before = ran(code=137, at=5.0, reason="Evicted", pod_uid="before", seen_at=0.5)
     record = job(on("AbortJob", exit_code=99))
     step = after_pods(step_of(record, before, ran(), evictions_allowed=1, **gives_up))

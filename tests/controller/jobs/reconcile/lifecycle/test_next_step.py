@@ -109,7 +109,7 @@ def test_a_job_waits_for_those_that_it_follows_and_fails_with_them(
 ) -> None:
     those = tuple(Predecessor(*one) for one in predecessors)
     assert decide(make_seen(ACCEPTED, predecessors=those)) == step
-    # One whose making was not answered may be there: it is found, and then ended like any other.
+    # A submission without a response may have succeeded: the job is found, then ended as usual.
     assert decide(make_seen(ACCEPTED, make_observed(), predecessors=those)) == Submit()
     ended = replace(ACCEPTED, desired="ended", state="CANCELING")
     assert decide(make_seen(ended, predecessors=those)) == SetOutcome(
@@ -129,7 +129,7 @@ def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
     assert decide(make_seen(waiting)) == UpdateStatus(
         JobEvent.SUSPENDED, "asked", "suspended as asked"
     )
-    # One whose making was not answered is found first.
+    # A VolcanoJob whose creation got no response is looked up first.
     assert decide(make_seen(waiting, make_observed("Pending"))) == Submit()
 
 
@@ -146,7 +146,7 @@ def test_pods_are_written_down_before_anything_else_is_done() -> None:
     assert decide(make_seen(RUNS, make_observed("Failed"), pod, runs={})) == RecordPods()
     gone = make_seen(RUNS, make_observed(), departed=(pod,), runs={})
     assert decide(gone) == RecordPods()
-    # Those of another VolcanoJob of the same name are not its own.
+    # Pods of another VolcanoJob with the same name are foreign.
     foreign = make_pod(owner_uid="of another")
     assert decide(make_seen(RUNS, make_observed(), foreign, runs={})) != RecordPods()
 
@@ -168,7 +168,7 @@ def test_an_attempt_that_is_later_than_the_stores_is_gone_on_with(fields: dict[s
         decide(make_seen(replace(record, attempt=2, uid=UID, renewal=None), later))
         != AdoptNewerAttempt()
     )
-    # Somebody has changed the annotation of a VolcanoJob that is known.
+    # Somebody changed the annotation of a known VolcanoJob.
     assert decide(make_seen(replace(record, uid=UID, renewal=None), later)) != AdoptNewerAttempt()
 
 
@@ -182,7 +182,7 @@ def test_a_job_that_this_version_cannot_read_is_parked_and_said_to_be() -> None:
     assert decide(make_seen(parked, parked=WHY)) == UpdateStatus(JobEvent.WAITS, "parked", WHY)
     told = replace(parked, reason="parked", message=WHY)
     assert decide(make_seen(told, parked=WHY)) == Wait()
-    # Also where its making was not answered: it is made by nobody now.
+    # Holds also if its creation got no response: nothing creates a parked job now.
     assert decide(make_seen(told, make_observed(), parked=WHY)) == Wait()
     assert decide(make_seen(told, parked=WHY, overdue=True)) == ExpireJob()
     assert decide(make_seen(ACCEPTED, overdue=True)) == Submit()

@@ -37,11 +37,11 @@ def test_a_job_that_is_to_end_is_completed_removed_cleaned_and_finished_in_this_
     going = make_observed(deleting=True)
     assert decide(make_seen(ending, job, pod)) == RunHooks("complete")
     assert decide(make_seen(ending, job, pod, completed=True)) == DeleteVolcanoJob(UID)
-    # Accepted: the cluster's own collector is not waited for.
+    # The deletion was accepted: the step does not wait for the garbage collector.
     ending = replace(ending, removed_uid=UID)
     assert decide(make_seen(ending, going, pod, completed=True)) == DeletePods((pod,))
     assert decide(make_seen(ending, None, pod, completed=True)) == DeletePods((pod,))
-    # Its pods outlive it, and a program that runs has not ended.
+    # The pods outlive their VolcanoJob, and a running program has not ended.
     ends = make_pod(deleting=True)
     assert decide(make_seen(ending, None, ends, completed=True)) == Wait()
     assert decide(make_seen(ending, going, completed=True)) == Wait()
@@ -70,14 +70,15 @@ def test_hooks_that_wait_hold_up_their_own_step_alone() -> None:
 
 def test_no_pod_is_deleted_while_its_volcano_job_may_live() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
-    # Not shown is not gone: the news of the VolcanoJob may come after that of its pods.
+    # Absent from the cache is not gone: pod events may precede that of their VolcanoJob.
     assert decide(make_seen(ending, None, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
-    # The deletion of an earlier one says nothing about this one.
+    # The deletion of an earlier VolcanoJob proves nothing about this one.
     earlier = replace(ending, removed_uid="the first")
     assert decide(
         make_seen(earlier, make_observed(), make_pod(), completed=True)
     ) == DeleteVolcanoJob(UID)
-    # Whoever else deletes it decides what becomes of its pods, until the job is to end.
+    # If another client deletes the VolcanoJob, that client decides about its pods, until the job is
+    # to end.
     renewing = replace(RUNS, renewal="evicted")
     going = make_observed("Failed", deleting=True)
     assert decide(make_seen(renewing, going, make_pod())) == Wait()
@@ -91,7 +92,7 @@ def test_a_pod_that_volcano_makes_late_is_deleted_whatever_the_job_does() -> Non
         assert decide(make_seen(record, None, late, own, deleted_uids=known)) == DeletePods((late,))
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", removed_uid=UID)
     assert decide(make_seen(final, None, own, deleted_uids=frozenset({UID}))) == DeletePods((own,))
-    # That of a VolcanoJob of which nothing is known stays.
+    # A pod of an unknown VolcanoJob stays.
     assert decide(make_seen(final, None, late, deleted_uids=frozenset())) == Wait()
     going = replace(late, deleting=True)
     assert not isinstance(
@@ -138,7 +139,7 @@ def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
     assert decide(make_seen(renewing, None, make_pod())) == DeletePods((make_pod(),))
     assert decide(make_seen(renewing, None, make_pod(deleting=True))) == Wait()
     assert decide(make_seen(renewing)) == ResetForNextAttempt()
-    # Whoever ends it meanwhile ends it.
+    # A request to end the job meanwhile takes effect.
     ended = replace(renewing, desired="ended", end_state="SUCCESS")
     assert isinstance(decide(make_seen(ended)), SetOutcome)
 
@@ -149,20 +150,20 @@ def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -
     ending = replace(RUNS, outcome="FAILURE", end_reason="deleted", removed_uid=UID)
     seen = make_seen(ending, None, orphan, runs=runs, completed=True)
     assert decide(seen) == Wait()
-    # Until somebody asks for the job's end.
+    # Until the job's end is requested.
     asked = replace(seen, record=replace(ending, desired="ended"))
     assert decide(asked) == DeletePods((orphan,))
     over = replace(orphan, phase="Failed")
     assert decide(replace(seen, pods=(over,))) == RecordPods()
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
     assert decide(replace(seen, record=renewing)) == Wait()
-    # One that was never the job's, by its label alone, holds up nothing.
+    # A pod that carries only the job's label delays nothing.
     stray = make_seen(ending, None, replace(orphan, uid="stray"), runs={}, completed=True)
     assert decide(stray) == RunHooks("cleanup")
 
 
 def test_a_pod_that_was_left_on_purpose_goes_only_with_the_job() -> None:
-    # As by ``kubectl delete --cascade=orphan``.
+    # As ``kubectl delete --cascade=orphan`` leaves it.
     left = make_pod(owner_uid="")
     runs = make_seen(KEPT, None, make_pod()).runs
     renewing = replace(KEPT, renewal="evicted", removed_uid=UID)
@@ -184,7 +185,7 @@ def test_a_volcano_job_that_comes_after_the_end_is_removed(uid: str | None) -> N
     final = make_record(uid=uid, state="SUCCESS", outcome="SUCCESS", reason="asked")
     late = make_observed(annotations={CREATED_ANNOTATION: repr(final.created_at)})
     assert decide(make_seen(final, late)) == DeleteVolcanoJob(UID)
-    # Without that evidence it is not known to be this job's.
+    # Without that evidence it may belong to another job.
     assert decide(make_seen(final, make_observed())) == Wait()
     assert decide(make_seen(final, make_observed(annotations={CREATED_ANNOTATION: "7.0"}))) == (
         Wait()
@@ -197,7 +198,7 @@ FINAL = make_record(uid=UID, state="FAILURE", reason="exit_code", created_at=5.5
 @pytest.mark.parametrize(
     ("record", "fields", "removed"),
     [
-        # Its making was not answered, and came later than the end.
+        # Its creation got no response, and took effect after the end.
         (FINAL, {"uid": "late", "created": "5.5"}, True),
         (FINAL, {"uid": "late", "created": "5.6"}, False),
         (FINAL, {"uid": "late", "created": "5.5", "deleting": True}, False),
@@ -227,7 +228,7 @@ def test_a_pod_that_its_node_has_lost_keeps_no_job_from_its_end() -> None:
     assert decide(make_seen(ending, None, lost, ends, completed=True)) == Wait()
     assert decide(make_seen(ending, None, lost, completed=True)) == RunHooks("cleanup")
     assert decide(make_seen(ending, None, lost, completed=True, cleaned=True)) == Finish()
-    # Whoever deletes it in the foreground has it wait for its pods.
+    # A foreground deletion by another client waits for the pods.
     going = make_observed(deleting=True)
     assert decide(make_seen(ending, going, lost, completed=True, cleaned=True)) == Finish()
     assert decide(make_seen(ending, make_observed(), lost, completed=True)) == Wait()

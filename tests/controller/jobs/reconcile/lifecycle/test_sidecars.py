@@ -1,4 +1,4 @@
-"""A container that somebody's webhook put into the pods goes on after the job's own programs."""
+"""Tests jobs with a webhook's sidecar that outlives the job's own programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAID = "its containers istio-proxy went on after its program, and were ended"
 
 
 def left(index: int = 0, code: int = 0, **fields: Any) -> ObservedPod:
-    """Return a pod whose program has ended, and whose sidecar runs."""
+    """Return a pod whose program has ended while its sidecar runs."""
     ended = Ended(exit_code=code, signal=0, reason="", finished_at=8.0)
     fields = {"running": False, "others_running": ("istio-proxy",), "ended": ended} | fields
     return make_pod(index, **fields)
@@ -60,7 +60,7 @@ def test_a_job_whose_program_failed_fails_as_it_would_have() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        (),  # it is still to come
+        (),  # not created yet
         (make_pod(1),),
         (left(1, deleting=True),),
     ],
@@ -122,7 +122,7 @@ def test_what_runs_on_goes_with_its_volcano_job() -> None:
     removed = make_record(**{**_fields(over), "removed_uid": UID})
     seen = make_seen(removed, None, left(), completed=True, cleaned=True, now=DUE_AT)
     assert decide(seen) == DeletePods((left(),))
-    # Pods that have ended stay for their logs, until Volcano removes the VolcanoJob.
+    # Ended pods stay for their logs, until Volcano removes the VolcanoJob.
     ended = left(phase="Succeeded", others_running=())
     seen = make_seen(over, make_observed("Completed"), ended, completed=True)
     assert not isinstance(decide(seen), DeleteVolcanoJob)

@@ -75,12 +75,12 @@ NO_NODE = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity
     [
         ((make_pod(running=False, node="", unscheduled=NO_NODE),), None,
          ("unschedulable", NO_NODE)),
-        # Always the same pod's of a gang.
+        # In a gang, the same pod always decides.
         ((make_pod(1, node="", unscheduled="b"), make_pod(0, node="", unscheduled="a")), None,
          ("unschedulable", "a")),
         ((), {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
          ("forbidden", "exceeded quota")),
-        # Those that are there wait for the one that may not be made.
+        # The existing pods wait for the one whose creation is refused.
         ((make_pod(node="", unscheduled="gang"),),
          {"uid": UID, "reason": "forbidden", "message": "exceeded quota"},
          ("forbidden", "exceeded quota")),
@@ -119,13 +119,13 @@ NEWS = UpdateStatus(JobEvent.WAITS, "queued", "waiting in the queue: 4 of 9")
 @pytest.mark.parametrize(
     ("record", "now", "step"),
     [
-        # Counts change with every job that comes and goes: they are told after a while.
+        # Counts change with every job, so they are updated only after a while.
         (told_with(1000, "waiting in the queue: 3 of 9"), 1299.9, Wait()),
         (told_with(1000.0, "waiting in the queue: 3 of 9"), 1300.0, NEWS),
         (told_with(None, "waiting in the queue: 3 of 9"), 1000.0, NEWS),
         (told_with("soon", "waiting in the queue: 3 of 9"), 1000.0, NEWS),
         (told_with(1000, "waiting in the queue: 4 of 9"), 2000.0, Wait()),
-        # Anything else is told at once.
+        # Any other change is reported at once.
         (told_with(1000, "waiting in the queue: it is full"), 1000.0, NEWS),
         (told_with(1000, "waiting in the queue: 3 of 9", "paused"), 1000.0, NEWS),
         (replace(told_with(1000, "waiting in the queue: 3 of 9"), state="RUNNING"), 1000.0, NEWS),
@@ -172,7 +172,7 @@ def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str,
     step = decide(make_seen(SUBMITTED, over))
     assert (step == started) is ran
     assert isinstance(confirmed(decide(make_seen(RUNS, over))), SetOutcome)
-    # Where Volcano has removed it already, it is told by how it was last.
+    # If Volcano has removed the VolcanoJob, its last observed state decides.
     step = decide(make_seen(SUBMITTED, None, last=over))
     assert (step == started) is ran
     assert isinstance(decide(make_seen(RUNS, None, last=over)), ConfirmGone)
@@ -183,16 +183,16 @@ def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str,
 
 
 def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do() -> None:
-    # Its pods say when it began, so long as they are those that did.
+    # The pods determine the start only while they are the pods that started.
     restarted = make_pod(started_at=900.0)
     step = decide(make_seen(RUNS, make_observed(), restarted))
     assert step == SaveRecoveryData('{"first-start": "2.0"}')
     assert decide(make_seen(replace(RUNS, kept=step.what), make_observed(), restarted)) == Wait()
     assert decide(make_seen(RUNS, make_observed("Aborting"))) == step
-    # A later attempt's VolcanoJob was made with it.
+    # The VolcanoJob of a later attempt was created with the first start.
     annotations = {FIRST_START_ANNOTATION: "2.0"}
     assert decide(make_seen(RUNS, make_observed(annotations=annotations), restarted)) == Wait()
-    # More time is news to the cluster in any case.
+    # An extension is written to the cluster in any case.
     extended = replace(RUNS, allocated_seconds=90.0)
     more = decide(make_seen(extended, make_observed(), make_pod()))
     assert more == SaveRecoveryData('{"allocated-seconds": "90.0", "first-start": "2.0"}')
@@ -203,7 +203,7 @@ def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do()
 def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_do() -> None:
     observed = make_observed()
     assert decide(make_seen(RUNS, observed, service_missing=True)) == RestoreCompanions()
-    # Just made, and not yet seen: nothing waits for that.
+    # The VolcanoJob was just created and its Service not yet observed; nothing waits for it.
     waits = decide(make_seen(SUBMITTED, make_observed(), service_missing=True))
     assert waits == UpdateStatus(JobEvent.STARTED, None, None)
     assert decide(make_seen(RUNS, observed, started=False, service_missing=True)) == RunHooks(
@@ -288,7 +288,7 @@ def test_what_we_ordered_is_the_end_unless_it_is_suspended_meanwhile(stopping: b
     completed = job(ordered="CompleteJob", ordered_why="so")
     done = SetOutcome(State.SUCCESS, "completed", "so: CompleteJob, as its policy says")
     assert step_of(completed, phase="Completed") == done
-    # What was ordered and came too late is no reason for a good end.
+    # A command that came too late is not the reason of a successful end.
     plain = step_of(job(ordered="AbortJob", ordered_why="so"), phase="Completed")
     assert plain == SetOutcome(State.SUCCESS, "completed")
 
@@ -303,7 +303,7 @@ STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="be
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
 def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
     assert decide(make_seen(WANTED_STILL, make_observed(phase))) == AbortVolcanoJob(UID)
-    # Volcano may have lost the command: one that is half stopped would have no retries any more.
+    # Volcano may have lost the command. A half-stopped job would have no retries left.
     half = replace(STOPPING, desired="run")
     assert decide(make_seen(half, make_observed(phase))) == AbortVolcanoJob(UID)
 
@@ -320,5 +320,5 @@ def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt()
     resumed = replace(suspended, desired="run")
     again = StartNextAttempt("resumed", "resumed, and submitted again")
     assert decide(make_seen(resumed, aborted)) == again
-    # Also one that is resumed before it was stopped: the command is on its way.
+    # Holds also for a job that is resumed before it has stopped: the command is under way.
     assert decide(make_seen(replace(STOPPING, desired="run"), aborted)) == again

@@ -31,7 +31,7 @@ def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
     runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 39.0)}
     assert step_of(record, failed, now=38.9, **runs) == Wait(39.0)
     assert isinstance(step_of(record, failed, now=39.0, **runs), ConfirmPods)
-    # One that has waited so is not told to have run in between.
+    # A job that waited for the timer is not reported as running in between.
     assert isinstance(step_of(told, failed, timers=timer(told, 39.0), now=39.0, ran=True),
                       ConfirmPods)  # fmt: skip
 
@@ -40,11 +40,11 @@ def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> 
     step = decide(make_seen(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
-    # A job that has failed before anything was timed is timed first, too.
+    # A failure that precedes all timers starts the timer first.
     step = decide(make_seen(job(DELAYED), make_observed("Failed"), FAILED, now=10.0))
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
-    # One that is left from a policy that is no longer there goes.
+    # A timer of a policy that no longer exists is removed.
     plain = job()
     assert step_of(plain, phase="Running", timers=timer(plain, 39.0)) == SetTimers(())
 
