@@ -246,7 +246,7 @@ async def test_a_job_says_who_had_it_ended_where_the_caller_did(api: Api) -> Non
     await submit(api, make_job("j1"), make_job("j2"), make_job("j3"))
     assert (await api.client.delete("/v1/jobs/j1", params={"by": "Ada L."})).status == 202
     await api.client.post("/v1/jobs/terminate", json={"items": ["j2"], "by": "Grace"})
-    await api.client.delete("/v1/jobs/j3", params={"force": "true"})  # ``force`` never has an effect
+    await api.client.delete("/v1/jobs/j3", params={"force": "true"})  # no effect
     # The first request to end the job is the one recorded.
     await api.client.delete("/v1/jobs/j1", params={"by": "Grace"})
     shown = [await api.client.get(f"/v1/jobs/j{number}") for number in (1, 2, 3)]

@@ -226,7 +226,7 @@ def test_a_job_that_is_ended_on_purpose_is_told_as_who_ended_it_said(
 ) -> None:
     ended = replace(RUNS, desired="ended", end_state=state, end_reason=reason, end_message="so")
     step = decide(make_seen(ended, make_observed()))
-    assert step == SetOutcome(State(state), reason, "so")  # type: ignore[arg-type]  # one of the three
+    assert step == SetOutcome(State(state), reason, "so")  # type: ignore[arg-type]  # one of three
 
 
 def test_one_that_is_ended_without_a_word_was_ended_as_asked() -> None:
