@@ -119,12 +119,13 @@ class Card:
 class EndNotice(TypedDict):
     """When a session, or the access to it, ends, and from when on the page shows it.
 
-    All times are unix seconds; ``now`` is the gateway's clock, since the browser's may be wrong.
+    Its keys are a part of ``/.fumarole/state`` (docs/pages.md), which the pages' scripts read. All
+    times are unix seconds; ``now`` is the gateway's clock, since the browser's may be wrong.
     """
 
     of: Literal["session", "access"]
     at: float
-    notice_starts_at: float
+    told_from: float
     now: float
 
 

@@ -178,5 +178,5 @@ def end_notice_of(page_request: ServePage, seconds: float, now: float) -> EndNot
         return None
     whole = make_notice(right).code == "session_ends_soon"
     return EndNotice(
-        of="session" if whole else "access", at=right.ends_at, notice_starts_at=begins, now=now
+        of="session" if whole else "access", at=right.ends_at, told_from=begins, now=now
     )

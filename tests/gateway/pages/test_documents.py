@@ -24,7 +24,7 @@ NASTY = "<script>alert(\"1\")</script> & 'x'"
 ENDING = Screen(
     title=NASTY,
     mode="control",
-    end=EndNotice(of="session", at=9000.0, notice_starts_at=8400.0, now=8000.0),
+    end=EndNotice(of="session", at=9000.0, told_from=8400.0, now=8000.0),
     job_url=f"https://example.com/{NASTY}",
     home=f"https://example.com/?{NASTY}",
 )

@@ -16,7 +16,7 @@ from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 
 pytestmark = pytest.mark.needs("chromium")
 
-TOLD = "Somebody has typed into it whose access was withdrawn"
+TOLD = "Someone whose access was withdrawn has typed into it"
 
 
 class Shells:

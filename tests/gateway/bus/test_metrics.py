@@ -1,0 +1,80 @@
+"""What operators see of the follower, before and after there is a table."""
+
+from __future__ import annotations
+
+import time
+from ipaddress import ip_network
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from redis.asyncio import Redis
+
+from gateway.bus.metrics import TableMetrics, describe, describe_host
+from shared.networks import Bounds
+from tests.gateway.bus.following import BASE, encode, following, make_route, published, sid_of
+
+ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
+
+
+async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis: Redis) -> None:
+    async with following(redis) as seen:
+        told = describe(seen.follower)
+        told_of = describe_host("x.example", seen.follower, Bounds(()), now=time.time(), failing={})
+        assert told_of["why"] == "no_table"
+        assert told["bus"] == "starting"
+        assert "epoch" not in told
+        registry = CollectorRegistry()
+        registry.register(TableMetrics(seen.follower))
+        text = generate_latest(registry).decode()
+        assert 'fumarole_gateway_bus{state="starting"} 1.0' in text
+        assert "fumarole_gateway_routes " not in text
+
+
+async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
+    redis: Redis,
+) -> None:
+    shared = "link.example"
+    routes = [make_route(ONE, hosts=[f"{ONE}.{BASE}", shared], sealed="secret", public=True)]
+    routes.append(make_route(TWO, hosts=[f"{TWO}.{BASE}", shared], public=True))
+    publisher = await published(redis, *routes)
+    await publisher.upsert(THREE, b"{}", now=time.time())
+    async with following(redis) as seen:
+        await seen.until_equal(publisher)
+        table = seen.follower.table
+        assert table is not None
+        told = describe(seen.follower)
+        bounds = Bounds([ip_network("127.0.0.0/8")])
+
+        def host(name: str) -> dict[str, Any]:
+            return describe_host(name, seen.follower, bounds, now=time.time(), failing={})
+
+        assert told["hash"] == f"{table.hash:016x}"
+        assert (told["routes"], told["unreadable"], told["ambiguous"]) == (3, 1, 1)
+        assert told["states"] == {"starting": 0, "ready": 2, "closing": 0}
+        served = host(f"{ONE}.{BASE}:443".upper())
+        assert (served["why"], served["target"]) == ("served", "pod-1")
+        assert "secret" not in str(told) + str(served)
+        assert "127.0.0.1" not in str(served)
+        assert host(shared)["why"] == "ambiguous"
+        assert host(f"{THREE}.{BASE}")["why"] == "unreadable"
+        registry = CollectorRegistry()
+        registry.register(TableMetrics(seen.follower))
+        text = generate_latest(registry).decode()
+        assert 'fumarole_gateway_routes{state="ready"} 2.0' in text
+        assert "fumarole_gateway_routes_unreadable 1.0" in text
+        assert f'hash="{table.hash:016x}"' in text
+
+
+async def test_two_followers_agree_by_their_hash_whatever_the_order(redis: Redis) -> None:
+    publisher = await published(redis)
+    async with following(redis) as first:
+        await first.until_equal(publisher)
+        for sid in (TWO, ONE, THREE):
+            await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
+        await publisher.remove(THREE, "ended", now=time.time())
+        await first.until_equal(publisher)
+        async with following(redis) as second:
+            await second.until_equal(publisher)
+            one, other = describe(first.follower), describe(second.follower)
+            assert one["hash"] == other["hash"]
+            assert int(one["hash"], 16) != 0
