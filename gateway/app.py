@@ -27,7 +27,7 @@ from gateway.audit import AuditLog
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
-from gateway.bus.measures import describe, describe_host
+from gateway.bus.metrics import describe, describe_host
 from gateway.bus.own_thread import ReaderWithOwnThread
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
@@ -58,7 +58,7 @@ from gateway.reports import Activities, RecentFailures, Reporter
 from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
 from gateway.settings import Settings
 from gateway.sign_outs import SignOuts
-from gateway.tls import Certificates
+from gateway.tls import Certificates, ReloadedFiles
 from shared.bus import BusReader, Keys, ReportWriter, SignOutWriter, connect
 from shared.jose.jwks import KeySource
 from shared.jose.jws import verified_payload
@@ -262,6 +262,11 @@ class Gateway:
         )
 
     @property
+    def reloaded_files(self) -> list[ReloadedFiles]:
+        """The files that are reloaded when they change."""
+        return [files for files in (self.certificates, self.assertion_keys) if files is not None]
+
+    @property
     def assertions(self) -> Assertions | None:
         """The signer of identity assertions for apps; None if that is off."""
         return None if self.assertion_keys is None else self.assertion_keys.assertions
@@ -299,13 +304,10 @@ class Gateway:
             audit=self.audit,
         )
         open_page = OpenPage(
-            site=settings.site,
             open_origins=settings.open_origins,
             tokens=self.tokens,
-            follower=self.follower,
             grants=self.grants,
             responses=responses,
-            wall=time.time,
             of_address=self._rate(limits.address_opens_per_minute, 60.0),
             of_session=self._rate(_OPENS_OF_SESSION_PER_MINUTE, 60.0),
             of_user=self._rate(limits.user_opens_per_minute, 60.0),
@@ -322,20 +324,12 @@ class Gateway:
             waiting=self.activities.waiting,
         )
         sign_out = SignOutPage(
-            site=settings.site,
             responses=responses,
             sign_outs=self.sign_outs,
             of_address=self._rate(limits.address_opens_per_minute, 60.0),
             of_user=self._rate(_SIGN_OUTS_PER_MINUTE, 60.0),
         )
-        return make_pages(
-            open_page,
-            session,
-            sign_out,
-            responses,
-            self.meters,
-            strict_transport=settings.site.strict_transport,
-        )
+        return make_pages(open_page, session, sign_out, responses)
 
     def make_data_path(self, pages: web.Server) -> DataPath:
         """Return the data path, which passes requests for the gateway's own pages to *pages*."""

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 
 from gateway.app import Gateway
 from gateway.bus.holder import RouteTableHolder
-from gateway.bus.measures import FollowedMeters, TableMeters
+from gateway.bus.metrics import FollowerMetrics, TableMetrics
 from gateway.core.access.access_right import DRAINING
 from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.live import Member
@@ -60,10 +60,8 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         gateway = Gateway(settings, assets)
         path = await stack.enter_async_context(relaying(gateway))
         registry = make_registry()
-        for collector in collectors(gateway, path):
+        for collector in (*collectors(gateway), TableMetrics(gateway.follower)):
             registry.register(collector)
-        registry.register(FollowedMeters(gateway.follower))
-        registry.register(TableMeters(gateway.follower))
 
         async def debug(request: web.Request) -> web.Response:
             return web.json_response(gateway.describe(request.query.get("host")))
@@ -142,14 +140,14 @@ async def first_table(
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def collectors(gateway: Gateway, path: DataPath) -> list[Collector]:
+def collectors(gateway: Gateway) -> list[Collector]:
     """Return the metrics collectors of a process that serves browsers."""
-    found: list[Collector] = [path.meters, gateway.shedding]
-    if gateway.certificates is not None:
-        found.append(gateway.certificates)
-    if gateway.assertion_keys is not None:
-        found.append(gateway.assertion_keys)
-    return found
+    return [
+        gateway.meters,
+        gateway.shedding,
+        *gateway.reloaded_files,
+        FollowerMetrics(gateway.follower),
+    ]
 
 
 async def run_until_stopped(
@@ -158,8 +156,8 @@ async def run_until_stopped(
     *,
     close: Callable[[], None],
     stop: asyncio.Event,
+    beside: Callable[[], Coroutine[Any, Any, None]],
     delay: float = 0.0,
-    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Run the gateway's background tasks until *stop* is set, then drain and return.
 
@@ -172,20 +170,17 @@ async def run_until_stopped(
         beside: One more task to run meanwhile.
     """
     async with asyncio.TaskGroup() as tasks:
-        background = [
-            tasks.create_task(gateway.follower.run()),
-            tasks.create_task(gateway.keys.keep_fresh()),
-            tasks.create_task(gateway.shedding.run()),
-            tasks.create_task(gateway.audit.run()),
-            tasks.create_task(gateway.reporter.run()),
-            tasks.create_task(gateway.sign_outs.run()),
+        coroutines = [
+            gateway.follower.run(),
+            gateway.keys.keep_fresh(),
+            gateway.shedding.run(),
+            gateway.audit.run(),
+            gateway.reporter.run(),
+            gateway.sign_outs.run(),
+            *(files.keep_fresh() for files in gateway.reloaded_files),
+            beside(),
         ]
-        if gateway.certificates is not None:
-            background.append(tasks.create_task(gateway.certificates.keep_fresh()))
-        if gateway.assertion_keys is not None:
-            background.append(tasks.create_task(gateway.assertion_keys.keep_fresh()))
-        if beside is not None:
-            background.append(tasks.create_task(beside()))
+        background = [tasks.create_task(one) for one in coroutines]
         await stop.wait()
         gateway.draining = True
         await asyncio.sleep(delay)

@@ -15,10 +15,8 @@ from typing import Any, Literal, cast
 
 from shared.errors import TokenRefused
 from shared.jose.jws import (
-    KeySet,
     Unverified,
     VerificationKey,
-    read_key_set,
     read_unverified,
     strict_json_object,
     verify_signature,
@@ -246,18 +244,3 @@ def _one_of(
     if not isinstance(value, str) or value not in values:
         raise TokenRefused("claims", f"{name} is not one of {', '.join(values)}")
     return value
-
-
-__all__ = [
-    "SERVICE_AUDIENCE",
-    "SESSION_AUDIENCE",
-    "KeySet",
-    "Mode",
-    "Peek",
-    "SessionClaims",
-    "names_audience",
-    "peek",
-    "read_key_set",
-    "verify_service_token",
-    "verify_session_token",
-]

@@ -18,7 +18,7 @@
 - ``own_thread`` makes the Redis calls that requests wait for, so that a busy loop does not delay
   them.
 - ``head_policy`` decides which heads, tables and events are accepted.
-- ``measures`` exports metrics and ``/debug/routes``.
+- ``metrics`` exports metrics and ``/debug/routes``.
 
 Only :meth:`holder.RouteTableHolder.repair` makes a request wait for Redis. The contract is
 docs/proxy-events.md, "Following".

@@ -35,15 +35,8 @@ class Follower(RouteTableHolder):
 
     async def run(self) -> None:
         """Follow the bus until cancelled."""
-        reader, monotonic = self.reader, self.monotonic
-        poller = HeadPoller(holder=self, reader=reader, clock=self.clock, monotonic=monotonic)
-        repairer = Repairer(
-            holder=self,
-            reader=reader,
-            routes=self.routes,
-            monotonic=monotonic,
-            random=self.random,
-        )
+        poller = HeadPoller(holder=self, reader=self.reader)
+        repairer = Repairer(holder=self, reader=self.reader, routes=self.routes, random=self.random)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen())
             tasks.create_task(poller.run())

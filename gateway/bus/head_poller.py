@@ -6,14 +6,13 @@ The state of the bus is derived from the head and the table.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.bus.catch_up import release
 from gateway.bus.head_policy import is_proven
 from gateway.bus.holder import RouteTableHolder
-from gateway.core.bus_state import Bus, BusClock
+from gateway.core.bus_state import Bus
 from shared.bus import BusReader
 from shared.errors import BusUnavailable, SnapshotRefused, Unsigned
 from shared.events import Head
@@ -45,31 +44,30 @@ class HeadPoller:
 
     holder: RouteTableHolder
     reader: BusReader
-    clock: BusClock
-    monotonic: Callable[[], float]
     _looked_at: float = float("-inf")
 
     async def run(self) -> None:
         """Read the head until cancelled."""
+        holder, monotonic = self.holder, self.holder.monotonic
         pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
         while True:
             await self._until_next_look(pause)
-            if self.clock.was_suspended(self.monotonic()):
-                self.holder.note("slept")
-            began = self.monotonic()
+            if holder.clock.was_suspended(monotonic()):
+                holder.note("slept")
+            began = monotonic()
             found = await self._look_at_head()
-            answered = self.monotonic()
+            answered = monotonic()
             if found:
                 await self._until_repaired()
-            if max(answered - began, self.monotonic() - answered) > _ANSWER_SECONDS:
+            if max(answered - began, monotonic() - answered) > _ANSWER_SECONDS:
                 pause = 0.0
                 continue
             if found:
                 pause, retry = HEAD_SECONDS, FIRST_RETRY_SECONDS
             else:
                 pause, retry = retry, next_retry(retry)
-            self.clock.head_polled(self.monotonic())
-            self.holder.note_state()
+            holder.clock.head_polled(monotonic())
+            holder.note_state()
 
     async def _until_repaired(self) -> None:
         """Wait for a repair under way if the bus was lost or this process was suspended.
@@ -78,21 +76,21 @@ class HeadPoller:
         the repaired table is a moment away, and the old table must not be served meanwhile, since
         it may lack revocations.
         """
-        deadline = self.monotonic() + CALL_SECONDS
+        deadline = self.holder.monotonic() + CALL_SECONDS
         while self.holder.catch_up.wanted is not None and not self._is_known():
-            if not await self.holder.catch_up.reached_within(deadline - self.monotonic()):
+            if not await self.holder.catch_up.reached_within(deadline - self.holder.monotonic()):
                 return
 
     def _is_known(self) -> bool:
         """Whether the table is recent enough to be served before the repair ends."""
         lost = self.holder.bus in (Bus.LOST, Bus.CLOSED)
-        return not lost and not self.clock.was_suspended(self.monotonic())
+        return not lost and not self.holder.clock.was_suspended(self.holder.monotonic())
 
     async def _until_next_look(self, pause: float) -> None:
-        now = self.monotonic()
+        now = self.holder.monotonic()
         due = min(self._looked_at + pause, self.holder.closing_at(now))
         await self.holder.catch_up.look_requested_within(due - now)
-        since = self.monotonic() - self._looked_at
+        since = self.holder.monotonic() - self._looked_at
         if since < LOOK_SECONDS:
             await asyncio.sleep(LOOK_SECONDS - since)
 
@@ -100,7 +98,7 @@ class HeadPoller:
         """Read the head once; return whether it is there and one that the table can reach."""
         holder, catch_up = self.holder, self.holder.catch_up
         requesting = catch_up.begin_look()
-        self._looked_at = now = self.monotonic()
+        self._looked_at = now = self.holder.monotonic()
         before = holder.table.head if holder.table is not None else None
         head = await self._fetch_head()
         if head is None:

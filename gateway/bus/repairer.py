@@ -47,7 +47,6 @@ class Repairer:
     holder: RouteTableHolder
     reader: BusReader
     routes: RouteReader
-    monotonic: Callable[[], float]
     random: Callable[[], float]
     _pause: float = 0.0
     _refused: str = ""
@@ -124,7 +123,7 @@ class Repairer:
         try:
             with holder.buffering_events():
                 async with asyncio.timeout(SNAPSHOT_SECONDS):
-                    read_at = self.monotonic()
+                    read_at = holder.monotonic()
                     snapshot = await self.reader.snapshot(self._check_head)
                     if snapshot is not None:
                         await self._take(snapshot, read_at)

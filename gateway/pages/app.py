@@ -19,7 +19,6 @@ from gateway.pages.open import FRAME_PATH, OPEN_PATH, OpenPage
 from gateway.pages.responses import Responses
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
-from gateway.relay.meters import Meters
 from shared.runtime.serving import hide_versions
 
 log = logging.getLogger(__name__)
@@ -29,15 +28,9 @@ _FAILED = Refusal(500, "internal_error", "The gateway failed to response.")
 
 
 def make_pages(
-    open_page: OpenPage,
-    session: SessionPages,
-    sign_out: SignOutPage,
-    responses: Responses,
-    meters: Meters,
-    *,
-    strict_transport: bool = False,
+    open_page: OpenPage, session: SessionPages, sign_out: SignOutPage, responses: Responses
 ) -> web.Application:
-    """Return the application; *strict_transport* as for :class:`gateway.core.access.site.Site`."""
+    """Return the application of these pages."""
 
     @web.middleware
     async def boundary(
@@ -58,8 +51,8 @@ def make_pages(
             return responses.refuse(request, _FAILED)
 
     async def count(_request: web.Request, response: web.StreamResponse) -> None:
-        meters.own_answers[response.status // 100] += 1
-        if strict_transport:
+        responses.meters.own_answers[response.status // 100] += 1
+        if responses.site.strict_transport:
             response.headers["Strict-Transport-Security"] = STRICT_TRANSPORT
 
     app = web.Application(middlewares=[boundary])

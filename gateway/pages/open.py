@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Final
 
 from aiohttp import web
 
-from gateway.bus.follower import Follower
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.decision import ServePage
 from gateway.core.access.grants import Grant, GrantKeys
@@ -24,7 +22,6 @@ from gateway.core.access.opening import (
     read_opening,
 )
 from gateway.core.access.refusals import REFUSALS, Refusal
-from gateway.core.access.site import Site
 from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, retry_after
@@ -56,14 +53,11 @@ class _Attempt:
 class OpenPage:
     """Handles requests to open a session."""
 
-    site: Site
     open_origins: tuple[str, ...]
     """Origins that may post tokens, besides the session's own host."""
     tokens: SessionTokens
-    follower: Follower
     grants: GrantKeys
     responses: Responses
-    wall: Callable[[], float]
     of_address: Rate
     """The rate of attempts for one address (IPv6: a /64)."""
     of_session: Rate
@@ -124,7 +118,7 @@ class OpenPage:
         # The route may have changed during the Redis call.
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
-        response = self._opened(request, opening, make_grant(claims, now=self.wall()), route)
+        response = self._opened(request, opening, make_grant(claims, now=self.tokens.wall()), route)
         if page_request.holder not in (None, claims.sub):
             self._forget_other(request, response)
         self.responses.audit.opened(claims, page_request.client_address)
@@ -136,17 +130,19 @@ class OpenPage:
         If one client has used up the rate of the address, others may still open sessions that were
         not attempted from there. Hosts of sessions are not guessable without a link.
         """
-        address, table = limit_key(page_request.client_address), self.follower.table
+        address, table = limit_key(page_request.client_address), self.tokens.follower.table
         waits = self.of_address.take(address)
         is_known = table is not None and page_request.sid in table
-        if not (is_known and not self.of_session.take(f"{address} {page_request.sid}")) and waits:
+        # The session's rate counts every attempt, also while the address is within its own.
+        is_spent = not is_known or bool(self.of_session.take(f"{address} {page_request.sid}"))
+        if waits and is_spent:
             raise OpeningRefused("too_many_opens", retry_after_seconds=retry_after(waits))
 
     def _check_origin(self, request: web.Request, page_request: ServePage) -> None:
         allowed = may_post(
             request.headers.get("Origin"),
             request.headers.get("Sec-Fetch-Site"),
-            own=self.site.origin_of(page_request.host),
+            own=self.responses.site.origin_of(page_request.host),
             others=self.open_origins,
         )
         if not allowed:
@@ -155,7 +151,7 @@ class OpenPage:
     async def _find(self, claims: SessionClaims, host: str) -> Route:
         table = self.tokens.table()
         if claims.sid not in table:
-            await self.follower.repair()
+            await self.tokens.follower.repair()
             table = self.tokens.table()
         found = table.find(host)
         if found.standing is Standing.UNREADABLE:
@@ -165,7 +161,7 @@ class OpenPage:
         return found.route
 
     def _check(self, claims: SessionClaims, route: Route) -> None:
-        check_route(claims, route, self.tokens.table(), now=self.wall())
+        check_route(claims, route, self.tokens.table(), now=self.tokens.wall())
 
     def _ask_first(
         self, request: web.Request, opening: Opening, claims: SessionClaims, holder: str
@@ -190,13 +186,14 @@ class OpenPage:
     ) -> web.Response:
         access_right = AccessRight(route=route, host=route.hosts[0], grant=grant)
         framed = (
-            bool(self.site.embed_origins) and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
+            bool(self.responses.site.embed_origins)
+            and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
         )
         cookie = make_cookie(
-            self.site.cookie_name,
+            self.responses.site.cookie_name,
             self.grants.sign(grant),
-            secure=self.site.scheme == "https",
-            max_age_seconds=access_right.ends_at - self.wall(),
+            secure=self.responses.site.scheme == "https",
+            max_age_seconds=access_right.ends_at - self.tokens.wall(),
             framed=framed,
         )
         place = _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))

@@ -14,7 +14,6 @@ from aiohttp import web
 from gateway.core.access.decision import SIGN_OUT_PATH
 from gateway.core.access.opening import expired_cookies
 from gateway.core.access.refusals import REFUSALS
-from gateway.core.access.site import Site
 from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, retry_after
@@ -27,7 +26,6 @@ from gateway.sign_outs import SignOuts
 class SignOutPage:
     """Handles sign-outs from one session."""
 
-    site: Site
     responses: Responses
     sign_outs: SignOuts
     of_address: Rate
@@ -81,9 +79,10 @@ class SignOutPage:
             response = self.responses.json({"signed_out": True, "everywhere": everywhere})
         # Not "cookies": that would clear the whole registrable domain.
         response.headers["Clear-Site-Data"] = '"cache", "storage"'
-        secure = self.site.scheme == "https"
-        framed = bool(self.site.embed_origins)
-        for line in expired_cookies(self.site.cookie_name, secure=secure, framed=framed):
+        site = self.responses.site
+        secure = site.scheme == "https"
+        framed = bool(site.embed_origins)
+        for line in expired_cookies(site.cookie_name, secure=secure, framed=framed):
             response.headers.add("Set-Cookie", line)
         self.responses.expire_foreign(request, response)
         return response

@@ -15,7 +15,7 @@ from typing import assert_never
 import uvloop
 
 from gateway.app import Gateway
-from gateway.bus.measures import FollowedMeters, TableMeters, rank_of
+from gateway.bus.metrics import TableMetrics, rank_of
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
@@ -178,6 +178,5 @@ class Worker:
         )
 
     def _measured(self) -> Measured:
-        gateway, follower = self.gateway, self.gateway.follower
-        counted = [*collectors(gateway, self.path), FollowedMeters(follower)]
-        return Measured(families_of(counted), families_of([TableMeters(follower)]))
+        table = TableMetrics(self.gateway.follower)
+        return Measured(families_of(collectors(self.gateway)), families_of([table]))

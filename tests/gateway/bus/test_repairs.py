@@ -72,7 +72,6 @@ class Repairing:
             holder=h.holder,
             reader=cast(BusReader, reader),
             routes=RouteReader(),
-            monotonic=lambda: h.uptime,
             random=lambda: self.random,
         )
 
