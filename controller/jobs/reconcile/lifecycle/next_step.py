@@ -368,9 +368,9 @@ def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     record = seen.record
     told = Explanation(record.reason or "", record.message or "", record.details or {})
     found = explain_waiting(job, seen.pods, record.explained, told)
-    note = UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details)
-    step = seen.update_if_new(note)
-    if isinstance(step, Wait) or not _only_numbers_changed(record, note):
+    update = UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details)
+    step = seen.update_if_new(update)
+    if isinstance(step, Wait) or not _only_numbers_changed(record, update):
         return step
     # Counts of nodes and quotas change with every job that starts or ends.
     since = (record.details or {}).get("at")
@@ -378,21 +378,21 @@ def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     return step if seen.now >= again_at else Wait()
 
 
-def _only_numbers_changed(record: JobRecord, note: UpdateStatus) -> bool:
-    same_state = record.state == next_state(record.state, note.event)
-    same = same_state and record.reason == note.reason
-    return same and same_but_for_numbers(record.message, note.message)
+def _only_numbers_changed(record: JobRecord, update: UpdateStatus) -> bool:
+    same_state = record.state == next_state(record.state, update.event)
+    same = same_state and record.reason == update.reason
+    return same and same_but_for_numbers(record.message, update.message)
 
 
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
     found = explain_running(job, seen.pods)
-    noted = seen.update_if_new(
+    update = seen.update_if_new(
         UpdateStatus(JobEvent.STARTED, None, None)
         if found is None
         else UpdateStatus(JobEvent.STARTED, found.reason, found.message, found.details)
     )
-    if isinstance(noted, UpdateStatus):
-        return noted
+    if isinstance(update, UpdateStatus):
+        return update
     step = Wait() if seen.started else seen.run_hook("start")
     if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):
         return step
