@@ -42,7 +42,7 @@ from controller.volcano.reasons.waiting import (
 
 ROUND_SECONDS: Final = 2.0
 MOST_A_ROUND: Final = 4
-"""Jobs in a round, each with at most six calls; the nodes take one more."""
+"""Jobs in a round, each with at most five calls; the list of the nodes is one more."""
 PATIENCE_SECONDS: Final = 3.0
 """How long a job waits before the cluster is asked: most start sooner."""
 FIRST_AGAIN_SECONDS: Final = 15.0
@@ -159,7 +159,7 @@ class PendingReasons:
             return
         mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
         try:
-            found = await self._ask(job, record, mine, ranks=ranks)
+            found = await self.ask(job, record, mine, ranks=ranks)
         except Forbidden as error:
             # The role of an older version, or one that the site has restricted.
             self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
@@ -176,32 +176,40 @@ class PendingReasons:
         elif found is None and explained and _has_passed(explained, job, mine, ranks=ranks):
             await self._keep(job, None)
 
-    async def _ask(
+    async def ask(
         self, job: ObservedJob, record: JobRecord, pods: Sequence[ObservedPod], *, ranks: int
     ) -> Explanation | None:
+        """Return why *job* waits, by at most five calls and a list of the nodes.
+
+        Raises:
+            KubeError: If a call fails.
+        """
         events = await self._events(job, job.uid) if len(pods) < ranks else []
         was_refused = explain_refused(events, since=job.phase_since) is not None
-        if was_refused:
-            has_group = await self._group(job) is not None
-            if found := explain_refused(events, has_group=has_group, since=job.phase_since):
-                return found
+        group = await self._group(job) if was_refused else None
+        if found := explain_refused(events, has_group=group is not None, since=job.phase_since):
+            return found
         prepared = [pod for pod in pods if pod.node and not pod.running and not pod.is_over]
         if first := min(prepared, key=lambda pod: (pod.task, pod.index), default=None):
             return explain_preparing(await self._events(job, first.uid))
         # Whatever the events of its group say: without a queue nothing else will follow.
         if found := await self._of_queue(record) or await self._of_nodes(job):
             return found
-        if not job.phase and self._is_known_well(job) and await self._group(job) is None:
-            return NOT_TAKEN_UP
         # The messages about the pods say more than those about their group.
         is_said = any(pod.unscheduled for pod in pods)
-        found = None if is_said else await self._of_group(job)
+        may_be_left = not job.phase and self._is_known_well(job)
+        if group is None and (may_be_left or not is_said):
+            group = await self._group(job)
+        if may_be_left and group is None:
+            return NOT_TAKEN_UP
+        found = None if is_said or group is None else await self._of_group(job, group)
         # A refusal that may be recorded no longer holds the job.
         return found or (QUEUED if was_refused else None)
 
     def _is_known_well(self, job: ObservedJob) -> bool:
         """Say whether it has been asked about before: at first Volcano may only be busy."""
-        return self._waits[job.job_id].pause > 2 * FIRST_AGAIN_SECONDS
+        waits = self._waits.get(job.job_id)
+        return waits is not None and waits.pause > 2 * FIRST_AGAIN_SECONDS
 
     async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
         """Say whether no node could take it, if it were empty; a second look costs no list."""
@@ -221,9 +229,7 @@ class PendingReasons:
         except NotFound:
             return None
 
-    async def _of_group(self, job: ObservedJob) -> Explanation | None:
-        if (group := await self._group(job)) is None:
-            return None
+    async def _of_group(self, job: ObservedJob, group: Object) -> Explanation | None:
         uid = str(group["metadata"].get("uid") or "")
         return explain_group(group, await self._events(job, uid) if uid else ())
 

@@ -1,0 +1,87 @@
+"""What asking why a job waits costs the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from aiohttp import web
+
+from controller.jobs.cluster.pending_reasons import NOT_TAKEN_UP, QUEUED, PendingReasons
+from controller.store.jobs.job_rows import JobRecord
+from tests.controller.kube.api_server import Script, serving
+from tests.controller.samples import UID, make_observed, make_record
+
+GROUP = {"metadata": {"name": f"j-j1-{UID}", "uid": "group-1"}, "status": {"phase": "Pending"}}
+REFUSED = {
+    "metadata": {"name": "j-j1.1"},
+    "reason": "PVCError",
+    "message": "Failed to create PVC, err: exceeded quota",
+    "lastTimestamp": "2026-11-22T10:00:00Z",
+}
+
+
+class Cluster:
+    """Answers reads by the last part of their path, and counts those that are not of nodes."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        self._objects = objects
+        self.reads: list[str] = []
+        self.script = Script(self._answer)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        what = request.path.split("/")[-1]
+        if what == "events":
+            what = "of " + request.query["fieldSelector"].partition("=")[2]
+        if what != "nodes":
+            self.reads.append(what)
+        if (found := self._objects.get(what)) is not None:
+            return web.json_response(found)
+        if what.startswith("of ") or what == "nodes":
+            return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
+        gone = {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "x"}}
+        return web.json_response(gone, status=404)
+
+
+async def asked(cluster: Cluster, tmp_path: Path, *, record: JobRecord, looks: int) -> Any:
+    """Return the explanation of a VolcanoJob without a phase, at the last of *looks*."""
+    job, now = make_observed(""), 0.0
+
+    class Informer:
+        jobs = (job,)
+
+    async with serving(cluster.script, tmp_path) as kube:
+        reasons = PendingReasons(
+            cast("Any", None),
+            kube=kube,
+            informer=cast("Any", Informer()),
+            changed=lambda _: None,
+            clock=lambda: now,
+            failed=lambda _: None,
+        )
+        for _ in range(looks):
+            reasons._due()
+            now += 1000
+        return await reasons.ask(job, record, [], ranks=1)
+
+
+async def test_a_job_costs_five_calls_at_most(tmp_path: Path) -> None:
+    cluster = Cluster(
+        {
+            f"of {UID}": {"items": [REFUSED], "metadata": {"resourceVersion": "1"}},
+            f"j-j1-{UID}": GROUP,
+            "q": {"metadata": {"name": "q"}, "status": {"state": "Open"}},
+            "j-j1": {"metadata": {"name": "j-j1"}, "spec": {}},
+        }
+    )
+    record = make_record(uid=UID, queue="q")
+    assert await asked(cluster, tmp_path, record=record, looks=5) == QUEUED
+    assert cluster.reads == [f"of {UID}", f"j-j1-{UID}", "q", "j-j1", "of group-1"]
+
+
+async def test_a_job_without_status_and_group_was_not_taken_up(tmp_path: Path) -> None:
+    cluster = Cluster({})
+    record = make_record(uid=UID)
+    assert await asked(cluster, tmp_path, record=record, looks=1) is None
+    assert await asked(cluster, tmp_path, record=record, looks=5) == NOT_TAKEN_UP
