@@ -18,12 +18,14 @@ def _table(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 _REFUSALS: Final = _table(
-    (r"(?:exceeded|failed) quota: ", "quota"),
+    (r"(?:exceeded|failed|status unknown for) quota: |insufficient quota to ", "quota"),
     (r"no PriorityClass with name", "missing_priority_class"),
     (r"service ?account.* not found", "missing_service_account"),
     (r"RuntimeClass .*not found|pod rejected: RuntimeClass", "missing_runtime_class"),
-    (r"violates PodSecurity", "pod_security"),
-    (r"(?:maximum|minimum) \S+ usage per|limit to request ratio", "limit_range"),
+    (r"violates PodSecurity|against any security context constraint", "pod_security"),
+    # The last: a default limit that is below the request.
+    (r"(?:maximum|minimum) \S+ usage per|limit to request ratio"
+     r"|must be less than or equal to \S+ limit", "limit_range"),
     (r"denied (?:the )?request", "admission"),
     (r"because it is being terminated", "namespace_ends"),
 )  # fmt: skip

@@ -32,11 +32,25 @@ NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
         # As recorded from 1.36.2, and as its admission plugins write them.
         ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota"),
         ("failed quota: q: must specify limits.memory for: main", "quota"),
+        # A quota whose use is not counted yet, as in a new namespace.
+        ("status unknown for quota: q, resources: pods,requests.cpu", "quota"),
+        # Resources and priorities that the server allows only where a quota covers them.
+        ("insufficient quota to consume: requests.nvidia.com/gpu", "quota"),
+        ("insufficient quota to match these scopes: [{PriorityClass In [high]}]", "quota"),
         ("no PriorityClass with name gone was found", "missing_priority_class"),
         ('error looking up service account ns/a: serviceaccount "a" not found',
          "missing_service_account"),
         ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "pod_security"),
+        ('unable to validate against any security context constraint: [provider "anyuid": '
+         "Forbidden: not usable by user or serviceaccount, spec.containers[0].securityContext."
+         "runAsUser: Invalid value: 1000: must be in the ranges: [1000770000, 1000779999]]",
+         "pod_security"),
         ("maximum cpu usage per Container is 2, but limit is 4", "limit_range"),
+        ("cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000",
+         "limit_range"),
+        # A LimitRange's default limit is below what the container requests.
+        ('Pod "j-a-job-0" is invalid: spec.containers[0].resources.requests: Invalid value: '
+         '"20Gi": must be less than or equal to ephemeral-storage limit of 1Gi', "limit_range"),
         ('admission webhook "a.example" denied the request: no', "admission"),
         ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "admission"),
         ('pod rejected: RuntimeClass "kata" not found', "missing_runtime_class"),
