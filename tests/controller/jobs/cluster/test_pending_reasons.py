@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from controller.jobs.cluster.pending_reasons import NOT_TAKEN_UP, QUEUED, PendingReasons
+from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.store.jobs.job_rows import JobRecord
+from controller.volcano.reasons.waiting import NOT_TAKEN_UP, QUEUED
 from tests.controller.kube.api_server import Script, serving
 from tests.controller.samples import UID, make_observed, make_record
 
