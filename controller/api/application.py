@@ -18,7 +18,7 @@ from controller.api.error_responses import (
     without_tools,
 )
 from controller.api.openapi import describe
-from controller.api.operations import Operation, offered_by
+from controller.api.operations import Operation, operations_of
 from controller.api.parts import ApiParts
 from controller.api.requests import MAX_BODY_BYTES, meet_expectation
 from controller.api.resources import (
@@ -71,10 +71,10 @@ def make_api_app(
 
     Every operation needs a bearer token. Only the paths of ``/docs`` are public.
     """
-    offered = list_offered(parts)
+    handlers = list_operations(parts)
 
     def description() -> bytes:
-        operations = [operation for operation, _ in offered]
+        operations = [one for one, _ in handlers]
         document = describe(VERSION, operations, parts.offered_fields, parts.job_fields)
         return json.dumps(document).encode()
 
@@ -108,11 +108,11 @@ def make_api_app(
     app.add_routes([web.get("/v1/openapi.json", docs.description), *docs.routes()])
     app.add_routes(
         web.route(one.method, one.path, handler, expect_handler=meet_expectation)
-        for one, handler in offered
+        for one, handler in handlers
     )
     return app
 
 
-def list_offered(parts: ApiParts) -> list[tuple[Operation, Handler]]:
+def list_operations(parts: ApiParts) -> list[tuple[Operation, Handler]]:
     """Return every operation with its handler, in the order in which paths are matched."""
-    return [one for module in RESOURCES for one in offered_by(module, parts)]
+    return [one for module in RESOURCES for one in operations_of(module, parts)]

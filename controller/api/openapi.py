@@ -48,7 +48,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "maintenance": "Whether jobs are accepted and submitted.",
 }
 """By the first segment of the path."""
-_SENT: Final[Mapping[str, tuple[str, str]]] = {
+_WEBHOOK_HEADERS: Final[Mapping[str, tuple[str, str]]] = {
     "webhook-id": ("upd_1842_4f1c7a90d3b26e58a1c2f7d0", "The same for every attempt."),
     "webhook-timestamp": ("1750000000", "The time of the attempt, in unix seconds."),
     "webhook-signature": (
@@ -58,13 +58,13 @@ _SENT: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The headers of webhooks: an example and a description of each."""
 _TEXT: Final = {"type": "string"}
-_DONE: Final[Mapping[int, str]] = {
+_STATUS_DESCRIPTIONS: Final[Mapping[int, str]] = {
     200: "Success.",
     201: "Created.",
     202: "Accepted; the change is not complete yet.",
 }
 _IN_PATH: Final = re.compile(r"{(\w+)}")
-_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+_PATH_PARAMETERS: Final[Mapping[str, tuple[str, str]]] = {
     "id": (ID_PATTERN, "j1"),
     "batch": (BATCH_ID, "sweep"),
     "tool": (ENDPOINT_PATTERN, "tensorboard"),
@@ -131,7 +131,7 @@ def _webhook(
     headers = [
         {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
         | {"description": text, "example": value}
-        for name, (value, text) in _SENT.items()
+        for name, (value, text) in _WEBHOOK_HEADERS.items()
     ]
     sent = {
         "tags": ["updates"],
@@ -158,7 +158,7 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "summary": one.summary,
         "parameters": [*_parameters(one)],
         "responses": {
-            **{str(status): _answer(one, status, schemas) for status in one.statuses},
+            **{str(status): _response(one, status, schemas) for status in one.statuses},
             **dict(_refusals(one)),
             "default": {"description": "Error.", "content": _json(_reference("Error"))},
         },
@@ -171,12 +171,15 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _answer(one: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
+def _response(one: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if one.answer is not None:
-        add_schema(schemas, one.answer, "serialization")
-        schema, example = _reference(one.answer.__name__), EXAMPLES[one.answer.__name__]
-        if one.many:
+    if one.response_model is not None:
+        add_schema(schemas, one.response_model, "serialization")
+        schema, example = (
+            _reference(one.response_model.__name__),
+            EXAMPLES[one.response_model.__name__],
+        )
+        if one.is_list:
             items = {"type": "array", "items": schema}
             schema = {"type": "object", "required": ["items"], "properties": {"items": items}}
             example = {"items": [example]}
@@ -186,7 +189,7 @@ def _answer(one: Operation, status: int, schemas: dict[str, Any]) -> dict[str, A
             # Before OpenAPI 3.2, some tools apply the schema to the stream, others to each event.
             schema = {"description": "Server-sent events."} if kind == EVENTS else _TEXT
             content[kind] = {"schema": schema, "example": EXAMPLES[f"{one.name} {kind}"]}
-    return {"description": _DONE[status], "content": content}
+    return {"description": _STATUS_DESCRIPTIONS[status], "content": content}
 
 
 def _refusals(one: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -218,7 +221,7 @@ def _json(schema: Mapping[str, Any], **examples: Any) -> dict[str, Any]:
 def _parameters(one: Operation) -> Collection[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in _IN_PATH.findall(one.path):
-        pattern, example = _NAMES[name]
+        pattern, example = _PATH_PARAMETERS[name]
         schema = {"type": "string", "pattern": pattern}
         found.append(
             {"name": name, "in": "path", "required": True, "schema": schema, "example": example}

@@ -13,12 +13,12 @@ from pydantic import BaseModel
 from controller.api.error_responses import Handler
 from controller.api.requests import Query, read_model, read_query
 
-Handle = TypeVar("Handle", bound=Callable[..., Awaitable[Any]])
+HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Awaitable[Any]])
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 EVENTS: Final = "text/event-stream"
-_MARK: Final = "operation"
+_OPERATION: Final = "operation"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -31,8 +31,8 @@ class Operation:
         path: The path template.
         name: The ``operationId``, which names the method of generated clients.
         summary: One line for the description.
-        answer: The model of the response, or of each of its ``items``.
-        many: Whether the response is a list with ``items``.
+        response_model: The model of the response, or of each of its ``items``.
+        is_list: Whether the response is a list with ``items``.
         read: The models that the function receives, by parameter.
         body: The model of the request body.
         query: The model of the query.
@@ -46,8 +46,8 @@ class Operation:
     path: str
     name: str
     summary: str
-    answer: type[BaseModel] | None
-    many: bool
+    response_model: type[BaseModel] | None
+    is_list: bool
     read: Mapping[str, type[BaseModel]]
     body: type[BaseModel] | None
     query: type[BaseModel] | None
@@ -66,7 +66,7 @@ class Operation:
         return codes | {"not_found"} if "{" in self.path else codes
 
 
-def offered(
+def operation(
     method: str,
     path: str,
     name: str,
@@ -77,8 +77,8 @@ def offered(
     statuses: tuple[int, ...] = (200,),
     media: tuple[str, ...] = (JSON,),
     errors: tuple[str, ...] = (),
-) -> Callable[[Handle], Handle]:
-    """Mark a function as an :class:`Operation`, which :func:`offered_by` finds.
+) -> Callable[[HandlerFunction], HandlerFunction]:
+    """Mark a function as an :class:`Operation`, which :func:`operations_of` finds.
 
     The function's signature says the rest. It receives the API's parts, the request, and the
     models of the query (a ``Query``) and of the body. *body* names a model that the function
@@ -88,19 +88,19 @@ def offered(
     - JSON or a response, ``Annotated`` with its model.
     """
 
-    def mark(handle: Handle) -> Handle:
+    def mark(handle: HandlerFunction) -> HandlerFunction:
         hints = get_type_hints(handle, include_extras=True)
-        answer, many = _answer(hints.pop("return"))
+        response_model, is_list = _response_model(hints.pop("return"))
         read = {named: one for named, one in hints.items() if _is_model(one)}
         queries = [one for one in read.values() if issubclass(one, Query)]
         bodies = [one for one in read.values() if not issubclass(one, Query)]
-        vars(handle)[_MARK] = Operation(
+        vars(handle)[_OPERATION] = Operation(
             method=method,
             path=path,
             name=name,
             summary=summary,
-            answer=answer,
-            many=many,
+            response_model=response_model,
+            is_list=is_list,
             read=read,
             body=next(iter(bodies), body),
             query=next(iter(queries), None),
@@ -114,49 +114,49 @@ def offered(
     return mark
 
 
-def offered_by(module: ModuleType, parts: object) -> Iterator[tuple[Operation, Handler]]:
+def operations_of(module: ModuleType, parts: object) -> Iterator[tuple[Operation, Handler]]:
     """Yield the operations of *module* in their order, each with its handler for *parts*."""
     for handle in vars(module).values():
-        operation = getattr(handle, "__dict__", {}).get(_MARK)
-        if isinstance(operation, Operation) and handle.__module__ == module.__name__:
-            yield operation, _make_handler(operation, handle, parts)
+        marked = getattr(handle, "__dict__", {}).get(_OPERATION)
+        if isinstance(marked, Operation) and handle.__module__ == module.__name__:
+            yield marked, _make_handler(marked, handle, parts)
 
 
 def _make_handler(
-    operation: Operation, handle: Callable[..., Awaitable[Any]], parts: object
+    marked: Operation, handle: Callable[..., Awaitable[Any]], parts: object
 ) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         given: dict[str, BaseModel] = {}
-        for name, model in operation.read.items():
+        for name, model in marked.read.items():
             if issubclass(model, Query):
                 given[name] = read_query(request, model)
             else:
                 given[name] = await read_model(request, model)
-        shown = await handle(parts, request, **given)
-        shown, status = shown if isinstance(shown, tuple) else (shown, 200)
-        if isinstance(shown, web.StreamResponse):
-            return shown
-        return web.json_response(_plain(shown), status=status)
+        result = await handle(parts, request, **given)
+        result, status = result if isinstance(result, tuple) else (result, 200)
+        if isinstance(result, web.StreamResponse):
+            return result
+        return web.json_response(_as_json(result), status=status)
 
     return handler
 
 
-def _plain(shown: Any) -> Any:
-    if isinstance(shown, list):
-        return {"items": [_plain(one) for one in shown]}
-    return shown.model_dump(mode="json") if isinstance(shown, BaseModel) else shown
+def _as_json(result: Any) -> Any:
+    if isinstance(result, list):
+        return {"items": [_as_json(one) for one in result]}
+    return result.model_dump(mode="json") if isinstance(result, BaseModel) else result
 
 
 def _is_model(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
-def _answer(hint: Any) -> tuple[type[BaseModel] | None, bool]:
+def _response_model(hint: Any) -> tuple[type[BaseModel] | None, bool]:
     """Return the model of a function's return type, and whether it returns a list of them."""
     if get_origin(hint) is tuple:
         hint = get_args(hint)[0]
-    many = get_origin(hint) is list
-    if many:
+    is_list = get_origin(hint) is list
+    if is_list:
         hint = get_args(hint)[0]
     hint = next(iter(getattr(hint, "__metadata__", ())), hint)
-    return (hint if _is_model(hint) else None), many
+    return (hint if _is_model(hint) else None), is_list

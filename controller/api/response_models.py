@@ -70,7 +70,7 @@ class Details(ResponseModel):
     """Machine-readable details of a reason."""
 
     cause: str = Field(description="A machine-readable code, finer than the reason.")
-    at: float | None = Field(default=None, description="When the cause was observed.")
+    at: float | None = Field(default=None, description="When the cause was recorded.")
     rank: int | None = None
     task: str | None = None
     index: int | None = Field(default=None, description="The replica's index within its task.")

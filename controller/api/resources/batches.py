@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, or_not_found, problems_json
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -131,7 +131,7 @@ class BatchItemPage(ResponseModel):
 _Shown: TypeAlias = Annotated[dict[str, Any], BatchView]
 
 
-@offered(
+@operation(
     "POST",
     "/v1/batches",
     "submitBatch",
@@ -168,7 +168,7 @@ async def submit(
     return await _with_results(api, body.id), 201
 
 
-@offered("GET", "/v1/batches", "listBatches", "List batches")
+@operation("GET", "/v1/batches", "listBatches", "List batches")
 async def find(
     api: ApiParts, _request: web.Request, query: BatchesQuery
 ) -> Annotated[dict[str, Any], BatchPage]:
@@ -181,7 +181,7 @@ async def find(
     return {"items": shown, "next": None if last is None else str(last)}
 
 
-@offered("GET", "/v1/batches/{batch}", "getBatch", "Get a batch")
+@operation("GET", "/v1/batches/{batch}", "getBatch", "Get a batch")
 async def show(api: ApiParts, request: web.Request) -> _Shown:
     """Return one batch."""
     async with api.store.read() as transaction:
@@ -189,7 +189,7 @@ async def show(api: ApiParts, request: web.Request) -> _Shown:
     return shown
 
 
-@offered("GET", "/v1/batches/{batch}/items", "listBatchItems", "List a batch's items")
+@operation("GET", "/v1/batches/{batch}/items", "listBatchItems", "List a batch's items")
 async def show_items(
     api: ApiParts, request: web.Request, query: ItemsQuery
 ) -> Annotated[dict[str, Any], BatchItemPage]:
@@ -205,7 +205,7 @@ async def show_items(
     return {"items": [_item_view(one) for one in page], "next": following}
 
 
-@offered(
+@operation(
     "DELETE",
     "/v1/batches/{batch}",
     "endBatch",

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.error_responses import invalid
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import Query, Word
 from controller.explain.judgements import Explanation
@@ -32,7 +32,7 @@ class ExplainRequest(Strict):
     sid: Sid | None = None
 
 
-@offered("GET", "/v1/explain", "explain", "Explain why a session or a job cannot be used")
+@operation("GET", "/v1/explain", "explain", "Explain why a session or a job cannot be used")
 async def look(api: ApiParts, _request: web.Request, query: ExplainQuery) -> Explanation:
     """Explain a session or a job."""
     if (query.sid is None) == (query.job is None):
@@ -42,7 +42,7 @@ async def look(api: ApiParts, _request: web.Request, query: ExplainQuery) -> Exp
     return await api.explainer.job(query.job or "")
 
 
-@offered("POST", "/v1/explain", "explainToken", "Explain why a token does not open its session")
+@operation("POST", "/v1/explain", "explainToken", "Explain why a token does not open its session")
 async def look_with_token(
     api: ApiParts, _request: web.Request, body: ExplainRequest
 ) -> Explanation:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from controller.api.audit import audit
 from controller.api.error_responses import or_not_found
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import IDEMPOTENCY_KEY, QUOTED_KEY, WHOLE_NUMBER, read_key
 from controller.api.resources.jobs import JobView, view
@@ -25,7 +25,7 @@ class ExtendRequest(Strict):
     seconds: Annotated[int, Field(ge=1, le=10**9), WHOLE_NUMBER]
 
 
-@offered(
+@operation(
     "POST",
     "/v1/jobs/{id}/extend",
     "extendJob",
@@ -53,7 +53,7 @@ async def extend(api: ApiParts, request: web.Request, body: ExtendRequest) -> Ex
 _Shown: TypeAlias = tuple[Annotated[dict[str, Any], JobView], int]
 
 
-@offered(
+@operation(
     "POST",
     "/v1/jobs/{id}/suspend",
     "suspendJob",
@@ -66,7 +66,7 @@ async def suspend(api: ApiParts, request: web.Request) -> _Shown:
     return await _set_desired(request, api.commands.suspend, ("SUSPENDED",))
 
 
-@offered(
+@operation(
     "POST",
     "/v1/jobs/{id}/resume",
     "resumeJob",

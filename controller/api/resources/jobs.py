@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from controller.api.audit import AUDIT, audit
 from controller.api.error_responses import ApiError, invalid, or_not_found, problems_json
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -185,7 +185,7 @@ class TerminateResult(ResponseModel):
 _Shown: TypeAlias = Annotated[dict[str, Any], JobView]
 
 
-@offered(
+@operation(
     "POST",
     "/v1/jobs",
     "submitJobs",
@@ -218,7 +218,7 @@ async def audit_submitted(request: web.Request, results: Sequence[SubmissionResu
         await turn.rest()
 
 
-@offered("GET", "/v1/jobs", "listJobs", "List jobs")
+@operation("GET", "/v1/jobs", "listJobs", "List jobs")
 async def find(
     api: ApiParts, _request: web.Request, query: JobsQuery
 ) -> Annotated[dict[str, Any], JobPage]:
@@ -232,7 +232,7 @@ async def find(
     return {"items": [view(one) for one in records], "next": following}
 
 
-@offered("POST", "/v1/jobs/terminate", "terminateJobs", "End several jobs")
+@operation("POST", "/v1/jobs/terminate", "terminateJobs", "End several jobs")
 async def terminate(
     api: ApiParts, request: web.Request, body: TerminateRequest
 ) -> list[Annotated[dict[str, Any], TerminateResult]]:
@@ -246,7 +246,7 @@ async def terminate(
     ]
 
 
-@offered("GET", "/v1/jobs/{id}", "getJob", "Get a job")
+@operation("GET", "/v1/jobs/{id}", "getJob", "Get a job")
 async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any], JobDetails]:
     """Return one job with its queue position, its retry policies and its failed hooks."""
     async with api.store.read() as transaction:
@@ -269,7 +269,7 @@ async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any],
     }
 
 
-@offered(
+@operation(
     "DELETE",
     "/v1/jobs/{id}",
     "endJob",

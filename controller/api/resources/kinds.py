@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from pydantic import Field
 
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.model import FrameworkName
@@ -24,7 +24,7 @@ class KindView(ResponseModel):
     artefacts: bool = Field(description="Whether jobs must have an output.")
 
 
-@offered("GET", "/v1/kinds", "listKinds", "List the kinds of jobs")
+@operation("GET", "/v1/kinds", "listKinds", "List the kinds of jobs")
 async def show(api: ApiParts, _request: web.Request) -> list[KindView]:
     """Return each kind, ordered by name."""
     return [_view(name, kind) for name, kind in sorted(api.defaults.kinds.kinds.items())]

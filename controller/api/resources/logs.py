@@ -11,7 +11,7 @@ from aiohttp import web
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from controller.api.error_responses import ApiError, invalid, or_not_found
-from controller.api.operations import EVENTS, TEXT, offered
+from controller.api.operations import EVENTS, TEXT, operation
 from controller.api.parts import ApiParts
 from controller.api.requests import WHOLE, Query
 from controller.api.resources.log_streams import (
@@ -75,7 +75,7 @@ class LogsQuery(Query):
     tail: Annotated[int, Field(ge=0, le=10**6), WHOLE] | None = None
 
 
-@offered(
+@operation(
     "GET",
     "/v1/jobs/{id}/logs",
     "readLogs",

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.audit import audit
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.response_models import MaintenanceView
 from controller.jobs.spec.parameters import Strict
@@ -34,7 +34,7 @@ class MaintenanceRequest(Strict):
     message: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] | None = None
 
 
-@offered("GET", "/v1/maintenance", "getMaintenance", "Get the maintenance mode")
+@operation("GET", "/v1/maintenance", "getMaintenance", "Get the maintenance mode")
 async def show(api: ApiParts, _request: web.Request) -> MaintenanceView:
     """Return the maintenance mode and the number of jobs."""
     async with api.store.read() as transaction:
@@ -50,7 +50,7 @@ async def show(api: ApiParts, _request: web.Request) -> MaintenanceView:
     )
 
 
-@offered("POST", "/v1/maintenance", "setMaintenance", "Pause, drain or resume submission")
+@operation("POST", "/v1/maintenance", "setMaintenance", "Pause, drain or resume submission")
 async def change(api: ApiParts, request: web.Request, body: MaintenanceRequest) -> MaintenanceView:
     """Set the maintenance mode. A repeated request changes nothing."""
     mode = _MODES[body.action]

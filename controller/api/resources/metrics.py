@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.error_responses import not_found, or_not_found
-from controller.api.operations import JSON, offered
+from controller.api.operations import JSON, operation
 from controller.api.parts import ApiParts
 from controller.api.requests import WHOLE, Number, Query
 from controller.api.resources.tasks import task_views
@@ -45,7 +45,7 @@ class MetricsQuery(Query):
     )
 
 
-@offered(
+@operation(
     "GET",
     "/v1/jobs/{id}/metrics",
     "getMetrics",

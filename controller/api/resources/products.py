@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from controller.api.error_responses import ApiError, or_not_found
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import Query, Word
 from controller.api.response_models import (
@@ -37,7 +37,7 @@ class UtilizationQuery(Query):
     product: Word | None = None
 
 
-@offered("GET", "/v1/products", "listProducts", "List the products")
+@operation("GET", "/v1/products", "listProducts", "List the products")
 async def show(api: ApiParts, _request: web.Request) -> list[ProductView]:
     """Return each product of the catalogue, in its order."""
     catalogue = api.defaults.pods.catalogue
@@ -56,7 +56,7 @@ async def show(api: ApiParts, _request: web.Request) -> list[ProductView]:
     ]
 
 
-@offered(
+@operation(
     "GET",
     "/v1/utilization",
     "getUtilization",

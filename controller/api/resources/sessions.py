@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError, invalid, not_found, or_not_found
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -123,7 +123,7 @@ class KeyAnswer(ResponseModel):
     kid: str
 
 
-@offered(
+@operation(
     "POST",
     "/v1/sessions",
     "openSessions",
@@ -148,7 +148,7 @@ async def open_all(
     return opened.views, 201 if opened.are_new else 200
 
 
-@offered("GET", "/v1/sessions", "listSessions", "List sessions")
+@operation("GET", "/v1/sessions", "listSessions", "List sessions")
 async def find(api: ApiParts, _request: web.Request, query: SessionsQuery) -> SessionPage:
     """List sessions, newest first, a page at a time, with their connected users."""
     found, last = await api.sessions.find(
@@ -160,13 +160,13 @@ async def find(api: ApiParts, _request: web.Request, query: SessionsQuery) -> Se
     return SessionPage(items=found, next=None if last is None else str(last))
 
 
-@offered("GET", "/v1/sessions/{sid}", "getSession", "Get a session")
+@operation("GET", "/v1/sessions/{sid}", "getSession", "Get a session")
 async def show(api: ApiParts, request: web.Request) -> SessionAnswer:
     """Return one session, even if it has ended."""
     return or_not_found(await api.sessions.get(request.match_info["sid"]), "session")
 
 
-@offered("DELETE", "/v1/sessions/{sid}", "endSession", "End a session and keep its record")
+@operation("DELETE", "/v1/sessions/{sid}", "endSession", "End a session and keep its record")
 async def end(api: ApiParts, request: web.Request) -> SessionAnswer:
     """End one session. A repeated request changes nothing."""
     ended = or_not_found(await api.sessions.end(request.match_info["sid"]), "session")
@@ -174,7 +174,7 @@ async def end(api: ApiParts, request: web.Request) -> SessionAnswer:
     return ended
 
 
-@offered("POST", "/v1/sessions/{sid}/revoke", "revokeGrants", "Revoke grants to a session")
+@operation("POST", "/v1/sessions/{sid}/revoke", "revokeGrants", "Revoke grants to a session")
 async def revoke(api: ApiParts, request: web.Request, body: RevokeRequest) -> SessionAnswer:
     """Revoke grants to a session. The session itself continues."""
     sid = request.match_info["sid"]
@@ -184,7 +184,7 @@ async def revoke(api: ApiParts, request: web.Request, body: RevokeRequest) -> Se
     return revoked
 
 
-@offered(
+@operation(
     "POST",
     "/v1/keys/{kid}/revoke",
     "revokeKey",

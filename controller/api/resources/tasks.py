@@ -8,7 +8,7 @@ from typing import Literal
 from aiohttp import web
 
 from controller.api.error_responses import or_not_found
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.resources.updates import shown
 from controller.api.response_models import (
@@ -22,6 +22,7 @@ from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import last_of_ranks
 from controller.jobs.history.retries import has_failed
 from controller.jobs.spec.model import Job
+from controller.kube.loop_turn import LoopTurn
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
 from controller.store.jobs.stored_logs import StoredLog, logs_of
@@ -30,7 +31,7 @@ from controller.store.outbox.update_rows import updates_of
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
 
 
-@offered("GET", "/v1/jobs/{id}/tasks", "listTasks", "List the ranks of a job")
+@operation("GET", "/v1/jobs/{id}/tasks", "listTasks", "List the ranks of a job")
 async def show(api: ApiParts, request: web.Request) -> list[TaskView]:
     """Return each rank of the current attempt, in order."""
     async with api.store.read() as transaction:
@@ -39,7 +40,7 @@ async def show(api: ApiParts, request: web.Request) -> list[TaskView]:
     return task_views(record, read_known(record), runs)
 
 
-@offered(
+@operation(
     "GET",
     "/v1/jobs/{id}/history",
     "Get the attempts, pods and updates of a job",
@@ -55,7 +56,7 @@ async def history(api: ApiParts, request: web.Request) -> History:
         logs = await logs_of(transaction, record.id)
     return History(
         id=record.id,
-        attempts=[_attempt(one, runs, logs) for one in attempts],
+        attempts=await attempt_views(attempts, runs, logs),
         updates=shown(updates),
     )
 
@@ -107,19 +108,35 @@ def task_state(record: JobRecord, run: PodRecord | None) -> TaskState:
     return "PREPARING" if run.node else "WAITING"
 
 
+async def attempt_views(
+    attempts: Sequence[Attempt], runs: Sequence[PodRecord], logs: Mapping[str, StoredLog]
+) -> list[AttemptView]:
+    """Return the attempts with their pods. Yields to the event loop: there may be thousands."""
+    of_attempt = dict[int, list[PodRecord]]()
+    for run in runs:
+        of_attempt.setdefault(run.attempt, []).append(run)
+    views, turn = list[AttemptView](), LoopTurn()
+    for attempt in attempts:
+        own, shown_runs = of_attempt.get(attempt.attempt, []), list[RunView]()
+        for run in own:
+            shown_runs.append(_run(run, logs.get(run.pod_uid)))
+            await turn.rest()
+        views.append(_attempt(attempt, own, shown_runs))
+    return views
+
+
 def _attempt(
-    attempt: Attempt, runs: Sequence[PodRecord], logs: Mapping[str, StoredLog]
+    attempt: Attempt, own: Sequence[PodRecord], shown_runs: Sequence[RunView]
 ) -> AttemptView:
     values = {name: getattr(attempt, name) for name in Attempt.__slots__}
     if attempt.restarts is not None:
         # Volcano also counts the restart that it refuses.
         values["retries"] = attempt.restarts
-    own = [run for run in runs if run.attempt == attempt.attempt]
     # Counted from the pods: Volcano's own counts are lost when the VolcanoJob ends.
     last = [run for run in last_of_ranks(own) if run.rank >= 0]
     values["succeeded"] = sum(run.phase == "Succeeded" for run in last)
     values["failed"] = sum(has_failed(run) for run in last)
-    return AttemptView(**values, runs=[_run(run, logs.get(run.pod_uid)) for run in own])
+    return AttemptView(**values, runs=list(shown_runs))
 
 
 def _run(run: PodRecord, log: StoredLog | None) -> RunView:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from controller.api.audit import audit
 from controller.api.error_responses import or_not_found
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import WHOLE_NUMBER, Query
 from controller.api.response_models import Details, ResponseModel, read_details
@@ -60,7 +60,7 @@ class ToolRemoved(ResponseModel):
     removed: bool = Field(description="False if the tool was not attached.")
 
 
-@offered(
+@operation(
     "POST",
     "/v1/jobs/{id}/tools",
     "attachTool",
@@ -77,21 +77,21 @@ async def attach(api: ApiParts, request: web.Request, body: ToolRequest) -> tupl
     return _shown(view), 201 if new else 200
 
 
-@offered("GET", "/v1/jobs/{id}/tools", "listTools", "List the tools of a job")
+@operation("GET", "/v1/jobs/{id}/tools", "listTools", "List the tools of a job")
 async def find(api: ApiParts, request: web.Request) -> list[ToolAnswer]:
     """Return the tools in the order of their attachment."""
     views = or_not_found(await api.tools.list(request.match_info["id"]), "job")
     return [_shown(one) for one in views]
 
 
-@offered("GET", "/v1/jobs/{id}/tools/{tool}", "getTool", "Get a tool of a job")
+@operation("GET", "/v1/jobs/{id}/tools/{tool}", "getTool", "Get a tool of a job")
 async def show(api: ApiParts, request: web.Request, query: ToolQuery) -> ToolAnswer:
     """Return one tool."""
     job_id, named = request.match_info["id"], request.match_info["tool"]
     return _shown(or_not_found(await api.tools.find(job_id, named, rank=query.rank), "tool"))
 
 
-@offered("DELETE", "/v1/jobs/{id}/tools/{tool}", "removeTool", "Remove a tool from a job")
+@operation("DELETE", "/v1/jobs/{id}/tools/{tool}", "removeTool", "Remove a tool from a job")
 async def remove(api: ApiParts, request: web.Request, query: ToolQuery) -> ToolRemoved:
     """Remove one tool. A repeated request changes nothing."""
     job_id, named = request.match_info["id"], request.match_info["tool"]

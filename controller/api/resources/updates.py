@@ -16,7 +16,7 @@ from aiohttp import web
 from pydantic import Field
 
 from controller.api.error_responses import ApiError
-from controller.api.operations import EVENTS, JSON, offered
+from controller.api.operations import EVENTS, JSON, operation
 from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -50,7 +50,7 @@ class UpdatesQuery(Query):
     follow: bool = Field(True, description="`false`: return one page, whatever `Accept` says.")
 
 
-@offered(
+@operation(
     "GET",
     "/v1/updates",
     "followUpdates",

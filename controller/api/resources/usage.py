@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from controller.api.audit import audit
 from controller.api.error_responses import ApiError
-from controller.api.operations import offered
+from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import (
     DEFAULT_LIMIT,
@@ -75,7 +75,7 @@ class AckRequest(Strict):
     )
 
 
-@offered("GET", "/v1/usage", "readUsage", "Read the usage ledger", errors=("forgotten",))
+@operation("GET", "/v1/usage", "readUsage", "Read the usage ledger", errors=("forgotten",))
 async def read(api: ApiParts, _request: web.Request, query: UsageQuery) -> UsagePage:
     """Return entries in order. No earlier entry appears after a later one was returned."""
     async with api.store.read() as transaction:
@@ -92,7 +92,7 @@ async def read(api: ApiParts, _request: web.Request, query: UsageQuery) -> Usage
         )
 
 
-@offered(
+@operation(
     "POST",
     "/v1/usage/ack",
     "acknowledgeUsage",

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pytest_aiohttp import AiohttpClient
 
 from controller.api import application
-from controller.api.application import list_offered
+from controller.api.application import list_operations
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.parts import ApiParts
@@ -229,7 +229,7 @@ async def api(
     keys = KeySource(str(tmp_path / "jwks.json"), clock=time.monotonic)
     monkeypatch.setattr(application, "describe", describe_once)
     app = application.make_api_app(parts, keys=keys, issuer=ISSUER)
-    operations = [operation for operation, _ in list_offered(parts)]
+    operations = [operation for operation, _ in list_operations(parts)]
     described = described_once(operations, parts.offered_fields, parts.job_fields)
     described.wrong.clear()
     app.middlewares.insert(0, described.middleware)
