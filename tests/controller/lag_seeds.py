@@ -1,4 +1,4 @@
-"""By which seeds the clusters of tests are late; a test's name, and so its failure, says which."""
+"""Provides the seeds of the test clusters' lags; a test's name, and so its failure, shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New stores for tests: copies of one that the migrations have made once, since they take time."""
+"""Provides new stores: copies of one migrated store, because migrations take time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BOTH: Final = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("pos
 
 
 def new_store(request: pytest.FixtureRequest, folder: Path, *, empty: bool = False) -> str:
-    """Return the URL of a store of the kind that the fixture's parameter names; *empty*, no tables.
+    """Return the URL of a store of the fixture's kind; *empty* leaves out the tables.
 
-    It goes with the fixture: a database of PostgreSQL is hundreds of files, and a server with
-    those of all tests takes half a minute to be removed.
+    The store ends with the fixture. A PostgreSQL database has hundreds of files, and removing a
+    server with the databases of all tests takes half a minute.
     """
     if request.param == "sqlite":
         return f"sqlite:///{folder}/store.db" if empty else new_sqlite(folder)
@@ -32,7 +32,7 @@ def new_store(request: pytest.FixtureRequest, folder: Path, *, empty: bool = Fal
 
 
 def new_sqlite(folder: Path) -> str:
-    """Return the URL of a store in *folder*; it has its tables and no rows in them."""
+    """Return the URL of a store in *folder*, with its tables and without rows."""
     path = folder / "store.db"
     path.write_bytes(_migrated())
     return f"sqlite:///{path}"

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: reached by a Unix socket in a folder of its own, gone afterwards."""
+"""Provides a real PostgreSQL, on a Unix socket in a private folder, removed after the tests."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Postgres:
     port: int = PORT
 
     def new_database(self) -> str:
-        """Return the URL of a database that is new and empty."""
+        """Return the URL of a new, empty database."""
         return self._url(self._create())
 
     def new_store(self) -> str:
-        """Return the URL of a new database with a store's tables; for fixtures that do not await.
+        """Return the URL of a new database with a store's tables, for fixtures that do not await.
 
-        The migrations have made one, of which the others are copies, since they take time.
+        Migrations take time, so they make one database, and the others are copies of it.
         """
         return self._url(self._create("-T", self._migrated, "-S", "file_copy"))
 
@@ -58,7 +58,7 @@ class Postgres:
         return name
 
     def drop(self, url: str) -> None:
-        """Remove the database of *url*, whoever is connected to it."""
+        """Drop the database of *url*, despite open connections."""
         self._call("dropdb", "--force", urlsplit(url).path.removeprefix("/"))
 
     def _create(self, *options: str) -> str:
@@ -77,25 +77,25 @@ class Postgres:
         return f"postgresql://{_USER}@/{name}?host={quote(str(self.folder), safe='')}{port}"
 
     def psql(self, url: sa.URL, statement: str) -> None:
-        """Do *statement* in the database of *url*, as whom everything belongs to."""
+        """Execute *statement* in the database of *url*, as the owner."""
         self._call("psql", "-q", "-v", "ON_ERROR_STOP=1", "-c", statement, str(url.database))
 
     def ask_for_password(self, role: str) -> None:
-        """Have *role* show a password with each connection from now on."""
+        """Require a password of *role* for each new connection."""
         rules = self.folder / "data/pg_hba.conf"
         rules.write_text(f"local all {role} scram-sha-256\n{rules.read_text()}")
         _control(self.programs, self.folder, "reload")
 
     def restart(self) -> None:
-        """End all connections at once and start again."""
+        """End all connections at once and restart."""
         _control(self.programs, self.folder, "restart", "-m", "immediate", "-w")
 
 
 @contextmanager
 def running_postgres(*, port: int = PORT, authority: Authority | None = None) -> Iterator[Postgres]:
-    """Run a server; nothing of it is kept, so it need not wait for the disk.
+    """Run a server without waiting for the disk: none of its data is kept.
 
-    With an *authority* it is also reached at 127.0.0.1, by TLS, with a password and a certificate.
+    With an *authority*, the server also listens at 127.0.0.1, with TLS, password and certificate.
     """
     programs = find_programs()
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
@@ -108,7 +108,7 @@ def running_postgres(*, port: int = PORT, authority: Authority | None = None) ->
         options = (
             f"-c unix_socket_directories={folder} -c port={port} -c fsync=off "
             f"{_secured(folder, authority) if authority else '-c listen_addresses='} "
-            # Vacuuming takes turns through all databases: a hundred are a hundred a minute.
+            # Autovacuum takes turns through all databases: a hundred are a hundred runs a minute.
             "-c full_page_writes=off -c autovacuum=off "
             "-c shared_buffers=16MB -c max_connections=100"
         )
@@ -122,7 +122,7 @@ def running_postgres(*, port: int = PORT, authority: Authority | None = None) ->
 
 
 def _secured(folder: Path, authority: Authority) -> str:
-    """Have the server ask for certificates of *authority*; return its options."""
+    """Make the server require certificates of *authority*; return its options."""
     certificate, key = authority.make("127.0.0.1")
     for file in (certificate, key, authority.file):
         shutil.copy(file, folder)
@@ -139,7 +139,7 @@ def _secured(folder: Path, authority: Authority) -> str:
 
 
 def find_programs() -> Path:
-    """Return where initdb and pg_ctl are: on the PATH, or where distributions hide them."""
+    """Return the folder of initdb and pg_ctl: from the PATH, or a distribution's hidden folder."""
     found = shutil.which("initdb")
     if found is not None:
         return Path(found).resolve().parent
@@ -152,7 +152,7 @@ def _control(programs: Path, folder: Path, *arguments: str) -> None:
 
 
 def _run(program: Path, *arguments: str) -> None:
-    # It refuses to run as root.
+    # The server refuses to run as root.
     subprocess.run(
         [program, *arguments], check=True, timeout=2 * START_SECONDS, user=_account(),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",

@@ -1,4 +1,4 @@
-"""A controller as a process, and an orchestrator that calls it."""
+"""Provides a controller as a process, and an orchestrator's client for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 async def eventually(
     look: Callable[[], Awaitable[T | None]], *, seconds: float = 20.0, what: str = ""
 ) -> T:
-    """Return what *look* returns once it is neither None nor False."""
+    """Return the result of *look* once it is neither None nor False."""
     began = time.monotonic()
     while True:
         found = await look()
@@ -44,12 +44,12 @@ async def eventually(
             return found
         waited = time.monotonic() - began
         assert waited < seconds, what or "it did not happen"
-        # To look costs both sides; what takes long is not looked for that often.
+        # Polling costs both sides, so a long wait polls less often.
         await asyncio.sleep(min(max(waited / 20, 0.05), 0.2))
 
 
 class Controller:
-    """``python -m controller``, whose store outlives it; what it logs goes to a file."""
+    """``python -m controller``; its store outlives it, and its log goes to a file."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Controller:
         **settings: str,
     ) -> None:
         folder.mkdir(exist_ok=True)
-        if kubeconfig is None:  # no cluster is asked
+        if kubeconfig is None:  # no cluster is used
             kubeconfig = folder / "kubeconfig.yaml"
             kubeconfig.touch()
         self.program: Sequence[str | Path] = (sys.executable, "-m", "controller")
@@ -92,7 +92,7 @@ class Controller:
             "FUMAROLE_CONTROLLER_PUBLIC_URL": f"https://{BASE_DOMAIN}",
             "FUMAROLE_CONTROLLER_NAMESPACE": "jobs",
             "FUMAROLE_CONTROLLER_FAIR_SHARE": "off",
-            # A busy machine must not make silence of an answer.
+            # A busy machine must not look like a server that does not respond.
             "FUMAROLE_CONTROLLER_DRY_RUN_SECONDS": "10",
             "FUMAROLE_LOG_LEVEL": "INFO",
             **settings,
@@ -101,7 +101,7 @@ class Controller:
         self.addresses: dict[str, str] = {}
 
     async def start(self, *, ready: bool = True) -> None:
-        """Start it, and wait until it has its addresses and is ready."""
+        """Start the process, and wait until it has its addresses and is ready."""
         addresses = self.folder / f"{self.name}.addresses.json"
         addresses.unlink(missing_ok=True)
         state = self.folder / "state"
@@ -138,25 +138,25 @@ class Controller:
 
     @property
     def pid(self) -> int:
-        """The process, which runs."""
+        """The process id; the process must run."""
         assert self._popen is not None
         return self._popen.pid
 
     async def is_ready(self) -> bool:
-        """Say whether it is ready."""
+        """Return whether the controller is ready."""
         return (await self._ops("/readyz"))[0] == 200
 
     async def why_not_ready(self) -> list[str]:
-        """Return what it says."""
+        """Return the reasons in its readiness response."""
         reasons: list[str] = (await self._ops("/readyz"))[1]["reasons"]
         return reasons
 
     async def leads(self) -> bool:
-        """Say whether this one leads."""
+        """Return whether this controller leads."""
         return "fumarole_controller_leads 1.0" in await self.metrics()
 
     async def metrics(self) -> str:
-        """Return what it tells Prometheus."""
+        """Return its Prometheus metrics."""
         url = f"http://{self.addresses['ops']}/metrics"
         async with aiohttp.ClientSession() as http, http.get(url) as answer:
             return await answer.text()
@@ -171,7 +171,7 @@ class Controller:
         return self.log.read_text(errors="replace")[-6000:]
 
     async def stop(self) -> int:
-        """End it by SIGTERM; return its exit code."""
+        """Send SIGTERM and wait; return the exit code."""
         if self._popen is None:
             return 0
         self._popen.send_signal(signal.SIGTERM)
@@ -184,14 +184,14 @@ class Controller:
             self._popen = None
 
     async def kill(self) -> None:
-        """End it at once."""
+        """Kill the process at once."""
         if self._popen is not None:
             self._popen.kill()
             await asyncio.to_thread(self._popen.wait, STOP_SECONDS)
             self._popen = None
 
     async def exit_code(self, seconds: float = 20.0) -> int:
-        """Wait until it ends by itself."""
+        """Wait until the process ends by itself; return the exit code."""
         assert self._popen is not None
         return await asyncio.to_thread(self._popen.wait, seconds)
 
@@ -200,7 +200,7 @@ class Controller:
     async def call(
         self, method: str, path: str, body: Any = None, *, expect: int = 200
     ) -> dict[str, Any]:
-        """Return the answer, which must have the status *expect*."""
+        """Return the response's content; its status must be *expect*."""
         token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
         async with (
             aiohttp.ClientSession() as http,
@@ -216,7 +216,7 @@ class Controller:
             return content
 
     async def read(self, path: str) -> str:
-        """Return an answer that is text."""
+        """Return a text response."""
         token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
         url = f"http://{self.addresses['api']}{path}"
         headers = {"Authorization": f"Bearer {token}"}
@@ -262,7 +262,7 @@ class Controller:
 
 
 class Routes:
-    """What a gateway would read."""
+    """The routes as a gateway reads them."""
 
     def __init__(self, redis: Redis, instance: str) -> None:
         self.reader = BusReader(redis, Keys(instance))
@@ -288,7 +288,7 @@ class Routes:
         return await eventually(look, what=f"the route is not {state}")
 
     async def until_gone(self, sid: str) -> None:
-        """Return once there is none."""
+        """Wait until the route is gone."""
 
         async def look() -> bool:
             return await self.of(sid) is None
@@ -297,7 +297,7 @@ class Routes:
 
 
 def _unwrapped(raw: bytes) -> dict[str, Any]:
-    """Return the route, also one that restricts something."""
+    """Return the route, unwrapped if it carries restrictions."""
     written: dict[str, Any] = json.loads(raw)
     route: dict[str, Any] = written.get("route", written)
     return route
@@ -305,7 +305,7 @@ def _unwrapped(raw: bytes) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(controller: Controller) -> AsyncIterator[Controller]:
-    """Run it for as long as the block lasts."""
+    """Run the controller until the block ends."""
     try:
         await controller.start()
         yield controller

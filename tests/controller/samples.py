@@ -1,4 +1,4 @@
-"""Jobs, records and what the cluster shows of them, for tests."""
+"""Provides sample jobs, records and observed objects, and fakes for plugins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UID = "vcjob-1"
 
 
 def make_job(**fields: Any) -> Job:
-    """Return a job that says what it must, and *fields*."""
+    """Return a job with the required fields, and *fields*."""
     least = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
     return Job.model_validate(least | fields)
 
@@ -53,7 +53,7 @@ def make_observed(phase: str = "Running", **fields: Any) -> ObservedJob:
 
 
 def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
-    """Return a pod that runs and is ready."""
+    """Return a running, ready pod."""
     values: dict[str, Any] = {
         "namespace": "jobs", "name": f"j-j1-job-{index}", "uid": f"pod-{index}",
         "instance": "test", "job_id": "j1", "owner_uid": UID, "task": "job", "index": index,
@@ -65,7 +65,7 @@ def make_pod(index: int = 0, **fields: Any) -> ObservedPod:
 
 
 def relist(indexer: Indexer[Any], *objects: Any) -> None:
-    """Have a list say that these are all that there are."""
+    """Replace the indexer's content by a complete list of *objects*."""
     indexer.begin_list()
     for one in objects:
         indexer.put(one, listed=True)
@@ -85,14 +85,14 @@ def make_service(rank: int = 0, **fields: Any) -> ObservedService:
 
 def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,
               **fields: Any) -> ObservedState:  # fmt: skip
-    """Return what is seen of a job for which everything is done that was due."""
+    """Return the observed state of a job for which nothing is pending."""
     fields.setdefault("runs", written_down(record, *pods))
     done = {"companions_applied": True, "started": True, "completed": False, "cleaned": False}
     return ObservedState(record=record, job=job, pods=pods, **done | fields)
 
 
 def written_down(record: JobRecord, *pods: ObservedPod) -> dict[str, PodRecord]:
-    """Return what is in the store of these pods once it is written down."""
+    """Return the stored records of these pods."""
     own = [pod for pod in pods if pod.owner_uid == record.uid]
     made = make_pod_records(
         make_job(replicas=9), record.attempt, runs={}, present=own, departed=(), now=9.0,
@@ -102,17 +102,17 @@ def written_down(record: JobRecord, *pods: ObservedPod) -> dict[str, PodRecord]:
 
 
 class NoSessions:
-    """Sessions of a job that has none; remembers what plugins asked for."""
+    """Sessions of a job without sessions; records the plugins' requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
     async def routes_may_have_changed(self, job_id: str) -> None:
-        """Remember it."""
+        """Record the call."""
         self.asked.append(("look", job_id))
 
     async def end_sessions(self, job_id: str, *, reason: str) -> None:
-        """Remember it."""
+        """Record the call."""
         self.asked.append((reason, job_id))
 
 
@@ -120,35 +120,35 @@ class NoControl:
     """Jobs whose time is never over."""
 
     async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
-        """It is not."""
+        """Return no end for any job."""
         return dict.fromkeys(job_ids)
 
 
 class NoLedger:
-    """A ledger into which nothing is entered."""
+    """A ledger that gets no entries."""
 
     async def write_up(self, job_id: str) -> float | None:
-        """There is nothing."""
+        """Enter nothing."""
         return None
 
 
 class NoLinks:
-    """Links of a job that has none; remembers what plugins asked for."""
+    """Links of a job without links; records the plugins' requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
     async def expose(self, job: Job) -> None:
-        """Remember it."""
+        """Record the call."""
         self.asked.append(("expose", job.id))
 
     async def release(self, job_id: str) -> None:
-        """Remember it."""
+        """Record the call."""
         self.asked.append(("release", job_id))
 
 
 class NoPeers:
-    """A book of *peers* and *callers*; remembers who has ended."""
+    """A registry of *peers* and *callers*; records ended jobs."""
 
     def __init__(self, peers: Sequence[Peer] = (), callers: Sequence[Caller] = ()) -> None:
         self.peers = {one.job_id: one for one in peers}
@@ -156,15 +156,15 @@ class NoPeers:
         self.ended: list[str] = []
 
     async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
-        """Return those that are asked for."""
+        """Return the requested peers."""
         return {name: one for name, one in self.peers.items() if name in job_ids}
 
     async def callers_of(self, job_id: str) -> Sequence[Caller]:
-        """Return all of them."""
+        """Return all callers."""
         return self.callers
 
     async def has_ended(self, job_id: str) -> None:
-        """Remember it."""
+        """Record the call."""
         self.ended.append(job_id)
 
 
@@ -176,7 +176,7 @@ def make_defaults(**settings: str) -> JobDefaults:
 def make_plugins(
     known: Sequence[type[JobPlugin]], context: PluginContext, *, wanted: Sequence[str] | None = None
 ) -> list[JobPlugin]:
-    """Return the plugins that are *wanted*, made; all *known* ones where none is named."""
+    """Return instances of the *wanted* plugins; without *wanted*, of all *known* ones."""
     choice = PluginChoice(listed=None if wanted is None else tuple(wanted))
     return make_loaded(load_plugins(known, choice), context)
 
@@ -190,7 +190,7 @@ def make_context(
     control: JobControl | None = None,
     ledger: UsageLedger | None = None,
 ) -> PluginContext:
-    """Return what plugins are made with."""
+    """Return the context that plugins are constructed with."""
     return PluginContext(
         instance="test",
         jobs=defaults or make_defaults(),
@@ -203,13 +203,13 @@ def make_context(
 
 
 def make_pipeline(context: PluginContext | None = None, *, instance: str = "test") -> Pipeline:
-    """Return our own plugins."""
+    """Return a pipeline of the built-in plugins."""
     plugins = make_plugins(PLUGINS, context or make_context())
     return Pipeline(plugins, instance=instance, namespace="jobs")
 
 
 async def forget_jobs(transaction: Transaction, *, finished_before: float, limit: int) -> int:
-    """Drop the records of jobs that were over before then; say how many."""
+    """Delete the records of jobs that ended before *finished_before*; return how many."""
     gone = await jobs_ended_before(transaction, finished_before=finished_before, limit=limit)
     await delete_job_records(transaction, gone, at=finished_before)
     return len(gone)

@@ -1,4 +1,4 @@
-"""Trouble that nobody expects stays with the job that has it."""
+"""Tests that an unexpected error affects only the job that causes it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_job_that_cannot_be_forgotten_keeps_no_other_from_it(
 
 
 class Looks:
-    """Sees no job, and remembers of which it was asked."""
+    """An observer and adoption that find nothing and record the requested jobs."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -123,13 +123,13 @@ class Looks:
         self.ids.append(job_id)
 
     async def look_at(self, job_id: str) -> None:
-        """There is nothing to adopt."""
+        """Find nothing to adopt."""
 
     async def settle(self) -> None:
-        """Everything is adopted."""
+        """Return at once: everything is adopted."""
 
     async def complete(self) -> None:
-        """Everything has been read."""
+        """Return at once: the cache is complete."""
 
     def job_ids(self) -> list[str]:
         return ["there"]
@@ -162,7 +162,7 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 async def seen(looks: Looks, *job_ids: str) -> None:
-    """Wait until each of the jobs has been looked at from now on."""
+    """Wait until each of the jobs has been observed from now on."""
     looks.ids.clear()
 
     async def all_of_them() -> bool:
@@ -194,7 +194,7 @@ async def test_what_cannot_be_read_ends_no_leader(
 
     monkeypatch.setattr(module, broken, fails)
     if broken == "settled_jobs":
-        await seen(looks, "there")  # of which nothing can be told: each is looked at
+        await seen(looks, "there")  # no single job is identified, so each is observed
 
     async def has_failed() -> bool:
         return len(failed) > 1

@@ -1,4 +1,4 @@
-"""A scripted API server: answers what a test says, to see what the client makes of it."""
+"""Provides a scripted API server for tests of the client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Script:
-    """Answers in order, and the requests that came; the last answer goes on for ever."""
+    """Holds scripted responses and received requests; the last response repeats for ever."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
@@ -33,15 +33,15 @@ class Script:
         self.hosts: list[str] = []
 
     def answer(self, *answers: Answer) -> None:
-        """Answer like this from now on."""
+        """Replace the script with these responses."""
         self._answers = list(answers)
 
     def repeat(self, *answers: Answer) -> None:
-        """Answer lists with the first of these and watches, and second pages, with the last."""
+        """Respond to lists with the first, and to watches and second pages with the last."""
         self._turn = answers
 
     def well(self, a_list: Answer, a_watch: Answer) -> None:
-        """Answer lists and watches like this from now on."""
+        """Respond to lists and watches with these from now on."""
         self._well = a_list, a_watch
 
     def _next(self, request: web.Request) -> Answer:
@@ -61,7 +61,7 @@ class Script:
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Answer:
-    """Answer with JSON."""
+    """Respond with JSON."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response(body, status=status, headers=headers)
@@ -70,12 +70,12 @@ def says(body: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def listing(*objects: dict[str, Any], version: str, **metadata: Any) -> Answer:
-    """Answer with a list."""
+    """Respond with a list."""
     return says({"items": list(objects), "metadata": {"resourceVersion": version, **metadata}})
 
 
 def streams(*events: tuple[str, dict[str, Any]] | bytes, then: str = "end") -> Answer:
-    """Answer with a watch that sends *events*; *then* it ends, is cut, or hangs."""
+    """Respond with a watch that sends *events*; *then* it ends, is cut, or hangs."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -102,13 +102,13 @@ def thing(name: str, version: str) -> dict[str, Any]:
 
 
 def gone() -> tuple[str, dict[str, Any]]:
-    """Return the event of a watch that is too old, as a real server sends it in a 200."""
+    """Return the event of an expired watch, as a real API server sends it in a 200."""
     return "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
 
 
 @cache
 def _authority() -> bytes:
-    """Return an authority: without one a client reads all of the system's, twice, for 40 ms."""
+    """Return an authority: without one, a client reads all system authorities twice, for 40 ms."""
     with TemporaryDirectory() as folder:
         return Authority(Path(folder) / "authority").file.read_bytes()
 
@@ -127,13 +127,13 @@ def write_kubeconfig(path: Path, url: str, token: str = "first") -> Path:
 
 @asynccontextmanager
 async def serving(script: Script, folder: Path) -> AsyncIterator[Kube]:
-    """Give a client of a server that follows *script*."""
+    """Yield a client of a server that follows *script*."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", script.handle)
     async with TestServer(app, shutdown_timeout=0) as server:
         kubeconfig = write_kubeconfig(folder / "kubeconfig", str(server.make_url("")).rstrip("/"))
         async with AsyncExitStack() as stack:
-            # What is asked without TLS has no authority of its own, wherever it is written.
+            # Plain HTTP needs no authority; this one avoids loading the system's authorities.
             with pytest.MonkeyPatch.context() as patch:
                 (folder / "authority").write_bytes(_authority())
                 patch.setenv("SSL_CERT_FILE", str(folder / "authority"))

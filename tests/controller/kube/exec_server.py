@@ -1,6 +1,7 @@
-"""A server of ``pods/exec`` with a real API server's manners, that runs commands on a terminal.
+"""Provides a ``pods/exec`` server that runs commands on a terminal, as a real API server does.
 
-They run in this machine, as this user; *root* is a folder that stands for the container's ``/bin``.
+The commands run on this machine as this user; *root* is a folder that stands for the container's
+``/bin``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aiohttp.test_utils import TestServer
 
 
 class ExecServer:
-    """Answers execs; what a test sets decides how."""
+    """Serves execs as the test has set it up."""
 
     def __init__(self) -> None:
         self.protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -38,7 +39,7 @@ class ExecServer:
         self._transports: list[asyncio.WriteTransport] = []
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one exec."""
+        """Serve one exec."""
         self.requests.append(request)
         self.offered.append(request.headers.get("Sec-WebSocket-Protocol", ""))
         if request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.tokens:
@@ -54,7 +55,7 @@ class ExecServer:
         status = await self._run(socket, request.query.getall("command"))
         with contextlib.suppress(ConnectionError):
             await socket.send_bytes(b"\x03" + json.dumps(status).encode())
-            # No close frame: a real API server just ends the connection.
+            # No close frame: a real API server just closes the connection.
             if request.transport is not None:
                 request.transport.close()
         return socket
@@ -109,17 +110,17 @@ class ExecServer:
             try:
                 data = os.read(master, 32768)
             except OSError:
-                return  # the terminal has no other end any more
+                return  # the terminal's other end is closed
             await socket.send_bytes(b"\x01" + data)
 
     def cut(self) -> None:
-        """Break every connection, without a word."""
+        """Abort every connection without a close frame."""
         for transport in self._transports:
             transport.abort()
 
 
 async def _write_all(master: int, data: bytes) -> None:
-    """Write as fast as the command reads: a terminal holds 4 KiB."""
+    """Write as fast as the command reads: a terminal buffers 4 KiB."""
     loop = asyncio.get_running_loop()
     while data:
         try:

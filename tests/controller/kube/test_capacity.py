@@ -1,4 +1,4 @@
-"""Many ask what there is: the cluster is asked once for all of them."""
+"""Tests cluster capacity: concurrent readers share one list of the nodes."""
 
 from __future__ import annotations
 

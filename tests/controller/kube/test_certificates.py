@@ -1,4 +1,4 @@
-"""Certificates of the API server and of the client that are rotated under a running process."""
+"""Tests the rotation of the API server's and the client's certificates at run time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = "127.0.0.1"
 
 
 class Server:
-    """An API server behind TLS, which takes the client certificates of *good* subjects."""
+    """A TLS API server that accepts client certificates of the *good* subjects."""
 
     def __init__(self, clients: Authority) -> None:
         self.clients = clients
@@ -33,7 +33,7 @@ class Server:
         self.good = "first"
 
     async def start(self, certificate: Path) -> None:
-        """Listen, with another certificate than before perhaps, at the same port."""
+        """Listen on the same port, with this certificate."""
         await self.stop()
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -48,12 +48,12 @@ class Server:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.02)  # so that calls together take connections of their own
+        await asyncio.sleep(0.02)  # so that concurrent calls take separate connections
         assert request.transport is not None
         shown = request.transport.get_extra_info("peercert") or {}
         names = [value for pairs in shown.get("subject", ()) for _, value in pairs]
@@ -75,7 +75,7 @@ def read_with_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Site:
-    """The files of a kubeconfig, and who vouches for what they hold."""
+    """The files of a kubeconfig, and the authorities that sign their certificates."""
 
     def __init__(self, folder: Path, server: Server) -> None:
         self.folder = folder
@@ -84,13 +84,13 @@ class Site:
         self.authority = folder / "ca.crt"
 
     async def serve_with_new_authority(self, name: str) -> None:
-        """Have another authority vouch for the server; the file of authorities says so."""
+        """Sign the server's certificate with a new authority, and write its authority file."""
         made = Authority(self.folder, name)
         await self._server.start(made.vouch(HERE))
         self.authority.write_bytes(made.path.read_bytes())
 
     def show(self, subject: str) -> None:
-        """Have the client's files hold a certificate of *subject*."""
+        """Write a certificate of *subject* to the client's files."""
         made = self._server.clients.vouch(subject).read_bytes()
         (self.folder / "client.crt").write_bytes(made)
         (self.folder / "client.key").write_bytes(made)
@@ -126,7 +126,7 @@ async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(
     async with connected(tmp_path, server) as (kube, site):
         await site.serve_with_new_authority("two")
         assert (await kube.get(PODS, "a", "ns"))["metadata"]["name"] == "a"
-        await kube.list(PODS)  # by another connection
+        await kube.list(PODS)  # on another connection
 
 
 @pytest.mark.usefixtures("strict_by_default")
@@ -134,7 +134,7 @@ async def test_an_authority_without_key_identifiers_is_trusted(
     tmp_path: Path, server: Server
 ) -> None:
     async with connected(tmp_path, server) as (kube, _site):
-        await kube.list(PODS)  # by another connection
+        await kube.list(PODS)  # on another connection
         async with PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor:
             with pytest.raises(ExecFailed, match="refused with 200"):
                 await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
@@ -169,7 +169,7 @@ async def test_a_certificate_whose_key_is_not_written_yet_changes_nothing(
         site.show("second")
         whole = (site.folder / "client.key").read_bytes()
         (site.folder / "client.key").write_bytes(old)
-        await server.stop()  # what comes is a new connection
+        await server.stop()  # the next connection is a new one
         await server.start(Authority(tmp_path, "three").vouch(HERE))
         site.authority.write_bytes((tmp_path / "three.pem").read_bytes())
         with pytest.raises(Unavailable):
@@ -187,7 +187,7 @@ async def test_shells_trust_the_new_authority_too(tmp_path: Path, server: Server
         async with opening as executor:
             await site.serve_with_new_authority("two")
             await kube.get(PODS, "a", "ns")
-            # It is no WebSocket server; that it answers at all is what TLS had to let through.
+            # A response without WebSocket shows that TLS accepted the connection.
             with pytest.raises(ExecFailed, match="refused with 200"):
                 await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
 

@@ -1,4 +1,4 @@
-"""The client: its border, its credentials, and its verbs against the embedded cluster."""
+"""Tests the Kubernetes client: error border, credentials, and verbs on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ PAGE = "<html><body>default backend</body></html>"
 
 
 def shows(text: str, status: int) -> Answer:
-    """Answer with what is no JSON."""
+    """Respond with text that is not JSON."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(text=text, status=status, content_type="text/html")
@@ -142,7 +142,7 @@ async def test_a_change_that_could_not_be_made_is_sent_again(
 
 
 async def test_streams_that_stay_open_keep_no_call_waiting(tmp_path: Path) -> None:
-    # As many as the library's pool has connections; the logs of more pods are followed at once.
+    # The library's pool has this many connections; logs of more pods are followed at once.
     script, many = Script(streams(then="hang")), 100
     async with serving(script, tmp_path) as kube, AsyncExitStack() as stack:
         for _ in range(many):
@@ -204,7 +204,7 @@ async def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> N
             pass
 
 
-# Against the embedded cluster
+# On the embedded cluster
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the API server's JSON becomes: Go's null is absence, and what is no object is trouble."""
+"""Tests decoding of the API server's JSON: null means absent, and a non-object is an error."""
 
 from __future__ import annotations
 

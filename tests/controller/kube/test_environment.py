@@ -1,4 +1,4 @@
-"""What the environment says about the way to the API server."""
+"""Tests connections to the API server with the environment's netrc, proxies and busy threads."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_proxy_of_the_environment_is_used(
         ("https://10.0.0.1:6443", "10.0.0.1", None),
         ("http://api.example.com", "", None),
         ("", "", None),
-        # What Python's own reading of NO_PROXY lacks, and clusters' settings are full of.
+        # Python's own reading of NO_PROXY lacks networks, which clusters' settings contain often.
         ("https://10.96.0.1:443", ".svc,.cluster.local, 10.0.0.0/8", None),
         ("https://10.96.0.1:443", "10.96.0.0/33,192.168.0.0/16", "http://p:3128"),
         ("https://10.96.0.1:443", "10.96.5.5/16", None),

@@ -1,4 +1,4 @@
-"""Answers of the API server become errors of ours, by what they mean."""
+"""Tests the translation of the API server's responses into the client's errors."""
 
 from __future__ import annotations
 

@@ -144,12 +144,12 @@ async def test_little_waits_in_the_kernel_behind_which_an_interrupt_would_have_e
     assert isinstance(stream, ExecStream)
     read = 0
     async with asyncio.timeout(60):
-        while read < 16 << 20:  # fast: the kernel takes more and more by itself
+        while read < 16 << 20:  # fast: the kernel's buffers still grow
             received = await stream.receive()
             assert isinstance(received, bytes)
             read += len(received)
         before, waiting = -1, 0
-        while waiting != before:  # until no more of it comes
+        while waiting != before:  # until no more arrives
             await asyncio.sleep(0.3)
             before, waiting = waiting, unread(stream)
     assert 0 < waiting <= 2 * RECEIVE_BUFFER_BYTES
@@ -161,7 +161,7 @@ async def test_little_waits_in_the_kernel_behind_which_an_interrupt_would_have_e
 
 
 def unread(stream: ExecStream) -> int:
-    """Return how many bytes of *stream* the kernel holds."""
+    """Return how many bytes of *stream* the kernel buffers."""
     connection = stream._socket.get_extra_info("socket")
     return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)), "little")
 

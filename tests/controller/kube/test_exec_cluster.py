@@ -1,4 +1,4 @@
-"""The executor against the embedded cluster's API server and kubelet."""
+"""Tests the exec client with the embedded cluster's API server and kubelet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def kube() -> AsyncIterator[Kube]:
 
 
 async def _create(kube: Kube, pod: dict[str, Any]) -> None:
-    while True:  # the ServiceAccount comes a moment after the namespace
+    while True:  # the ServiceAccount appears shortly after the namespace
         try:
             await kube.create(PODS, pod, "default")
         except KubeError:
@@ -73,7 +73,7 @@ async def test_a_shell_in_a_pod(kube: Kube) -> None:
         assert (received.code, received.lost) == (5, False)
         await stream.close()
 
-        # Hung up: what runs in it is told so, and does not stay behind in the pod.
+        # After the hang-up its program gets a signal and does not stay in the pod.
         stream, _ = await open_shell(executor, WHERE)
         await stream.send(b"exec sleep 98765\n")
         await asyncio.sleep(0.2)

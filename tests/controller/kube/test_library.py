@@ -1,4 +1,4 @@
-"""The client library is there as ever, without what nobody asked it for."""
+"""Tests the client library's import: unused modules are left out, plugins still get them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(program: str) -> str:
-    """Run *program* in a Python that has imported nothing yet; return what it prints."""
+    """Run *program* in a fresh Python process; return its output."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 

@@ -1,4 +1,4 @@
-"""Lists in parts: pages as long as is good, whatever the server makes of limits and tokens."""
+"""Tests paged lists: page sizes adapt, whatever the server does with limits and tokens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pods(first: int, count: int, size: int = 0) -> list[dict[str, Any]]:
 
 
 def paging(count: int, *, size: int = 0, most: int | None = None) -> Answer:
-    """Answer with pages of as many as is asked for, or of *most*; 0 for all at once."""
+    """Respond with pages of the requested size, at most *most*; 0 returns the whole list."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         first = int(request.query.get("continue", "0"))
@@ -99,7 +99,7 @@ async def test_a_page_that_is_too_long_is_cut_while_it_comes(
     objects, version, asked = await read(paging(300, size=3000, most=0), tmp_path)
     assert (names(objects), version) == ([f"p-{n}" for n in range(300)], "100")
     assert len(asked) == 1
-    # Pages that are too long each, and end in the middle of a list.
+    # Each page is too long, and is cut in the middle of the list.
     objects, version, asked = await read(paging(300, size=3000, most=100), tmp_path)
     assert (names(objects), version) == ([f"p-{n}" for n in range(300)], "100")
     assert len(asked) == 3
@@ -203,6 +203,6 @@ async def test_the_loop_goes_on_while_a_long_list_is_read(tmp_path: Path) -> Non
         parts = [part async for part in kube.parts(PODS, transform=METADATA)]
         beating.cancel()
     assert sum(len(part.objects) for part in parts) == 2000
-    # To decode all of it in one turn takes 80 ms on a machine that does nothing else.
+    # Decoding all of it in one turn takes 80 ms on an idle machine.
     turns = sorted(after - before for before, after in pairwise(beats))
     assert len(turns) > 20

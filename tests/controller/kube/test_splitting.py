@@ -1,4 +1,4 @@
-"""A list that is cut into its objects while it comes: whatever its bytes, the same objects."""
+"""Tests the splitting of a list into objects while it arrives, for any cut of the bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.kube import decoding
 from controller.kube.decoding import ListSplitter
 from controller.kube.errors import Unavailable
 
-# Texts that look like what is looked for, and like its end.
+# Strings that resemble the start and the end of the searched member.
 TEXT = st.text(max_size=6) | st.sampled_from(
     ['"items":[', "items", '{,"items":[', "\\", '\\"', "}", "]}", "[{", "{}", "é", "\n"]
 )

@@ -1,4 +1,4 @@
-"""Credentials that end: a program that the kubeconfig names is asked anew, once for all calls."""
+"""Tests expiring credentials: the kubeconfig's exec plugin runs once for concurrent calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": sta
 
 
 class Server(Script):
-    """A scripted server that takes one token at a time."""
+    """A scripted server that accepts one token at a time."""
 
     good = "token-1"
 
@@ -47,7 +47,7 @@ class Server(Script):
 
 
 class Plugin:
-    """The program that a kubeconfig names."""
+    """The exec plugin that a kubeconfig names."""
 
     def __init__(self, folder: Path) -> None:
         self._runs = folder / "runs"
@@ -58,21 +58,21 @@ class Plugin:
 
     @property
     def runs(self) -> int:
-        """How often it was asked."""
+        """Return how often the plugin was run."""
         return len(self._runs.read_text())
 
     def hang(self) -> None:
-        """Do not answer for a while."""
+        """Make the plugin hang for a while."""
         self._hangs.touch()
 
     async def until_ended(self, runs: int) -> None:
-        """Wait until nothing of it runs any more, *runs* of which hung."""
+        """Wait until no plugin process is left, *runs* of which hung."""
 
         async def ended() -> bool:
             return len(list(self._hangs.parent.glob("ended-*"))) == runs
 
         await eventually(ended)
-        await asyncio.sleep(0.2)  # the loop hears of it
+        await asyncio.sleep(0.2)  # the event loop notices it
 
     def user(self) -> dict[str, object]:
         """Return the kubeconfig's user."""
@@ -88,7 +88,7 @@ class Plugin:
 
 @asynccontextmanager
 async def asked_for(plugin: Plugin, server: Server, folder: Path) -> AsyncIterator[Kube]:
-    """Give a client that has its credentials from *plugin*."""
+    """Yield a client that gets its credentials from *plugin*."""
     async with serving(server, folder):
         kubeconfig = folder / "kubeconfig"
         content = json.loads(kubeconfig.read_text())
@@ -147,7 +147,7 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
     async with asked_for(plugin, server, tmp_path) as kube:
         plugin.hang()
         monkeypatch.setattr(transport, "CREDENTIALS_WAIT_SECONDS", 0.3)
-        # While the token that is there is good, it is used.
+        # The present token is used while it is valid.
         monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 0.0)
         await kube.get(PODS, "a", "ns")
         monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 60.0)

@@ -1,4 +1,4 @@
-"""However the API server misbehaves it is asked seldom, and nothing is missed once it is well."""
+"""Tests a misbehaving API server: requests stay rare, and no event is missed afterwards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_no_trouble_becomes_a_hot_loop_or_hides_what_comes_after(tmp_path: Path) -> None:
-    async with asyncio.TaskGroup() as tasks:  # at once: each takes its time
+    async with asyncio.TaskGroup() as tasks:  # in parallel: each takes a while
         for number, trouble in enumerate(TROUBLES):
             folder = tmp_path / str(number)
             folder.mkdir()
@@ -85,8 +85,8 @@ async def follow_through(trouble: str, folder: Path) -> None:
 
             following = asyncio.create_task(follow())
             await asyncio.sleep(0.8)
-            # Pauses that double: 0.05, 0.1, 0.2, 0.4 s at most, half of that at least; and in one
-            # round a list of two pages three times, or each call twice with new credentials.
+            # Pauses double: 0.05, 0.1, 0.2, 0.4 s at most, and half of that at least. One round may
+            # list two pages three times, or repeat each call with new credentials.
             asked = len(script.requests)
             assert asked <= 36 if "pages" in trouble else asked <= 14, (trouble, asked)
             script.well(

@@ -1,4 +1,4 @@
-"""Watches: everything once at first, then every change, whatever happens to the connection."""
+"""Tests watches: an initial list, then every change, whatever happens to the connection."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path)
         says({}, 503),
         says({}, 429, **{"Retry-After": "0"}),
         listing(version="5"),
-        # It is open, and nothing happens: that is no trouble.
+        # An open watch without events is not an error.
         streams(("ADDED", thing("a", "6")), then="cut"),
         says({}, 500),
         streams(("ADDED", thing("b", "7")), then="hang"),
@@ -89,7 +89,7 @@ async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path)
 async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)  # it is no server that gives up
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)  # the server does not give up
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 3600.0)
     connection, told = WatchConnection(), list[KubeError | None]()
     script = Script(
@@ -98,7 +98,7 @@ async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_i
         streams(("ADDED", thing("b", "7")), then="hang"),
     )
     async with serving(script, tmp_path) as kube:
-        connection.renew()  # there is none yet
+        connection.renew()  # no connection exists yet
         assert connection.opened.is_set()
         stream = watch(kube, PODS, told=told.append, connection=connection)
         async with aclosing(stream), asyncio.timeout(60):
@@ -175,7 +175,8 @@ async def test_a_server_in_trouble_is_asked_again(tmp_path: Path) -> None:
 async def test_a_version_that_nothing_follows_any_more_lists_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An API server whose etcd was restored from a backup keeps silent until it is as far again.
+    # After its etcd was restored from a backup, an API server sends nothing until it reaches the
+    # version.
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
     silent = streams(then="hang")
     script = Script(
@@ -189,7 +190,7 @@ async def test_a_version_that_nothing_follows_any_more_lists_again(
 
 
 async def test_a_watch_that_says_what_is_older_lists_again(tmp_path: Path) -> None:
-    # By an old word of it what is gone would be there again, and nothing would say that it went.
+    # A stale event would restore a deleted object, and no later event would delete it.
     script = Script(
         listing(thing("a", "4"), version="5"),
         streams(("DELETED", thing("a", "9")), ("ADDED", thing("a", "4")), then="hang"),
@@ -243,7 +244,7 @@ async def test_versions_that_are_no_numbers_are_not_compared(tmp_path: Path) -> 
 
 
 async def test_an_event_that_the_server_cannot_send_lists_again(tmp_path: Path) -> None:
-    # client-go lists after any ERROR; here a server in trouble for a moment makes nobody do so.
+    # client-go lists after any ERROR. Here a short fault of the server causes no list.
     status = {"kind": "Status", "code": 500, "message": "unable to decode an object in the watch"}
     script = Script(
         listing(thing("a", "1"), version="5"),
@@ -291,8 +292,8 @@ def test_what_cut_a_stream_that_lived_for_long_does_not_lengthen_the_pauses() ->
     backoff = Backoff(uniform=lambda _low, high: high)
     trouble = Unavailable("cut")
     first = backoff.after(trouble)
-    # As by an idle timeout, again and again: nothing came on it, and nothing was wrong.
+    # As by an idle timeout, again and again: no events arrived, and there was no fault.
     assert [backoff.after(trouble, lived=60.0) for _ in range(9)] == [first] * 9
-    # One that ended at once, and one that never began.
+    # A connection that ended at once, and one that never began.
     assert backoff.after(trouble, lived=0.1) == 2 * first
     assert backoff.after(trouble, lived=-inf) == 4 * first

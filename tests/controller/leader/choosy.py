@@ -1,4 +1,4 @@
-"""A receiver of webhooks that refuses some, and is cut off after others."""
+"""Provides a webhook receiver that refuses some messages, and disconnects after others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.controller.webhooks.receiving import SECRET, Request, Server, respons
 
 
 class Choosy(Server):
-    """Refuses some messages, and closes the connection of others once it has taken them."""
+    """Refuses some messages, and closes the connection after it has received others."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(self.choose)
@@ -28,7 +28,7 @@ class Choosy(Server):
         return response(200) if luck < 0.95 else None
 
     def settings(self, folder: Path) -> Path:
-        """Return the file that has controllers send everything here."""
+        """Return the settings file that makes controllers send all updates to this receiver."""
         (folder / "webhooks.secret").write_text(base64.b64encode(SECRET).decode())
         row = {
             "name": "orchestrator", "url": self.url, "secret_file": "webhooks.secret",

@@ -1,8 +1,8 @@
-"""A day of a site: jobs that end in each of the ways there are, and what the cluster says of them.
+"""Provides a site's day: jobs with every kind of end, and an independent record of the cluster.
 
-``Orchestrator`` submits jobs, follows updates and does what each job's kind says; ``Witness``
-writes down what the cluster says of pods and VolcanoJobs, with a client that shares nothing with
-the controller's.
+- ``Orchestrator`` submits jobs, follows updates, and acts as each job's kind says.
+- ``Witness`` records what the cluster reports of pods and VolcanoJobs. Its client shares nothing
+  with the controller's.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Kind:
     """Jobs that end in the same way.
 
     Attributes:
-        script: What each replica runs.
+        script: The command of each replica.
         ends: State and reason at the end.
-        exits: The exit codes that its pods may have, where they ran.
-        steps: What is done about it, one after another, each when an update says such a thing.
-        pods: How many pods run, if that is certain.
-        attempts: How many attempts there are, if that is certain.
-        fields: What else the job says.
+        exits: The exit codes that its pods may have, if they ran.
+        steps: The orchestrator's actions, in order; an update triggers each.
+        pods: The number of pods that run, if it is certain.
+        attempts: The number of attempts, if it is certain.
+        fields: Further fields of the job.
     """
 
     script: str
@@ -104,7 +104,7 @@ MIX: Final = (
 
 
 def kind_of(job_id: str) -> Kind:
-    """Return what the job does."""
+    """Return the kind of the job."""
     return KINDS[job_id.partition("-")[0]]
 
 
@@ -122,7 +122,7 @@ def make_job(number: int, seconds: float) -> dict[str, Any]:
 
 
 class Orchestrator:
-    """Submits jobs, follows updates by whichever controller answers, and acts on them."""
+    """Submits jobs, follows updates from any responding controller, and acts on them."""
 
     def __init__(
         self, controllers: list[Controller], drain: Callable[[str], Awaitable[None]]
@@ -134,7 +134,7 @@ class Orchestrator:
         self.updates: list[dict[str, Any]] = []
 
     async def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Return the answer of the first who gives one; asking again is safe."""
+        """Return the first response of any controller; repeating the call is safe."""
         deadline = time.monotonic() + 120
         while True:
             for one in self._controllers:
@@ -147,7 +147,7 @@ class Orchestrator:
             await asyncio.sleep(0.2)
 
     async def pages(self, path: str) -> list[dict[str, Any]]:
-        """Return everything of a list."""
+        """Return all items of a list, page by page."""
         items: list[dict[str, Any]] = []
         after = 0
         while True:
@@ -158,7 +158,7 @@ class Orchestrator:
             after = page["next"]
 
     async def follow(self) -> None:
-        """Read updates for ever, going on behind the last one whenever a stream breaks off."""
+        """Read updates for ever; after a broken stream, continue after the last update."""
         while True:
             for one in self._controllers:
                 with suppress(aiohttp.ClientError, OSError, TimeoutError, KeyError):
@@ -168,11 +168,11 @@ class Orchestrator:
             await asyncio.sleep(0.1)
 
     def moved(self, job_id: str) -> None:
-        """Take note that another pod of the job runs."""
+        """Record that another pod of the job runs."""
         self._news.put_nowait({"job": job_id, **MOVED})
 
     async def act(self) -> None:
-        """Do what the kinds of jobs say, for ever."""
+        """Act as the kinds of jobs say, for ever."""
         while True:
             told = await self._news.get()
             job_id = told["job"]
@@ -191,7 +191,7 @@ class Orchestrator:
                 await self.call("POST", f"/v1/jobs/{job_id}/{what}")
 
     def ended(self) -> Counter[str]:
-        """Return how often each job was told to have ended."""
+        """Return how often each job's end was reported."""
         return Counter(one["job"] for one in self.updates if one["state"] in FINAL)
 
 
@@ -202,7 +202,7 @@ def last(updates: list[dict[str, Any]]) -> int:
 async def request(
     one: Controller, method: str, path: str, body: Any = None
 ) -> tuple[int, dict[str, Any]]:
-    """Return status and content of an answer."""
+    """Return the status and content of a response."""
     timeout = aiohttp.ClientTimeout(total=30, sock_connect=2)
     url = f"http://{one.addresses['api']}{path}"
     headers = _authorization() | {"Accept": "application/json"}
@@ -214,7 +214,7 @@ async def request(
 
 
 async def stream(one: Controller, after: int) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the updates behind *after* as they are told."""
+    """Yield the updates after *after* as they arrive."""
     headers = _authorization() | {"Last-Event-ID": str(after)}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=30)
     url = f"http://{one.addresses['api']}/v1/updates?after=0"
@@ -234,7 +234,7 @@ def _authorization() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod as the cluster recorded it; ``ended_at`` None: its end was not seen."""
+    """A pod as the cluster recorded it; ``ended_at`` is None if the end was not observed."""
 
     uid: str
     name: str
@@ -248,16 +248,16 @@ class Pod:
 
     @property
     def seconds(self) -> float:
-        """For how long its program ran."""
+        """Return how long its program ran."""
         return (self.ended_at or 0.0) - (self.started_at or 0.0)
 
 
 class Witness:
-    """Writes down how pods and VolcanoJobs were last.
+    """Records the last state of pods and VolcanoJobs.
 
     Args:
-        kubeconfig: The administrator's, whom no fault meets.
-        instance: Whose objects.
+        kubeconfig: The administrator's, to which no faults are added.
+        instance: The instance that owns the objects.
         moved: Called with a job's id when a second pod of it runs.
     """
 
@@ -274,13 +274,13 @@ class Witness:
         self._running: dict[str, set[str]] = {}
 
     async def watch(self) -> None:
-        """Look for ever."""
+        """Follow the watches for ever."""
         async with self._client, asyncio.TaskGroup() as tasks:
             for cache in self._caches:
                 tasks.create_task(cache.follow())
 
     async def drain(self, pod: str) -> None:
-        """Take a pod from its node, as ``kubectl drain`` does; one that is gone already, too."""
+        """Evict a pod as ``kubectl drain`` does; a missing pod is no error."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         await self._client.post(PODS.path("jobs", pod, "eviction"), body)
 
@@ -297,7 +297,7 @@ class Witness:
         self.volcano_jobs.setdefault(_job_of(given), set()).add(given["metadata"]["uid"])
 
     def pods(self) -> Iterator[Pod]:
-        """Yield all that there ever were."""
+        """Yield all pods that ever existed."""
         for given in self._pods.values():
             metadata, status = given["metadata"], given["status"]
             (owner,) = metadata["ownerReferences"]

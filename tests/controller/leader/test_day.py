@@ -1,8 +1,11 @@
-"""A day in a minute: jobs of all outcomes, two controllers, leaders killed, a faulty API server.
+"""Tests a day in a minute: all job outcomes, two controllers, killed leaders, API faults.
 
-Afterwards each job's history is what the cluster itself recorded, updates are in order and without
-a hole from any of them on, also to a receiver of webhooks that refuses some, and the ledger is what
-an independent computation makes of the pods.
+Afterwards:
+
+- Each job's history matches the cluster's own record.
+- Updates are in order and without gaps from any update on. This holds also for a webhook receiver
+  that refuses some.
+- The ledger matches an independent computation over the pods.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ async def test_whoever_leads_history_updates_and_ledger_are_what_the_cluster_rec
                 return len(day.ended()) == jobs
 
             await eventually(all_ended, seconds=300 + jobs, what="not every job ended")
-            with suppress(AssertionError):  # it is told below what is missing
+            with suppress(AssertionError):  # the checks below report what is missing
                 await eventually(lambda: is_paid(day, witness), seconds=60)
         check_updates(day, jobs)
         await check_webhooks(day, receiver)
@@ -100,14 +103,14 @@ async def test_whoever_leads_history_updates_and_ledger_are_what_the_cluster_rec
         await check_ledger(day, witness, unseen)
     pods = len(list(witness.pods()))
     print(f"{len(day.updates)} updates, {pods} pods; {len(unseen)} ends were not seen")
-    # Only a watch that has expired hides what a pod was that came and went meanwhile.
+    # Only an expired watch can hide a pod that came and went meanwhile.
     expired = any("last seen is forgotten" in one.log.read_text() for one in controllers)
     assert len(unseen) <= (pods / 4 if expired else 0), unseen
 
 
 @asynccontextmanager
 async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Have it go on meanwhile; what fails there fails here."""
+    """Run *work* in the background; its failure fails the block."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         yield
@@ -120,7 +123,7 @@ async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def submit(day: Orchestrator, jobs: int, seconds: int, chance: random.Random) -> None:
-    """Submit the jobs over the time; the answer of one that was lost is asked for again."""
+    """Submit the jobs over the time; a call without a response is repeated."""
     for number in range(jobs):
         job = make_job(number, chance.uniform(0.2, 3))
         answer = await day.call("POST", "/v1/jobs", {"items": [job]})
@@ -131,7 +134,7 @@ async def submit(day: Orchestrator, jobs: int, seconds: int, chance: random.Rand
 async def kill_leaders(
     controllers: list[Controller], chance: random.Random, between: tuple[int, int], times: int
 ) -> None:
-    """Kill whoever leads, so many times, and start it anew; another one always stands by."""
+    """Kill the leader so many times and restart it; a standby always exists."""
     for _ in range(times):
         leader = await eventually(lambda: leading(controllers), seconds=120, what="nobody leads")
         await asyncio.sleep(chance.uniform(*between))
@@ -149,7 +152,7 @@ async def leading(controllers: list[Controller]) -> Controller | None:
 
 
 def check_updates(day: Orchestrator, jobs: int) -> None:
-    """Each number once and in order, none left out; each job ended once, and nothing after it."""
+    """Check that numbers are consecutive, and that each job ended once with no later update."""
     assert [one["id"] for one in day.updates] == list(range(1, len(day.updates) + 1))
     assert set(day.ended().values()) == {1}
     last = {one["job"]: one for one in day.updates}
@@ -161,7 +164,7 @@ def check_updates(day: Orchestrator, jobs: int) -> None:
 
 
 async def check_webhooks(day: Orchestrator, receiver: Choosy) -> None:
-    """The receiver got every update that followers got, those of a job in their order."""
+    """Check that the receiver got every update that followers got, in order for each job."""
     wanted = {one["id"]: one for one in day.updates}
 
     async def all_there() -> bool:
@@ -178,7 +181,7 @@ async def check_webhooks(day: Orchestrator, receiver: Choosy) -> None:
 async def check_cursors(
     day: Orchestrator, controllers: list[Controller], chance: random.Random
 ) -> None:
-    """From any update on both controllers tell the same, by pages and by streams."""
+    """Check that both controllers return the same updates after any id, in pages and streams."""
     for number in range(CURSORS):
         one, after = controllers[number % 2], chance.randrange(len(day.updates))
         limit = chance.randint(1, 500)
@@ -194,11 +197,11 @@ async def check_cursors(
 async def check_history(
     day: Orchestrator, witness: Witness, job_id: str
 ) -> dict[str, float | None]:
-    """The job is told as it was.
+    """Check the job's history against the cluster's record.
 
     Returns:
-        For how long it is told that pods ran of which the controller could not see the end; None
-        for those that it has not seen at all.
+        The reported running time of each pod whose end the controller could not see; None for pods
+        that it never saw.
     """
     job = await day.call("GET", f"/v1/jobs/{job_id}")
     history = await day.call("GET", f"/v1/jobs/{job_id}/history")
@@ -212,7 +215,7 @@ async def check_history(
     if kind.attempts is not None:
         assert len(attempts) == kind.attempts, attempts
     assert runs.keys() <= pods.keys(), (job_id, runs, pods)
-    # A pod may come after its job was given up, and go before it began.
+    # A pod may be created after its job was given up, and vanish before it starts.
     missing = [pod for uid, pod in pods.items() if uid not in runs]
     lost = [pod for pod in missing if kind.pods is not None or pod.started_at is not None]
     unseen: dict[str, float | None] = {pod.uid: None for pod in lost}
@@ -236,7 +239,7 @@ async def check_history(
 
 
 def check_run(run: dict[str, Any], pod: Pod, exits: tuple[int, ...]) -> None:
-    """A pod's life is told as the cluster recorded it."""
+    """Check a pod's record against the cluster's."""
     assert (run["node"], run["started_at"]) == (pod.node, pod.started_at), (run, pod)
     if pod.started_at is not None:
         assert (run["exit_code"], run["ended_at"]) == (pod.exit_code, pod.ended_at), (run, pod)
@@ -247,7 +250,7 @@ def check_run(run: dict[str, Any], pod: Pod, exits: tuple[int, ...]) -> None:
 def seconds_of(
     witness: Witness, unseen: Mapping[str, float | None] = MappingProxyType({})
 ) -> dict[tuple[str, int], float]:
-    """Return what each rank of each VolcanoJob used, by the cluster's record of its pods."""
+    """Return the usage of each rank of each VolcanoJob, from the cluster's record of its pods."""
     used: dict[tuple[str, int], float] = defaultdict(float)
     for pod in witness.pods():
         seconds = unseen.get(pod.uid, pod.seconds)
@@ -257,7 +260,7 @@ def seconds_of(
 
 
 async def is_paid(day: Orchestrator, witness: Witness) -> bool:
-    """Say whether the last entries are there; they may come just after the end was told."""
+    """Return whether the final entries exist; they may follow shortly after the job's end."""
     entries = await day.pages("/v1/usage")
     return len([one for one in entries if one["final"]]) >= len(seconds_of(witness))
 
@@ -265,7 +268,7 @@ async def is_paid(day: Orchestrator, witness: Witness) -> bool:
 async def check_ledger(
     day: Orchestrator, witness: Witness, unseen: Mapping[str, float | None]
 ) -> None:
-    """One last entry for each rank that ran, with what its pods ran; no period is missing."""
+    """Check one final entry for each rank that ran, with its pods' time, and no missing period."""
     entries = await day.pages("/v1/usage")
     finals = {(one["uid"], one["rank"]): one["seconds"] for one in entries if one["final"]}
     assert len([one for one in entries if one["final"]]) == len(finals)

@@ -19,7 +19,7 @@ from tests.controller.volcano.test_capabilities import KIND
 
 
 class Server:
-    """Answers with what it is given, one after the other, and then no more."""
+    """Returns the given responses in order, then none."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -70,7 +70,7 @@ async def test_what_was_learned_stays_until_it_is_read_again(
     no: Any = {}
     answers = (Unavailable("no"), no, document("a"), Unavailable("no"), document("b"))
     await learn(store, pipeline, await lead(store), *answers)
-    # What does not fit the last one is refused, by everybody who looks into the store.
+    # Every replica that reads the store refuses what the last response does not allow.
     assert [bool(one.lacks({"spec": {"b": 1}})) for one in learned] == [True, False]
     assert (await stored(store)) == learned[-1]
 

@@ -1,4 +1,4 @@
-"""Several controllers on PostgreSQL: one leads, another one takes over, all answer."""
+"""Tests leader election of controllers on PostgreSQL: one leads, all respond, failover."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_lease_has_one_holder_until_nobody_renews_it(cluster: EmbeddedCl
         clock.now += DURATION_SECONDS - 1
         assert await holder.renew()
         clock.now += 2
-        # It was renewed meanwhile, whatever its clock says.
+        # The Lease was renewed meanwhile, whatever the holder's clock says.
         assert not await waiting.take()
         clock.now += DURATION_SECONDS
         assert await waiting.take()
@@ -82,12 +82,12 @@ async def test_a_lease_that_nobody_could_renew_is_not_abandoned(
         for _ in range(10):
             clock.now += 4
             await fails(other)
-        # Whoever is first after that, it stays the holder's.
+        # Whichever replica is first afterwards, the holder keeps the Lease.
         assert not await other.take()
         clock.now += DURATION_SECONDS - 1
         assert not await other.take()
         assert await one.renew()
-        # A call that fails now and then keeps nobody from taking over.
+        # A call that fails now and then does not prevent a takeover.
         assert not await other.take()
         clock.now += DURATION_SECONDS / 2 - 1
         await fails(other)
@@ -136,7 +136,7 @@ async def test_another_controller_takes_over_and_all_answer(
         first = await leader(controllers)
         assert first is not None
         (other,) = [one for one in controllers if one is not first]
-        # Whoever stands by takes jobs too.
+        # A standby accepts jobs too.
         await other.submit("led1")
         await first.until("led1", "RUNNING")
         began = time.monotonic()
@@ -156,11 +156,11 @@ async def test_another_controller_takes_over_and_all_answer(
             runs = [run for attempt in history["attempts"] for run in attempt["runs"]]
             return len(runs) == 2 and [run["exit_code"] for run in runs if run["ended_at"]] == [0]
 
-        # The pod left while nobody led, and the one who stood by saw it.
+        # The pod left while no replica led, and the standby saw it.
         await eventually(knows_how_it_ended, seconds=60, what="how a pod ended is not known")
         await first.start()
         assert await first.is_ready()
-        # One that ends in order lets go at once.
+        # A leader that stops in order releases the Lease at once.
         began = time.monotonic()
         await other.stop()
         await eventually(lambda: leader([first]), seconds=30)

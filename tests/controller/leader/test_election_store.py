@@ -1,4 +1,4 @@
-"""Who leads is who can write to its store: the Lease follows that, and nothing flaps."""
+"""Tests elections with failing stores: only a replica that can write leads, without flapping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.controller.conftest import Clock
 
 
 class Leases:
-    """A cluster that knows Leases, and nothing else."""
+    """A fake cluster that serves only Leases."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ class Leases:
 
 
 class Storage:
-    """A store whose link a test cuts."""
+    """A store whose link the test cuts."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -77,7 +77,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stand(leases: Leases, clock: Clock, name: str) -> tuple[ByLease, Storage]:
-    kube = cast(Kube, leases)  # the part of it that is used
+    kube = cast(Kube, leases)  # only the used methods
     lease = Lease(
         kube, name="l", namespace="n", instance="test", holder=name, clock=clock, now=clock
     )
@@ -95,7 +95,7 @@ async def tasks() -> AsyncIterator[list[asyncio.Task[Any]]]:
 
 
 async def looks() -> None:
-    """Let everybody look a few times."""
+    """Let each replica run a few rounds."""
     await asyncio.sleep(0.15)
 
 
@@ -113,7 +113,7 @@ async def test_a_leader_that_cannot_write_frees_the_lease_for_one_that_can(
     clock.now += 2
     await looks()
     assert leases.holder == ""
-    # Nobody else could be chosen: so it goes on.
+    # No other replica could lead, so this one stays.
     assert not keeps.done()
     async with asyncio.timeout(5):
         await other.acquire()

@@ -1,4 +1,4 @@
-"""A leader within this process: its turns as a test says, and everything that it leads with."""
+"""Tests a leader in this process, with scripted turns and all its components."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ users: [{name: u, user: {}}]
 
 
 class Turns:
-    """Whose turn it is, as a test says."""
+    """An election whose turns the test scripts."""
 
     def __init__(self, *, again: bool = True) -> None:
         self.again = again
@@ -63,12 +63,12 @@ class Turns:
         self._error: Exception = LeadershipLost("it is another one's turn")
 
     def begin(self) -> None:
-        """It is this one's turn."""
+        """Give this replica its turn."""
         self._over.clear()
         self._turn.set()
 
     def lose(self, error: Exception | None = None) -> None:
-        """It is no more, or something else is wrong."""
+        """End the turn, or raise *error*."""
         self._error = error or self._error
         self._over.set()
 
@@ -88,7 +88,7 @@ class Turns:
 
 
 class Sender:
-    """Sends nothing; remembers for which leader it was started, and may fail as it ends."""
+    """A fake webhook sender that records its leaders' terms, and may fail as it ends."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.terms: list[int] = []
@@ -107,7 +107,7 @@ class Sender:
 
 @dataclass
 class World:
-    """A leader that runs, and what it is made of."""
+    """A running leader and its parts."""
 
     leader: Leader
     turns: Turns
@@ -126,7 +126,7 @@ class World:
         await self.until_leads()
 
     async def failure(self) -> BaseException:
-        """Return why it has ended."""
+        """Return why the leader ended."""
         async with asyncio.timeout(20):
             with pytest.raises(BaseExceptionGroup) as ended:
                 await self.running
@@ -195,7 +195,7 @@ async def test_one_that_does_not_lead_says_why_it_is_not_ready(
         assert tuple(w.leader.problems()) == (why,)
         assert (w.leader.publisher, w.leader.degraded(), w.leader.faults()) == (None, (), ())
         assert [w.metric(name) for name in ("leads", "queue", "routes", "parked_jobs")] == [0] * 4
-        # Of what nobody leads, nothing is to be looked at.
+        # Without a leader, no key is reconciled.
         w.core.jobs.enqueue("j1")
         w.core.routes.enqueue("j1")
         assert w.metric("enqueued_total", reason="asked") is None
@@ -227,7 +227,7 @@ async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_l
         assert (w.metric("queue"), w.metric("enqueued_total", reason="asked")) == (1, 1)
         w.core.routes.enqueue("j2")
         assert publisher.describe()["changed_jobs"] == 1
-        # What the cluster shows concerns routes, too, where the job has some.
+        # A change in the cluster enqueues routes too, if the job has any.
         monkeypatch.setattr(publisher._snapshots, "concerns", lambda job: job == "j3")
         w.leader._standby._leader("j3")
         w.leader._standby._leader("j4")
@@ -266,7 +266,7 @@ async def test_one_that_is_not_to_stand_again_ends_with_its_turn(leading: Lead) 
 async def test_whatever_else_goes_wrong_ends_the_process(leading: Lead, fails: bool) -> None:
     async with leading(webhooks=Sender(fails=fails)) as w:
         await w.lead()
-        # Also where the turn is over as well.
+        # Holds also if the turn is over as well.
         w.turns.lose(None if fails else RuntimeError("a fault"))
         group = await w.failure()
         assert group.subgroup(RuntimeError) is not None
@@ -354,7 +354,7 @@ async def test_rights_are_asked_for_where_jobs_run(
         await w.lead()
         rights = w.leader._term.rights
         assert rights._namespace() == namespace
-        # Owners have namespaces of their own: any of them does, once there is one.
+        # Each owner has a namespace: once one exists, any of them serves for the check.
         w.leader._standby.informer.jobs.put(make_observed(namespace="team"))
         assert rights._namespace() == (namespace or "team")
 
@@ -376,7 +376,7 @@ async def test_with_sqlite_there_is_nobody_else_and_with_postgresql_a_lease_deci
     async with leading() as w:
         kube = w.leader._kube
         assert isinstance(make_election(w.process, kube), NoElection)
-        # Nothing is asked of it yet.
+        # No request is sent to it yet.
         shared = Store("postgresql://nobody@127.0.0.1:1/none")
         election = make_election(replace(w.process, store=shared), kube)
         assert isinstance(election, ByLease)
@@ -388,12 +388,12 @@ async def test_with_sqlite_there_is_nobody_else_and_with_postgresql_a_lease_deci
         await shared.close()
 
 
-# What it leads with
+# The leader's components
 
 
 @dataclass
 class Orchestrator:
-    """Submits a job to who leads, and sees what becomes of it."""
+    """Submits a job to the leader, and reads its results."""
 
     world: World
     store: Store
@@ -468,12 +468,12 @@ async def test_a_job_is_run_shown_and_ended_by_who_leads(
         await eventually(lambda: one.route_of(sid))
         assert w.metric("routes") == 1
         assert w.leader.degraded() == ()
-        # Each part of the leader has done its own.
+        # Each component of the leader has done its work.
         await until(lambda: any([r.sid for r in some] == [sid] for some in shown))
         await eventually(lambda: _knows_volcano(store))
         await SignOutWriter(redis, Keys("test")).add(sid, "t1")
         await eventually(lambda: _is_revoked(store, sid))
-        # Counted after it is in the store.
+        # The counter increases only after the write to the store.
         await until(lambda: w.metric("sign_outs_total", result="revoked") == 1)
         assert (w.metric("enqueued_total", reason="cluster") or 0) > 0
         await w.core.commands.end("j1")

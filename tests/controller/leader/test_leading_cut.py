@@ -1,4 +1,4 @@
-"""Two controllers on PostgreSQL, and links that are cut: who can work leads, and nothing flaps."""
+"""Tests two controllers on PostgreSQL with cut links: the one that works leads, no flapping."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONG = pytest.mark.long
 
 @dataclass
 class World:
-    """Two controllers, each with a link of its own, and what only the test sees."""
+    """Two controllers, each with its own link, and the test's own view of the cluster."""
 
     cluster: EmbeddedCluster
     admin: Kube
@@ -42,7 +42,7 @@ class World:
     links: list[Link]
 
     async def leader(self) -> int:
-        """Return which one leads."""
+        """Return the number of the leading controller."""
 
         async def one() -> list[int] | None:
             leads = [n for n, one in enumerate(self.controllers) if await _leads(one)]
@@ -51,7 +51,7 @@ class World:
         return (await eventually(one, seconds=60, what="not one leads"))[0]
 
     async def until_leads(self, number: int, *, seconds: float) -> float:
-        """Wait until that one leads; return how long it took."""
+        """Wait until that controller leads; return how many seconds it took."""
         began = time.monotonic()
         one = self.controllers[number]
         await eventually(lambda: _leads(one), seconds=seconds, what="nobody takes over")
@@ -62,7 +62,7 @@ class World:
             return (await read_leadership(transaction)).term
 
     async def check(self, *jobs: str) -> None:
-        """See that each job was made once, and each thing told once."""
+        """Check that each job was created once, and each update reported once."""
         one = self.controllers[await self.leader()]
         made = await self.admin.list(VCJOBS, labels=f"fumarole.dev/instance={INSTANCE}")
         assert sorted(item["metadata"]["name"] for item in made) == sorted(f"j-{j}" for j in jobs)
@@ -121,7 +121,7 @@ async def test_a_leader_whose_link_to_the_database_is_cut_is_followed_by_one_tha
     world.links[first].cut()
     took = await world.until_leads(other, seconds=60)
     print(f"taken over after {took:.1f} s")
-    # 15 s of silence, what a look takes, and transactions of the one before that hang on the link.
+    # 15 s of silence, the time of a round, and the old leader's transactions that hang on the link.
     assert took < 40
     await world.controllers[other].submit("meanwhile")
     await world.controllers[other].until("meanwhile", "RUNNING")
@@ -134,7 +134,7 @@ async def test_a_leader_whose_link_to_the_database_is_cut_is_followed_by_one_tha
     assert await world.leader() == other
     assert await world.term() == term + 1
     assert [one.pid for one in world.controllers] == pids
-    # The one that was cut off writes to its store every 5 s to see whether it can again.
+    # The replica that was cut off writes to its store every 5 s to test it.
     for one in world.controllers:
         await eventually(one.is_ready, what="one that stands by is not ready")
     await world.check("before", "meanwhile")

@@ -1,4 +1,4 @@
-"""A replica that stands by knows the cluster, and what happened while nobody led."""
+"""Tests a standby replica: it knows the cluster and what happened while no replica led."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.controller.samples import make_observed, make_pod
 
 @pytest.fixture
 async def standby(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Standby]:
-    """One whose informer is fed by the test, with a long minute."""
+    """Yield a standby whose informer the test feeds, with a long minute."""
 
     async def fed(_: InformerCache) -> None:
         await asyncio.Event().wait()

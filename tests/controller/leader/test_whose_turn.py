@@ -1,4 +1,4 @@
-"""Each round of an election: what is asked of the store and of the Lease, and what follows."""
+"""Tests single election rounds: requests to the store and the Lease, and their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.controller.leader.test_election_store import Leases
 
 
 class Cluster(Leases):
-    """Has no namespace yet, and may fail."""
+    """A cluster that lacks the namespace at first, and may fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class Cluster(Leases):
 
 
 class OverError(Exception):
-    """The test is over."""
+    """Ends the test."""
 
 
 class Silences:
-    """A store that says, round by round, for how long it could not be written to.
+    """A store with a scripted silence, in seconds without a successful write, for each round.
 
-    ``holders`` says who held the Lease as each round began, ``versions`` how often it was written.
+    ``holders`` lists the Lease's holder at the start of each round, ``versions`` its writes.
     """
 
     def __init__(self, cluster: Leases, *seconds: float) -> None:
@@ -89,7 +89,7 @@ def cluster() -> Cluster:
 def stand(
     cluster: Leases, clock: Clock, store: Silences | None = None, name: str = "one"
 ) -> ByLease:
-    kube = cast(Kube, cluster)  # the part of it that is used
+    kube = cast(Kube, cluster)  # only the used methods
     lease = Lease(
         kube, name="l", namespace="n", instance="test", holder=name, clock=clock, now=clock
     )
@@ -108,7 +108,7 @@ async def test_who_stands_has_written_lately_and_for_some_rounds_after_the_store
         await stand(cluster, clock, store).acquire()
     assert store.holders == [""] * rounds
     assert cluster.holder == "one"
-    # Each round has it probed, or nobody would know that it is back.
+    # Each round probes the store, so that its return is noticed.
     await asyncio.sleep(0)
     assert store.probes == rounds
 
@@ -138,7 +138,7 @@ async def test_a_lease_is_freed_after_fifteen_seconds_and_taken_again_by_who_has
         with pytest.raises(OverError):
             await one.renew()
     assert store.holders == ["one", "one", "one", "", "", "", "one", "one"]
-    # It is renewed again, too: nobody else may find that it has expired.
+    # The Lease is renewed as well, so that no other replica finds it expired.
     assert store.versions[-1] > store.versions[-2]
     assert caplog.text.count("releasing the Lease for a replica that reaches it") == 1
     assert store.probes >= 7
@@ -179,7 +179,7 @@ async def test_who_has_lost_a_lease_that_was_free_begins_as_anybody_does(
         with pytest.raises(OverError):
             await one.renew()
     assert store.holders == ["one"] * 3
-    # It is renewed in each of these rounds, although the store has been silent for a while.
+    # The Lease is renewed in each of these rounds, although the store has long been silent.
     assert len(set(store.versions[-3:])) == 3
 
 
@@ -196,13 +196,13 @@ async def test_a_store_that_hangs_is_probed_once_and_not_waited_for(
     with pytest.raises(OverError):
         await one.renew()
     assert store.probes == 1
-    # Who gives the Lease up waits for it no longer.
+    # A replica that releases the Lease no longer waits for it.
     await one.release()
     assert cluster.holder == ""
     for _ in range(3):
         await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == 1
-    # A probe that takes too long is given up, and the store is asked again.
+    # A slow probe is cancelled, and the store is probed again.
     monkeypatch.setattr(election, "PROBE_SECONDS", 0.01)
     store.seconds = [0.0] * 20
     await one.acquire()
@@ -219,5 +219,5 @@ async def test_the_only_controller_leads_at_once_and_until_the_store_says_otherw
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(only.renew(), 0.05)
     await only.release()
-    # Who has lost it stands for it once more only where there are others.
+    # A replica that lost its turn stands again only if there are others.
     assert (only.again, ByLease.again) == (False, True)

@@ -1,4 +1,4 @@
-"""Whose logs are kept where some nodes send none."""
+"""Tests which logs are stored while some nodes return none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDS = make_record(uid=UID, state="CANCELING", desired="ended", started_at=2.0)
 
 
 def cluster(pods: Collection[ObservedPod], *, hangs: str) -> Answer:
-    """Answer for *pods*: with the same log for each, but for those of the node that *hangs*."""
+    """Return the same log for each of *pods*, but hang for pods of the node *hangs*."""
     named = {pod.name: pod for pod in pods}
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -54,7 +54,7 @@ def cluster(pods: Collection[ObservedPod], *, hangs: str) -> Answer:
 async def keep(
     folder: Path, store: Store, clock: Clock, pods: Collection[ObservedPod], wanted: str
 ) -> StoredLog:
-    """Have the logs of *pods* kept; return the one of the pod *wanted* once it is."""
+    """Have the logs of *pods* stored; return that of the pod *wanted* once it is stored."""
     async with store.write() as transaction:
         await insert_job(transaction, ENDS, labels={})
         term = await raise_term(transaction)

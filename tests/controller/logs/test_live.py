@@ -1,4 +1,4 @@
-"""Logs of pods as kubelets give them, and what kubelets say in place of one."""
+"""Tests pod logs as kubelets return them, and kubelets' messages in place of a log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_WATCHER = "failed to create fsnotify watcher: too many open files"
 
 
 def kubelet(log: str, *, phase: str = "Succeeded") -> Answer:
-    """Answer with *log*, in a 200, and that the pod is there."""
+    """Respond with *log* in a 200, and with an existing pod."""
     pod: dict[str, Any] = {"metadata": {"name": POD.name, "uid": POD.uid}}
 
     async def answer(request: web.Request) -> web.Response:
@@ -63,7 +63,7 @@ async def test_a_kubelet_that_cannot_follow_a_log_has_given_all_of_it(
 
 
 async def text(folder: Path, store: Store, log: str) -> bytes:
-    """Return what the API shows of a log that is not stored."""
+    """Return the API's text of a log that is not stored."""
     async with (
         serving(Script(kubelet(log, phase="Running")), folder) as kube,
         LogReader(store, PodLogs(kube), None).text(POD) as shown,
@@ -74,7 +74,7 @@ async def text(folder: Path, store: Store, log: str) -> bytes:
 async def test_the_text_of_a_log_has_no_word_of_a_kubelet(tmp_path: Path, store: Store) -> None:
     assert await text(tmp_path, store, LINE + NO_WATCHER) == b"said\n"
     assert await text(tmp_path, store, "") == b""
-    # It may begin before the kubelet finds out: then it breaks off.
+    # The log may begin before the kubelet notices: then it breaks off.
     for log in (GONE, LINE + GONE):
         with pytest.raises(NotFound):
             await text(tmp_path, store, log)

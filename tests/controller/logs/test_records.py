@@ -1,4 +1,4 @@
-"""A log's lines: cut, counted, found again."""
+"""Tests log records: lines are cut, counted, and found again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_line_that_is_too_long_comes_in_pieces(text: bytes, end: bytes, head: 
     assert all(len(one.text) <= MOST_PIECE for one in records)
     assert [one.ends for one in records].count(True) == (2 if end else 0)
     for one in records:
-        one.text.decode()  # no character is divided
+        one.text.decode()  # no character is split
 
 
 def test_times_are_those_of_rfc_3339_and_nothing_else_is_one() -> None:
@@ -94,7 +94,7 @@ def test_a_mark_that_has_gone_is_passed_by_its_time() -> None:
     assert at is not None
     later = b"2026-11-22T14:38:43Z b\n"
     assert Resumer(LogMark(at, 3)).pass_on(later) == later
-    # A clock that is set back later on loses nothing.
+    # If a clock is set back later, no line is lost.
     line = b"2026-11-22T14:38:42.5Z a\n"
     assert Resumer(LogMark(at, 1)).pass_on(line + b"2025-01-01T00:00:00Z c\n").endswith(b" c\n")
 

@@ -1,4 +1,4 @@
-"""What a writer says of a storage that does not take a log, and of one that does again."""
+"""Tests the log writer's report of a storage that refuses a log, and then accepts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECORD = b"2026-11-24T00:00:00.000000001Z said\n"
 
 
 async def commit(_log: StoredLog) -> None:
-    """There is nobody who would read it."""
+    """Do nothing: no test reads the log."""
 
 
 async def test_why_a_log_is_not_stored_is_said_until_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What plugins make of a job."""
+"""Provides the plans, pods and problems that plugins make of a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def plan_of(*, settings: dict[str, str] | None = None, **fields: Any) -> P
 
 
 async def problems_of(**fields: Any) -> dict[str, str]:
-    """Return what all plugins find wrong with a job."""
+    """Return the problems that all plugins report of a job, by path."""
     try:
         await plan_of(**fields)
     except JobRejected as rejected:

@@ -30,13 +30,13 @@ async def test_it_looks_at_every_start_period_and_end() -> None:
     plugin = AccountingPlugin(make_context(ledger=Book()))
     assert await plugin.on_job_start("j1", SEEN) == 900.0
     assert await plugin.on_job_monitoring([SEEN]) == {"j1": 900.0}
-    # Also where the job was deleted for want of funds: that once skipped the last charge.
+    # Also if the job was deleted for lack of funds: UCloud/Compute skipped the last charge then.
     await plugin.on_cleanup("j1")
     assert Book.asked == ["j1"] * 3
 
 
 async def test_a_start_that_is_seen_again_resets_no_charge(store: Store, clock: Clock) -> None:
-    # In UCloud/Compute each new master set the last charge to now: what ran before was free.
+    # In UCloud/Compute each new master set the last charge to now, so earlier time was free.
     clock.now = 1000.0
     defaults = make_defaults(FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="100")
     plugin = AccountingPlugin(make_context(ledger=Ledger(store, defaults=defaults, clock=clock)))

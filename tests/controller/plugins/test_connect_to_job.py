@@ -45,7 +45,7 @@ def service_of(plan: Plan) -> dict[str, Any]:
 
 
 def pods(namespace: str, job: str) -> dict[str, Any]:
-    """One entry with both selectors: as two, each would do by itself."""
+    """Return one entry with both selectors: as two entries, either alone would admit a pod."""
     return {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         "podSelector": {"matchLabels": {"fumarole.dev/instance": "test", "fumarole.dev/job": job}},

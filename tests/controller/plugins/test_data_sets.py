@@ -107,14 +107,14 @@ async def test_two_sets_of_one_name_are_refused_whatever_their_policies() -> Non
     assert set(problems) == {"parameters.a.path", "parameters.b.path"}
 
 
-# What the container does, with a real shell
+# The container's script, in a real shell
 
 BIG = 1 << 30
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """Return an owner's folder with a data set, beside another owner's."""
+    """Return an owner's folder with a data set, beside another owner's folder."""
     (tmp_path / "bob").mkdir()
     (tmp_path / "bob" / "secret").write_text("x")
     (tmp_path / "copies").mkdir()
@@ -132,7 +132,7 @@ def files(tmp_path: Path) -> Path:
 def stage(
     home: Path, kind: str, rest: str, limit: int = BIG, *, cp: str = ""
 ) -> tuple[int, list[str]]:
-    """Copy what is at *rest* of *home*, by a ``cp`` of ours if there is one."""
+    """Copy *rest* of *home*, with a test's own ``cp`` if one is given."""
     folder = home.parent
     log = folder / "log"
     log.write_text("")
@@ -165,7 +165,7 @@ def test_a_copy_has_the_same_bytes_and_is_read_by_everybody(files: Path) -> None
     assert tree(copy) == tree(files / "a set")
     assert len(tree(copy)) == 5
     assert (copy / "secret").stat().st_mode & 0o444 == 0o444
-    # A node that was started again runs it once more.
+    # A restarted node runs the script again.
     (copy / "deep").chmod(0o500)
     (files / "a set" / "empty").unlink()
     assert stage(files, "directory", "a set/within") == (0, [])
@@ -193,7 +193,7 @@ def test_what_cannot_be_copied_is_named(files: Path, kind: str, rest: str, told:
 
 
 def test_what_is_too_large_is_not_copied(files: Path) -> None:
-    # Three blocks of the large file, one of a small one, and one for each folder and link.
+    # Three blocks for the large file, one for a small one, and one per folder and link.
     takes = 4096 * (3 + 1 + 5 + 1) + 128 * 8
     assert stage(files, "directory", "a set", takes) == (0, [])
     shutil.rmtree(files.parent / "copies" / "data")

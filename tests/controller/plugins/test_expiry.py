@@ -28,7 +28,7 @@ async def test_time_counts_from_the_first_start_and_extensions_add_up(
     async with store.write() as transaction:
         record = make_record(started_at=start, allocated_seconds=100.0, state="RUNNING")
         await insert_job(transaction, record, labels={})
-    # Seen again by whoever leads next, it counts on; it once began anew with each extension.
+    # The next leader continues the count; a past defect restarted it with each extension.
     clock.now += 60
     seen = seen_of(expires_at=record.expires_at)
     assert await plugin.on_job_start("j1", seen) == start + 100

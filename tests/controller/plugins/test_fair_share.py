@@ -192,7 +192,7 @@ async def test_a_credential_is_in_no_text_of_the_settings(file: Path) -> None:
         ({"claims": [{"name": "Home", "size": "1Gi"}]}, "claims[0].name"),
         ({"claims": [{"name": "home"}]}, "claims[0].size: is missing"),
         ({"quota": {"cpu": "lots"}}, "quota.cpu"),
-        # A server would refuse each owner's namespace, and so every job.
+        # The API server would refuse each owner's namespace, and so every job.
         ({"labels": {"team": "a b"}}, "labels.team: String should match pattern"),
         ({"labels": {"team": "-"}}, "labels.team: String should match pattern"),
         ({"pod_security": "none"}, "pod_security"),

@@ -95,7 +95,7 @@ async def test_artefacts_are_mounted_read_only_under_the_id_of_whose_they_are() 
     plan = await plan_of(
         settings=SETTINGS, output="/home/runs/2", after=["t1"], parameters={"model": found}
     )
-    # Not the job's own artefacts, in the same folder.
+    # The job's own artefacts, in the same folder, are not listed.
     assert plan.nested_mounts is not None
     assert plan.nested_mounts.names == ("t1",)
     look = pod["initContainers"][0]["command"]
@@ -153,11 +153,11 @@ async def test_who_looks_is_whom_the_files_belong_to_where_that_is_known() -> No
     assert pod["initContainers"][0]["securityContext"]["runAsUser"] == 1234
 
 
-# What the container says, with a real shell
+# The container's script, in a real shell
 
 
 def look(folder: Path, *asked: tuple[str, str], note: str = "") -> tuple[int, list[str]]:
-    """Run the check over *folder*, an owner's, and return its exit code and what it tells."""
+    """Run the check over *folder*, an owner's; return its exit code and its messages."""
     log = folder.parent / "log"
     log.write_text("")
     script = CHECK.replace("/dev/termination-log", str(log))
@@ -273,14 +273,14 @@ def test_mount_points_that_are_missing_are_told_by_their_numbers(files: Path) ->
     asked = [("directory", "mine"), ("directory", "set 1"), ("directory", "set 1/deep"),
              ("file", "set 1/a"), ("directory", "")]  # fmt: skip
     assert look(files, *asked) == (0, [])
-    # The last one is the volume itself, which is called as it is.
+    # The last one is the volume itself, which keeps its own name.
     assert look(files, *asked, note="yes") == (0, ["1;4;"])
     wrong = [*asked, ("directory", "not here")]
     assert look(files, *wrong, note="yes") == (1, ["/home/not here: is not there"])
 
 
 def clean(home: Path, rest: str, *names: str, until: float | None = None) -> int:
-    """Run what removes mount points, and return its exit code."""
+    """Run the script that removes mount points; return its exit code."""
     until = time.time() + 60 if until is None else until
     arguments = [str(home), rest, str(int(until)), *names]
     command = ["/bin/sh", "-c", CLEAN, "x", *arguments]

@@ -35,7 +35,7 @@ async def test_the_first_web_else_vnc_port_gets_an_address_and_the_policy_that_i
     assert spec["type"] == "LoadBalancer"
     (port,) = spec["ports"]
     assert (port["port"], port["targetPort"]) == (80, 8888)
-    # The first rank of the endpoint's task, not whichever pod comes.
+    # Selects the first rank of the endpoint's task, not any pod.
     assert spec["selector"] == {
         "fumarole.dev/instance": "test",
         "fumarole.dev/job": "j1",

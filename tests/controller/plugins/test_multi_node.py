@@ -113,7 +113,7 @@ async def test_more_ranks_than_can_be_written_are_refused() -> None:
 
 
 def prepare(folder: Path, *, index: int, first: int, ranges: list[str], names: str = "") -> str:
-    """Run the container's script with a ``getent`` that knows *names*."""
+    """Run the container's script with a ``getent`` that resolves *names*."""
     source, target, programs = folder / "source", folder / "target", folder / "bin"
     for one in (source, target, programs):
         one.mkdir()

@@ -1,4 +1,4 @@
-"""Plugins of other packages, installed as a package is: metadata and a module on the path."""
+"""Tests third-party plugins, installed as packages: metadata and a module on the path."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OURS = [plugin.name for plugin in PLUGINS]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install a distribution that holds one module and entry points into it."""
+    """Return a function that installs a distribution with one module and its entry points."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def install(distribution: str, module: str, source: str, **points: str) -> None:
@@ -86,7 +86,7 @@ async def test_a_plugin_of_another_package_runs_where_it_says(install: Install) 
     assert before["example.com/image"] == "busybox"
     assert "j-j1.gateway" not in before["example.com/companions"]
     assert "j-j1.gateway" in after["example.com/companions"]
-    # All of ours run, in their order, whatever comes between them.
+    # All built-in plugins run in their order, whatever runs between them.
     for added in ("stamp", "last"):
         assert [name for name in names_of(load(added)) if name != added] == OURS
 
@@ -211,7 +211,7 @@ def test_two_packages_that_have_a_plugin_of_one_name_are_both_named(install: Ins
 def test_a_wrong_choice_is_told_in_a_sentence(
     install: Install, choice: dict[str, Any], message: str
 ) -> None:
-    # A package that calls its plugin as one of ours is called does not come in its place.
+    # A third-party plugin with the name of a built-in one does not replace it.
     install("stamps", "stamps", STAMP, stamp="Stamp", task="Stamp")
     with pytest.raises(PluginsRefused, match="plugin") as caught:
         load_plugins(PLUGINS, PluginChoice(**choice))
@@ -228,7 +228,7 @@ def test_a_list_of_all_plugins_drops_none_that_it_could_not_know(install: Instal
     known = [*PLUGINS, Sixteenth]
     listed = (*(name for name in OURS if name != "minikube"), "stamp")
     loaded = load_plugins(known, PluginChoice(listed=listed))
-    # Its own place in the list is kept, though it would come before proxy otherwise.
+    # The plugin keeps its place in the list, though it would otherwise run before proxy.
     assert names_of(loaded)[-2:] == ["proxy", "stamp"]
     assert set(names_of(loaded)) == {*OURS, "sixteenth", "stamp"} - {"minikube"}
     note, newer, *_ = loaded.warnings
@@ -239,7 +239,7 @@ def test_a_list_of_all_plugins_drops_none_that_it_could_not_know(install: Instal
 
 def test_a_list_in_an_order_that_cannot_be_is_put_right_and_told() -> None:
     loaded = load_plugins(PLUGINS, PluginChoice(listed=("proxy", "task")))
-    # With those that a list from before them could not know.
+    # Includes plugins that the older list could not know.
     assert names_of(loaded) == ["task", "proxy", "data_sets"]
     assert "cannot be; they run as task, proxy" in loaded.warnings[-1]
 
@@ -265,7 +265,7 @@ async def test_a_plugin_written_for_0_1_runs_and_is_told_of(
 
 def test_a_name_that_an_old_module_lacks_is_an_import_error() -> None:
     with pytest.raises(ImportError, match="nonsense"):
-        from controller.jobs.builder import nonsense  # type: ignore[attr-defined]  # noqa: F401 - the very point
+        from controller.jobs.builder import nonsense  # type: ignore[attr-defined]  # that is the point
 
 
 async def test_a_broken_plugin_ends_the_start_with_its_name(

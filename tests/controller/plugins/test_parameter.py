@@ -74,7 +74,8 @@ async def test_values_reach_the_program_unchanged(word: str, value: str, prefix:
     environment: dict[str, str] = {}
     for variable in container["env"]:
         given_value = variable.get("value")
-        # As the kubelet does: in order, what stands before is known; a secret is as it is.
+        # As the kubelet does: in order, earlier variables are expanded, secrets are taken
+        # literally.
         environment[variable["name"]] = (
             secret if given_value is None else expand(given_value, environment)
         )
@@ -99,8 +100,8 @@ async def test_a_secret_is_in_its_companion_and_nowhere_else() -> None:
 
 
 async def test_secrets_that_no_secret_can_hold_are_refused_at_once() -> None:
-    # A real server says so of the Secret alone, long after the job was accepted: "data: Too long:
-    # may not be more than 1048576 bytes". It counts what the values are, and not their base64.
+    # A real API server reports this for the Secret alone, long after the job was accepted: "data:
+    # Too long: may not be more than 1048576 bytes". It counts the values, not their base64.
     def secrets(count: int, **last: Any) -> dict[str, Any]:
         full = {"type": "secret", "value": "é" * 16384}
         return {f"s{number}": full for number in range(count)} | last

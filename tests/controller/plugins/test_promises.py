@@ -1,6 +1,6 @@
-"""What other systems promised or got wrong: the page names the tests that say so.
+"""Tests docs/plugins/promises.md: promises and faults of other systems, with their tests.
 
-docs/plugins/promises.md lists them all. Here stands what is no single plugin's.
+The page lists them all. The tests here cover those that belong to no single plugin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_every_plugin_that_was_documented_is_there_in_an_order_with_reasons() ->
     assert documented <= set(names)
     assert (names[0], names[-1]) == ("task", "proxy")
     for plugin in PLUGINS[1:]:
-        # Each says where it stands, or another one says so of it; a reason stands beside.
+        # Each plugin declares its place, or another plugin names it, with a reason beside it.
         said = re.search(r"(    # .*\n)?    (after|before): ", inspect.getsource(plugin))
         assert said or any(plugin.name in other.after + other.before for other in PLUGINS)
         assert not said or re.search(r"    # .*\n    (after|before): ", inspect.getsource(plugin))

@@ -18,7 +18,7 @@ async def test_the_first_endpoint_is_probed_by_a_connection_every_second() -> No
     probe = container["startupProbe"]
     assert probe["tcpSocket"] == {"port": 8888}
     assert probe["periodSeconds"] == 1
-    # No slow app is killed for being slow, and none is asked again once it has answered.
+    # The probe never kills a slow app, and stops once the app has responded.
     assert probe["failureThreshold"] >= 10**9
     assert "readinessProbe" not in container
     assert [one["containerPort"] for one in container["ports"]] == [8888, 6006]
@@ -60,7 +60,7 @@ async def test_the_gateways_and_nobody_else_are_admitted_after_the_job_is_there(
     assert spec["policyTypes"] == ["Ingress"]
     assert spec["podSelector"]["matchLabels"] == plan.volcano_job.labels
     (rule,) = spec["ingress"]
-    # One entry with both selectors: two entries would admit everything in the namespace.
+    # One entry with both selectors: two entries would admit every pod in the namespace.
     assert rule == {
         "from": [
             {

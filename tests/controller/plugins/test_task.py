@@ -180,7 +180,7 @@ async def test_volcano_is_not_given_what_has_a_timeout_nor_what_that_stands_befo
                 {"name": "a", "policies": [delayed, {"event": "PodEvicted", "action": "AbortJob"}]},
                 {"name": "b", "policies": [{"event": "PodFailed", "action": "RestartTask"}]},
             ],
-            # At an exit code of 3 Volcano would abort at once.
+            # At an exit code of 3, Volcano would abort at once.
             policies=[{"event": "PodFailed", "action": "AbortJob"},
                       {"event": "Unknown", "action": "TerminateJob"}],
         )

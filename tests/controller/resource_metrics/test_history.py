@@ -32,7 +32,7 @@ async def test_a_pod_that_is_measured_no_more_is_forgotten_after_a_while() -> No
     await history.add(1.0, {A: {"cpu_cores": 1.0}, B: {"cpu_cores": 1.0}}, forget_before=0)
     await history.add(2.0, {B: {"cpu_cores": 1.0}}, forget_before=1.0)
     assert len(history) == 2
-    # One that comes back at the last moment is the same pod.
+    # A pod that returns at the last moment is the same pod.
     await history.add(9.0, {B: {"cpu_cores": 2.0}}, forget_before=8.0)
     assert (len(history), [one.at for one in history.of(B)]) == (1, [1.0, 2.0, 9.0])
 

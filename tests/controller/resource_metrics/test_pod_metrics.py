@@ -1,4 +1,4 @@
-"""PodMetrics as metrics-server, and what else may be behind its API, answer."""
+"""Tests reading PodMetrics from metrics-server and other servers of its API."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_one_list_tells_of_all_pods(kube: Kube, script: Script) -> None:
     found = await read(kube)
     assert found[PodKey("jobs", "j-7-job-0")] == {"cpu_cores": 0.007, "memory_bytes": 7168.0}
     (request,) = script.requests
-    # No page is asked for: metrics-server knows none, and would ignore it.
+    # The request names no page: metrics-server has none and would ignore it.
     assert request == (
         "GET", "/apis/metrics.k8s.io/v1beta1/pods", {"labelSelector": "fumarole.dev/instance=test"},
     )  # fmt: skip

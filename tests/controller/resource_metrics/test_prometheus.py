@@ -1,4 +1,4 @@
-"""A server of Prometheus' query API, and what it may answer."""
+"""Tests the Prometheus metrics source and its handling of responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_QUERY: dict[str, Metric] = {query: metric for metric, (query, _) in QUERIES.i
 
 
 class Server:
-    """Answers each metric's query; a metric that is not in *answers* has no samples."""
+    """Serves the query of each metric; a metric that is not in *answers* has no samples."""
 
     def __init__(self) -> None:
         self.answers: dict[Metric, web.Response | list[Any]] = {}
@@ -82,7 +82,7 @@ async def test_network_and_gpus_are_read_in_our_units(
         "network_receive_bytes_per_second": [sample("1204.5")],
         "network_transmit_bytes_per_second": [sample("0")],
         "gpu_utilization": [sample("37")],
-        # Where the scraper keeps its own labels, the pod's are renamed.
+        # If the scraper keeps its own labels, it renames the pod's.
         "gpu_memory_bytes": [
             sample("512", exported_namespace="jobs", exported_pod="j-a-job-0", pod="dcgm-x")
         ],
@@ -186,7 +186,7 @@ async def test_a_server_that_is_broken_says_nothing_of_any_pod(
 
 
 async def test_a_server_that_is_away_is_unavailable(http: aiohttp.ClientSession) -> None:
-    # Nothing can listen there.
+    # No server can listen there.
     with pytest.raises(SourceFailed) as failed:
         await PrometheusSource(http, url="http://127.0.0.1:1").read({})
     assert failed.value.reason == "unavailable"

@@ -86,7 +86,7 @@ async def test_a_source_that_fails_takes_no_other_with_it_and_its_half_is_lost(
     assert sampler.missing["cpu_cores"] == reason
     assert [one.values for one in sampler.history.of(POD)] == [{NETWORK[0]: 1.0}]
     assert counted == [("one", reason), ("two", "ok")]
-    # It comes back, if only after a rest where it has refused.
+    # The source is used again, after a pause if it had refused.
     bad.fails = None
     clock.now += REFUSED_SECONDS
     await sampler.sample()

@@ -1,1 +1,1 @@
-"""Tests, laid out as the source is."""
+"""Tests of sessions, in the same layout as the source."""

@@ -1,4 +1,4 @@
-"""A job, and whoever publishes its sessions."""
+"""Fixtures for session tests: a job, and a publisher of its sessions."""
 
 from __future__ import annotations
 

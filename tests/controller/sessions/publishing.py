@@ -1,4 +1,4 @@
-"""A publisher with a real Redis and a real store; what the cluster shows is put in by hand."""
+"""Provides a publisher with a real Redis and store; the test supplies the cluster's objects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ JOB = make_job(
 
 @dataclass
 class World:
-    """A store, a picture and a Redis, and whoever publishes from the first two to the third."""
+    """A store, an informer cache and a Redis, and the publisher from the first two to Redis."""
 
     store: Store
     redis: Redis
@@ -82,7 +82,7 @@ class World:
         await eventually(look, seconds=8.0)
 
     async def last_removed(self, sid: str) -> dict[str, Any]:
-        """Return how the session ended, as gateways were told."""
+        """Return the session's removal event, as gateways received it."""
         logged: Any = await self.redis.xrevrange(Keys("test").log)
         events = [json.loads(fields[b"event"]) for _, fields in logged]
         (told,) = [one for one in events if one["type"] == "RouteRemoved" and one["sid"] == sid]
@@ -95,7 +95,7 @@ class World:
 
 
 class Silent:
-    """Stands before the publisher's script: answers are lost, and calls after them, too."""
+    """Wraps the publisher's script: responses are lost, and the calls after them too."""
 
     def __init__(self, script: Any, answers: list[bool]) -> None:
         self.script = script
@@ -112,7 +112,7 @@ class Silent:
 
 
 class Sleep:
-    """Notes for how long the publisher asks to sleep. While *held*, it sleeps until it is woken."""
+    """Records the publisher's sleeps. While *held*, a sleep lasts until it is woken."""
 
     def __init__(self, *, held: bool = False) -> None:
         self.held = held
@@ -126,17 +126,17 @@ class Sleep:
             await self._over.wait()
 
     def end(self) -> None:
-        """Have it go on."""
+        """Wake the publisher."""
         self._over.set()
 
     async def until_asked(self, times: int) -> None:
-        """Return once the publisher has asked to sleep so many times."""
+        """Wait until the publisher has started so many sleeps."""
         async with asyncio.timeout(8):
             while len(self.asked) < times:
                 await asyncio.sleep(0.005)
 
     async def until_idle(self) -> None:
-        """Return once the publisher has not asked for a while."""
+        """Wait until the publisher has started no sleep for a while."""
         before = -1
         while len(self.asked) != before:
             before = len(self.asked)

@@ -1,4 +1,4 @@
-"""What gateways report is read, or is not known: nobody waits for Redis."""
+"""Tests the activity that gateways report: it is read or unknown, without waiting for Redis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reader:
 async def test_what_is_reported_is_returned() -> None:
     activities = Activities(cast(ReportReader, Reader()), clock=lambda: 0.0)
     assert await activities.of(["s", "other"]) == {"s": FOUND}
-    # As many as are read at once, and some more.
+    # More than one batch of concurrent reads.
     many = [f"other-{n}" for n in range(ACTIVITIES_AT_ONCE)]
     assert await activities.of(["s", *many, "t"]) == {"s": FOUND, "t": FOUND}
 

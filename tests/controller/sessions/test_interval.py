@@ -17,7 +17,7 @@ def interval(clock: Clock) -> Interval:
 
 
 def test_what_was_never_done_is_due(interval: Interval, clock: Clock) -> None:
-    # A monotonic clock may begin anywhere.
+    # A monotonic clock may start at any value.
     for clock.now in (-64.0, 0.0, 64.0):
         assert interval.is_due
         assert interval.left_seconds == 0.0

@@ -1,4 +1,4 @@
-"""A replica that does not publish waits for who does, and is not held up where nobody does."""
+"""Tests a replica that does not publish: it waits for the publisher, within bounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDS = [sid_of(number) for number in range(3)]
 
 
 class DirtySet(BusReader):
-    """Counts how often Redis was looked at."""
+    """A bus reader that counts the reads of Redis."""
 
     count = 0
 

@@ -95,7 +95,7 @@ class World:
         self.made = defaultdict[str, set[str]](set)
 
     def pipeline(self, store: Store) -> Pipeline:
-        """Return our plugins, whose effects on the store can be cut off too, and one of others."""
+        """Return the product's plugins, with crash points at their store calls, and one other."""
         context = make_context(
             defaults=self.defaults,
             control=JobCommands(

@@ -1,4 +1,4 @@
-"""Attempts that follow one another, in the embedded cluster: evicted, suspended, deleted."""
+"""Tests consecutive attempts on the embedded cluster: evicted, suspended and deleted jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     again = await world.until("evicted", "RUNNING", attempt=2)
     assert (again.evictions, again.retries_used) == (1, 0)
     assert again.started_at == first.started_at
-    # More often than is allowed it is not.
+    # Beyond the allowed number of evictions, the job is not submitted again.
     await world.evict("evicted")
     record = await world.parts.drive_to_the_end("evicted")
     assert (record.state, record.reason) == ("FAILURE", "evicted")
@@ -115,7 +115,8 @@ async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
     await world.submit("denied")
     await world.until("denied", "RUNNING")
     async with world.parts.store.write() as transaction:
-        # As after another job came to be connected to it: what it is reached by is made anew.
+        # As after another job was connected to this one: the companions that expose it are made
+        # anew.
         companions = await companions_of(transaction, "denied")
         unowned = [replace(one, owner_uid=None) for one in companions]
         await record_companions(transaction, "denied", unowned)
@@ -148,7 +149,7 @@ async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
     assert "forbidden" not in str(record.message)
     async with world.parts.store.read() as transaction:
         told = [str(one.message) for one in await updates_of(transaction, "denied")]
-    # However often it was tried.
+    # However often the controller tried.
     assert len([text for text in told if "forbidden" in text]) == 3
 
 
@@ -161,7 +162,7 @@ async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
 
         return found
 
-    # News of pods comes apart from that of VolcanoJobs.
+    # Pod events and VolcanoJob events arrive separately.
     for name in ("of_job", "departed_of"):
         monkeypatch.setattr(Indexer, name, without_pods(getattr(Indexer, name)))
     await world.submit("late-pods", invocation={"command": ["true"]})
@@ -192,13 +193,13 @@ async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World)
 
     await eventually(told, seconds=60, what="the pod was not made again")
     after = await world.until("drained", "RUNNING")
-    # Volcano makes it again by itself, and counts no retry.
+    # Volcano recreates the pod by itself, and counts no retry.
     assert (after.uid, after.attempt, after.retries_used) == (record.uid, 1, 0)
     await world.end("drained")
 
 
 async def test_a_job_that_volcano_preempts_keeps_its_retries(world: World) -> None:
-    """As its scheduler evicts: a condition, which the kubelet writes over, and the deletion."""
+    """Preempts as Volcano's scheduler does: a condition, later overwritten, then the deletion."""
     policies = [{"event": "PodEvicted", "action": "RestartJob"}]
     await world.submit("taken", policies=policies, max_retry=3, invocation=FAILS)
     await world.until("taken", "RUNNING")
@@ -213,7 +214,7 @@ async def test_a_job_that_volcano_preempts_keeps_its_retries(world: World) -> No
     async def is_back() -> bool:
         await world.parts.reconciler.reconcile("taken")
         _, runs = await world.history("taken")
-        # Where Volcano makes its pods anew in two steps, one in between never starts.
+        # If Volcano recreates its pods in two steps, an intermediate pod never starts.
         return len(runs) > 1 and runs[-1].started_at is not None
 
     await eventually(is_back, seconds=60, what="no pod in its place")
@@ -270,7 +271,7 @@ async def test_a_suspended_job_is_kept_without_pods_and_goes_on_as_another_attem
     assert (record.retries_used, record.evictions) == (0, 0)
     (after,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=paused")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
-    # Nothing of its retries was used up.
+    # No retry was used.
     assert after["spec"]["maxRetry"] == before["spec"]["maxRetry"] == 3
     await world.end("paused")
     await eventually(lambda: world.nothing_is_left("paused"), what="something is left")
@@ -289,7 +290,7 @@ async def test_a_job_is_suspended_before_it_was_submitted_and_ended_while_it_is(
     await world.until("early", "SUSPENDED")
     record = await world.end("early")
     assert (record.state, record.attempt) == ("SUCCESS", 1)
-    # Volcano never removes an aborted one: we do.
+    # Volcano never removes an aborted VolcanoJob, so the controller does.
     await eventually(lambda: world.nothing_is_left("early"), what="something is left")
 
 
@@ -339,7 +340,8 @@ async def test_a_job_that_is_over_leaves_nothing_after_its_retention(world: Worl
     record = await world.parts.drive_to_the_end("short")
     assert record.state == "SUCCESS"
     await eventually(lambda: world.nothing_is_left("short"), seconds=40, what="something is left")
-    # Whoever looks only now sees that it had come to its end before Volcano removed it.
+    # The first observation comes only now. It sees that the job had ended before Volcano removed
+    # it.
     labels = "fumarole.dev/job=unseen"
     await eventually(lambda: gone(world.admin.list(VCJOBS, labels=labels)), seconds=40)
     record = await world.parts.drive_to_the_end("unseen")

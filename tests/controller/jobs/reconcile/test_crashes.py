@@ -1,8 +1,8 @@
-"""The controller dies at every call that it makes for a job, and each time all ends well.
+"""Tests that the controller may crash at any call for a job, and that the job still ends well.
 
-The calls are found by the test: a job is run once and they are counted; then one job is run for
-each of them, whose controller dies there and is followed by another one. So it is done with a job
-that has a tool, and with a chain of jobs.
+The test first runs a job and counts the calls. Then it runs one job per call: the job's controller
+crashes at this call and another controller takes over. This is done with a job that has a tool, and
+with a chain of jobs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
 
 
 async def live(world: World, parts: Parts, jobs: Sequence[Job], life: str) -> None:
-    """Let a job, or a chain, live from where it is to its end."""
+    """Run a job, or a chain, from its current state to its end."""
     if not await _known(parts, jobs[-1].id):
         await parts.submit(*jobs)
         if life == "regretted":
@@ -115,7 +115,7 @@ async def live(world: World, parts: Parts, jobs: Sequence[Job], life: str) -> No
 
 async def live_chained(world: World, parts: Parts, jobs: Sequence[Job]) -> None:
     for job in jobs:
-        await parts.look(job.id, tools=False)  # each but the first says for which one it waits
+        await parts.look(job.id, tools=False)  # each but the first reports which job it waits for
     for job, life in zip(jobs, CHAIN, strict=True):
         if await _known(parts, job.id):
             record = await parts.drive_to_the_end(job.id)
@@ -125,7 +125,7 @@ async def live_chained(world: World, parts: Parts, jobs: Sequence[Job]) -> None:
 
 
 async def forget(world: World, parts: Parts, job_id: str) -> None:
-    """Drop the job's record, as is done some time after its end, and have the rest removed."""
+    """Delete the job's record, as happens some time after its end, and have the rest removed."""
 
     async def drop() -> None:
         async with parts.store.lead(parts.term) as transaction:
@@ -165,7 +165,7 @@ async def live_alone(parts: Parts, job: Job, life: str) -> None:
 
 
 async def _until_beside(parts: Parts, job_id: str, *, runs: int) -> None:
-    """Drive the job until its tool has run so often, or it ends."""
+    """Drive the job until its tool has had *runs* runs, or the job ends."""
     record = await parts.record(job_id)
     while not record.is_final and record.desired == "run":
         found = await parts.runs_of(job_id)
@@ -194,7 +194,7 @@ async def _known(parts: Parts, job_id: str) -> bool:
 
 
 async def crash_once(world: World, jobs: Sequence[Job], point: int, life: str) -> str:
-    """Let the jobs' controller die at *point*; return where that was."""
+    """Crash the jobs' controller at *point*; return the name of that point."""
     wire = Tripwire(point)
     try:
         async with world.controller(wire) as parts:
@@ -202,7 +202,7 @@ async def crash_once(world: World, jobs: Sequence[Job], point: int, life: str) -
     except Crash as crash:
         where = str(crash)
     else:
-        where = "nowhere"  # this time it needed fewer calls
+        where = "nowhere"  # this time fewer calls were needed
     async with world.controller(Tripwire()) as parts:
         await live(world, parts, jobs, life)
         await check_all(world, parts, jobs, life, where)
@@ -221,7 +221,7 @@ async def points_of(world: World, jobs: Sequence[Job], life: str) -> list[str]:
 @pytest.mark.parametrize(
     ("lives", "samples"),
     [
-        # Not every point each time: which ones differs from run to run.
+        # A sample of the points, which differs from run to run.
         pytest.param(tuple(SAMPLES), SAMPLES, id="some"),
         *(
             pytest.param((life,), {}, id=life, marks=LONG)
@@ -240,9 +240,9 @@ async def test_wherever_it_dies_the_job_is_run_once_and_ends_once(
 
 
 def chosen(points: Sequence[str], count: int | None) -> list[int]:
-    """Return *count* of the points, mostly of those that change something; without it, all."""
+    """Return *count* of the points, mostly of writes; without *count*, all points."""
     if count is None:
-        # A few more: how many calls it takes depends on how often it had to look.
+        # A few extra: the number of calls depends on how often the controller had to poll.
         return list(range(len(points) + 4))
     reads = [at for at, point in enumerate(points) if point.endswith((" read", " get"))]
     others = sorted(set(range(len(points))) - set(reads))
@@ -252,7 +252,7 @@ def chosen(points: Sequence[str], count: int | None) -> list[int]:
 async def die_everywhere(
     world: World, life: str, gate: asyncio.Semaphore, count: int | None
 ) -> None:
-    """Have a job's controller die at each point of a life, or at *count* of them: each time one."""
+    """Crash a job's controller at each point of a life, or at *count* points: one job per point."""
     name = f"{life}-{'all' if count is None else 'some'}"
     points = await points_of(world, make(world, f"{name}-first", life), life)
     assert len(points) > 60, points
@@ -277,8 +277,8 @@ async def test_an_end_waits_for_the_news_of_pods_that_ran(
     job = make_one("news", "asked")
     async with world.controller(Tripwire()) as parts:
         with monkeypatch.context() as behind:
-            # VolcanoJobs are followed, and the watch of pods is late: for less than is waited for,
-            # though a shell that has no trap yet takes all of its grace period.
+            # VolcanoJob events arrive, but pod events are late, by less than the controller waits
+            # for them. A shell without a trap takes all of its grace period.
             behind.setattr(actions, "NEWS_SECONDS", 3600.0)
             for of in ("of_job", "departed_of"):
                 behind.setattr(world.informer.pods, of, lambda _job: ())

@@ -1,4 +1,4 @@
-"""Jobs whose node is dead: their pods stay, with a time of deletion that is long past."""
+"""Tests jobs on a dead node: the pods stay, long past their deletion time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_job_says_that_its_node_is_not_ready_until_it_is_again(world: Wo
     await world.cluster.kill_program("kubelet")
     (pod,) = await world.pods("dead")
     whole = pod["status"]["conditions"]
-    # As the node lifecycle controller does (MarkPodsNotReady): of a pod it changes no more.
+    # As the node lifecycle controller does (MarkPodsNotReady): it changes nothing else of a pod.
     at = {"status": "False", "lastTransitionTime": "2026-11-24T03:00:00Z"}
     lost = [{**one, **at} if one["type"] == "Ready" else one for one in whole]
 
@@ -69,7 +69,7 @@ async def test_a_job_ends_whose_node_is_dead_and_pays_until_its_grace_was_over(
     asked = time.time()
     over = await world.end("dead")
     assert (over.state, over.reason) == ("SUCCESS", "asked")
-    # Nobody has confirmed anything: the pod is there, and nobody has forced it away.
+    # Nothing has confirmed the end: the pod still exists, and nobody has deleted it by force.
     (pod,) = await world.pods("dead")
     assert pod["metadata"]["deletionTimestamp"]
     assert pod["metadata"]["deletionGracePeriodSeconds"] > 0
@@ -84,7 +84,7 @@ async def test_a_job_ends_whose_node_is_dead_and_pays_until_its_grace_was_over(
         attempts, _ = await world.history("dead")
         (last,) = (await last_entries(transaction, attempts[0].uid)).values()
     assert last.final
-    # Somebody removes it, days later: that changes nothing any more.
+    # A deletion by force, days later, changes nothing.
     await world.admin.delete(PODS, pod["metadata"]["name"], "jobs", grace_seconds=0)
     await eventually(lambda: gone(world), what="the pod is remembered")
     _, (after,) = await world.history("dead")

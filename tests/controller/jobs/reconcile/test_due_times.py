@@ -1,4 +1,4 @@
-"""Due times hold whatever else the leader has to do: within two seconds, as docs promise."""
+"""Tests that due times hold under load: within two seconds, as the docs promise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOBS: Final = 1000
 
 
 class World:
-    """A leader's parts over a store, and what keeps them busy."""
+    """A leader's components over a store, and the load that keeps them busy."""
 
     def __init__(self, store: Store, parts: Parts, monitoring: Monitoring) -> None:
         self.store = store
@@ -42,7 +42,7 @@ class World:
         self.looks = 0
 
     async def reconcile(self) -> None:
-        """Work as the reconciler does, on jobs about which the watch always has news."""
+        """Reconcile as the reconciler does, with jobs whose watch always delivers events."""
         while True:
             key = await self.queue.take()
             await self.parts.reconciler.reconcile(key)
@@ -51,7 +51,7 @@ class World:
             self.queue.enqueue(key, "asked")
 
     async def write(self) -> None:
-        """Write as the API does, all the time."""
+        """Write to the store all the time, as the API does."""
         while True:
             async with self.store.write() as transaction:
                 await raise_revision(transaction)
@@ -65,7 +65,7 @@ async def world(store: Store) -> AsyncIterator[World]:
     pipeline = Pipeline(plugins, instance="test", namespace="jobs")
     async with store.write() as transaction:
         term = await raise_term(transaction)
-        # So that nothing is submitted: looking is what a burst's jobs cost while they wait.
+        # Paused, so that nothing is submitted: observing is what a burst of waiting jobs costs.
         await set_maintenance(transaction, "paused", None, now=time.time())
     informer = InformerCache(kube, instance="test", changed=lambda _job: None)
     parts = make_parts(
@@ -92,7 +92,7 @@ def made(job_id: str, **fields: Any) -> JobRecord:
 
 
 async def start(store: Store, *ids: str, over_in: float) -> None:
-    """Have jobs run whose time is over then."""
+    """Insert running jobs whose time is over in *over_in* seconds."""
     now = time.time()
     fields: dict[str, Any] = {"state": "RUNNING", "uid": "u", "started_at": now - 60}
     running = [made(one, allocated_seconds=60 + over_in, **fields) for one in ids]
@@ -103,7 +103,7 @@ async def start(store: Store, *ids: str, over_in: float) -> None:
 
 
 async def lateness(world: World, job_id: str) -> float:
-    """Return how long after its time was over it was decided that the job ends."""
+    """Return the seconds between the end of the job's time and the decision to end it."""
     async with asyncio.timeout(60):
         while (record := await world.parts.record(job_id)).desired != "ended":
             await asyncio.sleep(0.05)
@@ -122,7 +122,7 @@ async def test_time_is_over_when_it_is_while_a_thousand_jobs_are_looked_at(world
         await insert_jobs(transaction, [(record, {}) for record in waiting])
     for record in waiting:
         world.queue.enqueue(record.id, "asked")
-    # Only now: to insert a thousand may take longer than its time.
+    # Only now: inserting a thousand jobs may take longer than this job's time.
     await start(world.store, "short", over_in=2.0)
     async with overruns() as machine, asyncio.TaskGroup() as tasks:
         busy = [tasks.create_task(world.reconcile()) for _ in range(WORKERS)]

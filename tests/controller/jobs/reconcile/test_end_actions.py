@@ -1,4 +1,4 @@
-"""What the end of an attempt, and of its VolcanoJob, leaves in the store and tells the cluster."""
+"""Tests the end of an attempt and of its VolcanoJob: writes to the store, and cluster commands."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_one_that_is_suspended_is_noted_as_ours_and_aborted(
 
 
 async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock) -> None:
-    # Volcano would abort it, and the job fail: nothing would say that it was us.
+    # Volcano would abort it and the job would fail: no record would say that the controller did it.
     record = replace(RUNS, desired="suspended")
     async with world(store, clock, record) as w:
         async with store.write() as transaction:
@@ -159,12 +159,12 @@ async def test_the_next_attempt_begins_with_nothing_of_the_last_one(
     ("renewal", "attempt", "runs", "used"),
     [
         ("resumed", {"retries": 2}, [], 2),
-        # The one that another attempt carries out comes on top, whatever it was.
+        # The next attempt uses a retry more, whatever caused it.
         ("retried", {"retries": 2}, [], 3),
-        # What the cluster took away is not the job's to pay, nor are runs of other attempts.
+        # Evictions cost the job no retry. Runs of other attempts do not count.
         ("resumed", {"retries": 2}, [run(reason="Evicted")], 1),
         ("resumed", {"retries": 2}, [run(reason="Evicted", attempt=2)], 2),
-        # Counted before, by whoever was to begin the next attempt and did not.
+        # Already counted, by a leader that was to begin the next attempt and did not.
         ("retried", {"retries": 2, "used": 5}, [], None),
         ("retried", {"retries": 2, "uid": "another"}, [], None),
     ],
@@ -217,7 +217,7 @@ async def test_a_later_attempt_that_the_cluster_shows_is_gone_on_with(
             False,
         )
         assert (after.kept, after.ordered, after.ordered_why) == (None, None, None)
-        # What is more counts: the store's, or what the VolcanoJob was made with.
+        # The larger count is used: the store's, or the one that the VolcanoJob was made with.
         assert (after.retries_used, after.evictions) == (4, 7)
         message = "found in the cluster, later than in the store"
         assert (after.state, after.reason, after.message) == ("IN_QUEUE", "adopted", message)
@@ -306,6 +306,6 @@ async def test_pods_are_deleted_and_looked_for_again(store: Store, clock: Clock)
     async with world(store, clock, RUNS) as w:
         assert await seconds_of(w.ends.delete_pods(RUNS, pods)) == 2.0
         assert w.cluster.told == [("pods", "jobs", "j-j1-job-0", "j-j1-job-1")]
-        # The cluster's own collector does it, in its time.
+        # The cluster's garbage collector deletes them later.
         w.cluster.forbids = True
         assert await seconds_of(w.ends.delete_pods(RUNS, pods)) == 30.0

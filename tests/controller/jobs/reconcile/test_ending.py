@@ -1,4 +1,4 @@
-"""How attempts and jobs end, step by step, with a store of its own and a cluster that remembers."""
+"""Tests how attempts and jobs end, step by step, over a store and a recording fake cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_
 
 
 class Cluster:
-    """Shows one VolcanoJob, or none, and remembers what was removed."""
+    """A fake cluster with at most one VolcanoJob; records removals."""
 
     def __init__(self, uid: str | None = None) -> None:
         self.uid = uid

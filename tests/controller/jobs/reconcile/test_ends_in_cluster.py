@@ -1,4 +1,4 @@
-"""Ends that do not wait for the cluster's garbage collector, on one that has much else to do."""
+"""Tests that the end of a job does not wait for the garbage collector of a busy cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def world(
 
 
 async def keep_the_collector_busy(world: World, name: str) -> None:
-    """Have an owner of many objects go: the collector deletes these one after the other."""
+    """Delete an owner of many objects: the collector deletes these one after the other."""
     body: dict[str, Any] = {"metadata": {"name": name}}
     owner = await world.admin.create(CONFIG_MAPS, body, "jobs")
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name}
@@ -63,7 +63,7 @@ async def test_a_cancelled_jobs_pods_end_while_the_collector_works_off_others(
         assert await world.pods(job_id) == []
     assert await is_busy(world, "cancel"), "the collector was not behind"
     for job_id in ids:
-        # Nothing was taken for evicted, and started again.
+        # No pod was taken for evicted and restarted.
         attempts, runs = await world.history(job_id)
         assert [(one.retries, one.outcome) for one in attempts] == [(0, "SUCCESS")]
         assert sorted(run.rank for run in runs) == [0, 1]
@@ -79,13 +79,13 @@ async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: Wo
     assert record.evictions == 1
     assert await is_busy(world, "renewed"), "the collector was not behind"
     _, runs = await world.history("renewed")
-    # A kubelet tells whole seconds, the end of a pod that nobody saw may have a fraction.
+    # A kubelet reports whole seconds; the end of an unobserved pod may have a fraction.
     assert (runs[0].ended_at or 0.0) < (runs[1].started_at or 0.0) + 1.0
     await world.end("renewed")
 
 
 async def test_the_next_attempt_uses_nothing_that_the_collector_will_remove(world: World) -> None:
-    """Volcano takes a Service and a ConfigMap of the names that it needs for its own."""
+    """Volcano reuses an existing Service and ConfigMap with the names that it needs."""
     delayed = [{"event": "PodFailed", "action": "RestartJob", "timeout_seconds": 1}]
     await world.submit("again", replicas=2, policies=delayed, max_retry=1)
     await world.until("again", "RUNNING")
@@ -142,7 +142,7 @@ async def test_a_pod_that_volcano_makes_for_an_earlier_attempt_is_deleted_too(
 
 
 async def make_late(world: World, pod: dict[str, Any], *, name: str = "") -> dict[str, Any]:
-    """Make a pod once more, as Volcano does whose cache shows the VolcanoJob still."""
+    """Recreate a pod, as Volcano does while its cache still shows the VolcanoJob."""
     kept = ("labels", "annotations", "ownerReferences")
     metadata = {field: pod["metadata"][field] for field in kept}
     metadata["name"] = name or pod["metadata"]["name"]

@@ -1,7 +1,10 @@
-"""An API server that fails at random, and a Volcano that is late: each job ends as it should.
+"""Tests that each job ends as it should, with random API server faults and a slow Volcano.
 
-Calls are refused, their answers are lost after they were carried out, watches break off and
-expire; meanwhile jobs are suspended, resumed and ended.
+- Calls are refused.
+- Responses are lost after the call took effect.
+- Watches break and expire.
+
+Meanwhile jobs are suspended, resumed and ended.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ REFUSALS: Final = (
 
 
 class Faults:
-    """What goes wrong between the controller and the API server; ``count`` is how often it did."""
+    """Faults between the controller and the API server; ``count`` is their number."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -60,7 +63,7 @@ class Faults:
         return happens
 
     def install(self, kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have the calls and streams of *kube* go wrong."""
+        """Inject faults into the calls and streams of *kube*."""
         once, stream = kube._transport.once, kube.stream
 
         async def faulty_once(call: Any) -> Any:
@@ -97,7 +100,7 @@ async def reconcile_to_the_end(world: World, job_id: str) -> JobRecord:
 
 
 async def ask(world: World, job_id: str, kind: str, chance: random.Random) -> None:
-    """Do to the job what people do."""
+    """Send the job the commands that users send."""
     commands = world.parts.commands
     await asyncio.sleep(chance.uniform(0, 6))
     for _ in range(3 if kind == "paused" else 0):
@@ -113,7 +116,7 @@ async def ask(world: World, job_id: str, kind: str, chance: random.Random) -> No
 async def test_each_job_ends_as_it_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    # What is asked for meanwhile changes records, which its checks do not expect.
+    # Concurrent commands change records, which the checks of these actions do not expect.
     monkeypatch.setattr(parts, "CheckedActions", Actions)
     chance, lags = random.Random(seed), {**chosen_lags(seed), "volcano-client": 6.0}
     faults, ends = Faults(chance), dict[str, asyncio.Task[JobRecord]]()

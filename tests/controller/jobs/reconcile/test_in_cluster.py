@@ -1,4 +1,4 @@
-"""What is done in the cluster for a job, on the embedded one."""
+"""Tests the reconciler's actions for a job on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ SPEC = {
 
 
 class Both:
-    """The cluster as the controller may see it, and as an administrator does."""
+    """The cluster through the controller's account, and through an administrator's."""
 
     def __init__(self, kube: Kube, admin: Kube) -> None:
         self.kube = kube
@@ -100,7 +100,7 @@ async def both() -> AsyncIterator[Both]:
 
 @pytest.fixture
 def instance(request: pytest.FixtureRequest) -> str:
-    # Each test is an installation of its own in the one cluster.
+    # Each test is a separate installation in the shared cluster.
     return f"t{abs(hash(request.node.name)) % 10**9}"
 
 
@@ -174,7 +174,7 @@ async def test_a_command_is_withdrawn_if_it_is_ours(
 ) -> None:
     labels = {INSTANCE_LABEL: owner or instance, JOB_LABEL: "wd"}
     name, target = "j-wd.command", {"kind": "Job", "name": "j-none"}
-    # Volcano carries out a command by removing it: this one stays until it is let go.
+    # Volcano carries out a command by deleting it. This finalizer keeps the command.
     metadata = {"name": name, "labels": labels, "finalizers": ["example.com/held"]}
     body = {"metadata": metadata, "action": "AbortJob", "target": target}
     await both.admin.create(COMMANDS, body, "jobs")
@@ -207,7 +207,7 @@ async def test_a_job_is_stopped_though_somebody_elses_command_has_our_name(
         return bool(found["status"]["state"]["phase"] == "Aborted")
 
     await eventually(is_stopped)
-    # What Volcano has not done is withdrawn under that name too.
+    # A command that Volcano has not carried out is withdrawn under that name too.
     labels = {INSTANCE_LABEL: instance, JOB_LABEL: "taken"}
     second = {**body, "metadata": {**metadata, "name": "j-taken.command-2", "labels": labels}}
     await both.admin.create(COMMANDS, second, "jobs")
@@ -259,7 +259,7 @@ async def test_a_companion_that_is_being_removed_is_not_taken_for_one_that_is_th
     both: Both, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("going", "jobs", secret("j-going.a"), owner=None)
-    # As an EndpointSlice holds a Service whose owner was deleted in the foreground.
+    # As an EndpointSlice blocks a Service whose owner was deleted in the foreground.
     held = {"metadata": {"finalizers": ["example.com/wait"]}}
     await both.admin.merge(SECRETS, made.name, held, "jobs")
     await both.admin.delete(SECRETS, made.name, "jobs")
@@ -273,7 +273,7 @@ async def test_a_companion_that_is_being_removed_is_not_taken_for_one_that_is_th
 async def test_what_was_made_is_found_where_it_has_filled_a_quota(
     both: Both, cluster: JobObjects
 ) -> None:
-    # A server looks at quotas before it looks whether the name is taken: 403, and not 409.
+    # The API server checks the quota before it checks whether the name exists: 403, not 409.
     volcano = JobObjects(both.kube, instance="test")
     plan, other = [await make_pipeline().plan(make_job(id=one)) for one in ("full", "fuller")]
     job = await volcano.ensure_volcano_job(plan)
@@ -300,7 +300,7 @@ async def test_what_was_made_is_found_where_it_has_filled_a_quota(
 async def test_a_volcano_job_that_admission_labels_anew_is_taken_back(
     both: Both, left: dict[str, str]
 ) -> None:
-    # As a policy engine does that keeps labels to a list: by its labels alone it is ever seen.
+    # As a policy engine that allows listed labels only: the controller finds objects by label.
     create = both.kube.create
 
     async def admitted(kind: Kind, body: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -356,7 +356,7 @@ async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
     assert await cluster.find_recovery_data(later) == {}
 
 
-# The ground
+# Prerequisites
 
 
 async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Both) -> None:
@@ -372,7 +372,7 @@ async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Bot
     assert (await both.admin.get(NAMESPACES, "new-ground"))["status"]["phase"] == "Active"
 
 
-# The store's identity, and what the store does not know
+# The store's identity, and objects that the store does not know
 
 
 async def test_the_identity_is_exchanged_only_for_the_one_that_was_read(both: Both) -> None:
@@ -427,7 +427,7 @@ async def test_a_companion_of_a_declared_kind_is_made_merged_owned_and_removed(
         "lease", "jobs", lease(name, holderIdentity="x"), owner=None
     )
     assert first.kind == "coordination.k8s.io/v1/leases"
-    # What somebody else has filled in stays, as what a server fills in does.
+    # Fields that another client filled in stay, as the API server's defaults do.
     await both.admin.merge(LEASES, name, {"spec": {"leaseTransitions": 3}}, "jobs")
     again = lease(name, holderIdentity="y")
     second = await cluster.ensure_companion("lease", "jobs", again, owner=owner)
@@ -456,7 +456,7 @@ async def test_a_companion_of_a_declared_kind_is_made_merged_owned_and_removed(
     with pytest.raises(NotFound):
         await both.admin.get(LEASES, name, "jobs")
     await cluster.remove_companion("lease", second)
-    # A kind that the cluster no longer has holds up nothing.
+    # A kind that the cluster no longer serves blocks nothing.
     gone = replace(second, kind="gone.example.com/v1/things")
     await JobObjects(both.admin, instance=instance).remove_companion("lease", gone)
 
@@ -501,7 +501,7 @@ async def test_rights_that_plugins_need_are_asked_for_before_a_job_waits(both: B
 
 
 class ComesAndGoes(JobPlugin):
-    """Has the job wait at first, and then breaks."""
+    """A plugin that delays the job at first, and then raises."""
 
     name: ClassVar[str] = "comes_and_goes"
     broken: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""What the end of a job leaves in the store, and what it tells the cluster."""
+"""Tests the end of a job: writes to the store, and commands to the cluster."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_one_of_which_no_pod_began_has_not_begun(store: Store, clock: Cloc
     [
         (None, make_observed("Failed", retries=4), 4),
         (make_observed("Failed", retries=3), make_observed("Failed", retries=4), 3),
-        # Another VolcanoJob's counts are not the attempt's: what was seen last stays.
+        # Counts of another VolcanoJob do not count; the last observed count stays.
         (make_observed("Failed", uid="another", retries=3), None, 1),
         (None, None, 1),
     ],
@@ -138,7 +138,7 @@ async def test_a_job_that_is_over_is_told_with_all_that_is_known(
             told = await updates_of(transaction, "j1")
             assert [one["rank"] for one in told[-1].exits or ()] == [0, 1]
             assert await timers_of(transaction, "j1") == {}
-            # Nothing was made there: the folder is nobody's.
+            # No mount point was made there, so the job no longer has the folder.
             assert await last_jobs_of(transaction, "here") == []
             assert await due_jobs(transaction, now=9e9, limit=9) == {}
     assert w.cluster.told == []
@@ -203,12 +203,12 @@ async def test_a_job_that_was_never_seen_to_be_submitted_is_looked_for_before_it
         assert await seconds_of(w.ends.finish(record)) == 1.0
         assert w.cluster.told == [("remove", "jobs", "j-j1", UID, True)]
         async with store.read() as transaction:
-            # The last hooks have not seen its pods: they run once more.
+            # The earlier hooks did not see these pods, so they run once more.
             assert [*await hooks_of(transaction, "j1", 1)] == ["complete"]
         w.cluster.job = None
         await w.ends.finish(record)
         after = await w.record()
-        # Some of its pods ran, if never as many as it takes.
+        # Some pods ran, though never as many as the gang needs.
         assert (after.state, after.started_at) == ("SUCCESS", 4.0)
 
 
@@ -274,7 +274,7 @@ NEVER: dict[str, Any] = {"started_at": None, "exit_code": None}
         ((), True),
         ((run(phase="Pending", **NEVER),), True),
         ((run(**NEVER), run("b", rank=1, phase="Pending", **NEVER)), True),
-        # A check of its files has failed: of its program there is no news to come.
+        # A check of its files failed, so its program will never report anything.
         ((run(**NEVER), run("b", rank=1, **NEVER)), False),
         ((run(), run("b", rank=1, phase="Pending", **NEVER)), False),
     ],

@@ -26,7 +26,7 @@ from tests.controller.samples import forget_jobs, make_context, make_job, make_r
 
 
 class Counting(JobPlugin):
-    """Wants to see each job again after as many seconds as it is told."""
+    """A plugin that asks to see each job again after a given number of seconds."""
 
     name: ClassVar[str] = "counting"
     batches: ClassVar[list[list[str]]] = []
@@ -68,7 +68,7 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 
 
 async def look(monitoring: Monitoring, store: Store, clock: Clock) -> None:
-    """Let it look until nothing is due."""
+    """Run monitoring until nothing is due."""
     looking = asyncio.create_task(monitoring.run())
     async with asyncio.timeout(30):
         while await all_due(store, clock()) and not looking.done():
@@ -124,7 +124,7 @@ async def test_a_job_that_ends_while_the_plugin_looks_is_not_due_again(
             record = await find_job(transaction, "b")
             assert record is not None
             await update_job(transaction, record, now=1.0, **over | {"finished_at": 3.0})
-            # Of the first there is no record any more.
+            # The first job no longer has a record.
             assert await forget_jobs(transaction, finished_before=2.0, limit=9) == 1
         return {one.job.id: clock() + 500 for one in job_batch}
 
@@ -186,7 +186,7 @@ async def test_a_full_batch_is_followed_by_the_next_at_once(
 
 
 class Stuck(JobPlugin):
-    """Waits for what never comes."""
+    """A plugin whose hook never returns."""
 
     name: ClassVar[str] = "stuck"
 
@@ -218,7 +218,7 @@ async def test_a_plugin_that_hangs_makes_no_other_one_late(
 
 
 class BusyCache:
-    """A watch that tells of something all the time."""
+    """A cache whose watch delivers events all the time."""
 
     def __init__(self, changed: Any) -> None:
         self.jobs = Indexer[ObservedJob](changed)
@@ -232,20 +232,20 @@ class BusyCache:
             await asyncio.sleep(0)
 
     async def complete(self) -> None:
-        """It is."""
+        """Return at once: the cache is complete."""
 
     def job_ids(self) -> list[str]:
         return []
 
 
 class Nothing:
-    """Adopts nothing, and has nothing to see."""
+    """An adoption and observer that find nothing."""
 
     async def settle(self) -> None:
-        """There is nothing to be settled."""
+        """Return at once: nothing has to be settled."""
 
     async def observe(self, job_id: str) -> None:
-        """See nothing of the job."""
+        """Observe nothing of the job."""
 
     async def look_at(self, job_id: str) -> None:
         """Find nothing to adopt."""

@@ -40,7 +40,7 @@ SERVICES = [
 async def seen(
     store: Store, *made: CompanionRecord, on: bool = True, shown: tuple[int, ...] = (0, 1)
 ) -> ObservedState:
-    """Return what is seen of a job that runs, with *made*, of which these ranks' are shown."""
+    """Return a running job's observed state: companions *made*, Services of the ranks *shown*."""
     informer = InformerCache(None, instance="test", changed=lambda _: None, services=on)  # type: ignore[arg-type]  # no cluster here
     for rank in shown:
         informer.services.put(make_service(rank))

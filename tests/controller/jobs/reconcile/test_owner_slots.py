@@ -1,4 +1,4 @@
-"""Of one owner's submissions, so many are under way at once, in the order in which they came."""
+"""Tests the limit on an owner's concurrent submissions, and their order of arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADA, BOB = ("user", "ada"), ("user", "bob")
 
 
 class World:
-    """Slots, of which each owner has two, and whom they have enqueued."""
+    """Slots, two for each owner, and the jobs that the slots enqueued."""
 
     def __init__(self) -> None:
         self.woken: list[str] = []
@@ -41,7 +41,7 @@ def test_one_slot_that_is_free_wakes_the_one_that_has_waited_longest() -> None:
         with world.slots.take(ADA, "a2"):
             assert world.waits(ADA, "a3", "a4", "a3")
         assert world.woken == ["a3"]
-        # Whoever was enqueued has its turn only when it takes it.
+        # An enqueued job has its turn only when it takes the slot.
         with world.slots.take(ADA, "a5"):
             world.woken.clear()
             assert world.waits(ADA, "a3")

@@ -67,7 +67,7 @@ async def test_never_more_are_kept_than_so_many_nor_longer(
 
 
 class Counting(JobPlugin):
-    """Counts how often it is asked what to make."""
+    """A plugin that counts the calls of its planning hook."""
 
     name: ClassVar[str] = "counting"
     asked: ClassVar[int] = 0
@@ -77,7 +77,7 @@ class Counting(JobPlugin):
 
 
 class NeverReady:
-    """A cluster whose namespace is being prepared all the time."""
+    """A cluster whose namespace never becomes ready."""
 
     async def why_not_ready(self, *_: Any) -> str:
         return "the namespace is being prepared"

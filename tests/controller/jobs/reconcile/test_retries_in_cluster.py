@@ -1,4 +1,4 @@
-"""Retries that Volcano loses to a race of its own, on an embedded cluster that loses them."""
+"""Tests retries that Volcano loses to its own race, on an embedded cluster that loses them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def world(
 
 
 async def lose_the_next_policy(world: World, job_id: str) -> None:
-    """Have Volcano look at the job late, and see the pod failed before it asks any policy."""
+    """Delay Volcano's sync of the job: it sees the pod failed before it applies a policy."""
     world.cluster.set_lags(chosen_lags(world.cluster.seed) | {"volcano-sync": 8.0})
     await asyncio.sleep(0.1)
     body = {"metadata": {"annotations": {"somebody": "else"}}}
@@ -56,7 +56,7 @@ async def until_volcano_failed_it(world: World, job_id: str) -> None:
 
 
 async def lose(world: World, job_id: str, **fields: Any) -> None:
-    """Submit a job whose first failure Volcano answers without asking its policies."""
+    """Submit a job whose first failure Volcano handles without applying its policies."""
     await world.submit(job_id, **{"invocation": FAILS} | fields)
     await world.until(job_id, "RUNNING")
     await lose_the_next_policy(world, job_id)
@@ -64,7 +64,7 @@ async def lose(world: World, job_id: str, **fields: Any) -> None:
 
 
 async def until_again(world: World, job_id: str) -> JobRecord:
-    """Return the job once its second attempt has a VolcanoJob: it may be short-lived."""
+    """Return the job once its second attempt has a VolcanoJob, which may be short-lived."""
     return await world.parts.drive(job_id, lambda r: r.attempt == 2 and r.uid is not None)
 
 
@@ -76,7 +76,7 @@ async def test_a_restart_that_volcano_lost_is_another_attempt_and_costs_one_retr
     second = await until_again(world, "lost")
     assert (second.retries_used, second.evictions) == (1, 0)
     made = await world.volcano_job("lost")
-    assert made["spec"]["maxRetry"] == 1  # none is left: what fails now has failed
+    assert made["spec"]["maxRetry"] == 1  # no retry is left: the next failure is final
     assert made["metadata"]["annotations"][RETRIES_USED_ANNOTATION] == "1"
     record = await world.parts.drive_to_the_end("lost")
     assert (record.state, record.reason) == ("FAILURE", "exit_code")
@@ -84,7 +84,7 @@ async def test_a_restart_that_volcano_lost_is_another_attempt_and_costs_one_retr
     assert [(one.outcome, one.used) for one in attempts] == [("RETRIED", 1), ("FAILURE", None)]
     assert "Volcano has not carried out its policy RestartJob" in (attempts[0].message or "")
     assert [(run.attempt, run.exit_code) for run in runs] == [(1, 7), (2, 7)]
-    # Nothing of the second began before all of the first was over.
+    # The second attempt began only after the first was over.
     assert (runs[0].ended_at or 0) <= (runs[1].started_at or 0)
 
 
@@ -137,7 +137,7 @@ async def test_what_a_lost_store_knew_of_retries_is_read_from_the_cluster(world:
 
 
 async def adopted(world: World, job_id: str) -> JobRecord:
-    """Return what a store that knows nothing makes of the job."""
+    """Return the record that an empty store adopts of the job."""
     store = Store(f"sqlite:///{world.folder}/{job_id}.db")
     await store.open()
     async with store.write() as transaction:
@@ -162,7 +162,7 @@ async def test_nobody_writes_to_a_volcano_job_that_was_made(world: World) -> Non
     after = await world.volcano_job("untouched")
     assert after["metadata"]["annotations"] == made["metadata"]["annotations"]
     assert after["metadata"]["generation"] == made["metadata"]["generation"]
-    # What was kept beside an earlier attempt goes, and is not made to fit this one for ever.
+    # Recovery data of an earlier attempt is removed, and not adapted to this attempt for ever.
     async with world.parts.store.write() as transaction:
         known = await companions_of(transaction, "untouched")
         (kept,) = [one for one in known if one.name == recovery_name("untouched")]

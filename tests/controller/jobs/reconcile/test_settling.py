@@ -1,4 +1,4 @@
-"""Whether the store is this cluster's: what is compared, adopted, removed, and written down."""
+"""Tests whether the store belongs to this cluster: comparing, adopting, removing, recording."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
 
 
 class Cluster:
-    """Knows one ConfigMap, keeps nothing of jobs, and remembers which VolcanoJobs were removed."""
+    """A fake cluster with one ConfigMap and no job objects; records removed VolcanoJobs."""
 
     def __init__(self, identity: str | None = None) -> None:
         self.identity = identity
@@ -92,7 +92,7 @@ class Cluster:
 
 @dataclass
 class World:
-    """A store named *test*, a cluster, and who compares them."""
+    """A store named *test*, a cluster, and the adoption that compares them."""
 
     store: Store
     clock: Clock
@@ -127,7 +127,7 @@ async def world(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def accepted(job_id: str = "j1", *, uid: str = UID, phase: str = "Running", **said: Any) -> Any:
-    """Return the VolcanoJob of a job that was accepted as *said*."""
+    """Return the VolcanoJob of a job that was accepted with the fields *said*."""
     annotations = {"fumarole.dev/spec": json.dumps(SPEC | {"id": job_id} | said)}
     return make_observed(
         phase, job_id=job_id, name=volcano_job_name(job_id), uid=uid, annotations=annotations
@@ -135,7 +135,7 @@ def accepted(job_id: str = "j1", *, uid: str = UID, phase: str = "Running", **sa
 
 
 def with_id(job_id: object) -> ObservedJob:
-    """Return one that a later version accepted, which names itself so."""
+    """Return a VolcanoJob of a later version, whose spec has this id."""
     said = json.dumps(SPEC | {"id": job_id, "colour": "red"})
     return make_observed(annotations={"fumarole.dev/spec": said})
 
@@ -205,7 +205,7 @@ async def test_nothing_is_done_while_something_cannot_be_adopted(
     assert await world.record("j2") is not None
     assert not world.adoption.settled.is_set()
     assert world.cluster.identity == "another"
-    # Somebody decides about it.
+    # An operator removes the VolcanoJob.
     world.informer.jobs.drop(strange)
     async with asyncio.timeout(20):
         await settling
@@ -288,7 +288,7 @@ async def test_what_the_store_has_dropped_is_removed(world: World) -> None:
     world.show(accepted())
     await world.adoption.look_at("j1")
     assert (world.cluster.removed, await world.record()) == ([("jobs", "j-j1", UID)], None)
-    # The tombstone is of that one alone.
+    # The tombstone covers that VolcanoJob only.
     world.show(accepted(uid="another"))
     await world.adoption.look_at("j1")
     assert (len(world.cluster.removed), await world.record() is None) == (1, False)

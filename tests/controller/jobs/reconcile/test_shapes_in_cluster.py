@@ -1,4 +1,4 @@
-"""What plugins make of pods, seen from within the programs that run in them."""
+"""Tests the plugins' effects on pods, as the programs in the pods see them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         parts = make_parts(
             kube=kube, store=store, informer=informer, pipeline=pipeline, term=term, instance="test"
         )
-        # The first job's turn makes the namespace; the claims are the deployment's.
+        # The first job creates the namespace; the claims belong to the deployment.
         await parts.submit(make_job(id="first", image="busybox", invocation={"command": ["true"]}))
         await parts.drive_to_the_end("first")
         home = await make_claim(cluster, admin, "home-ada")
@@ -161,7 +161,7 @@ async def test_four_ranks_read_who_they_are_and_reach_the_others_by_name(world: 
 
 
 async def test_ranks_know_each_others_names_before_any_of_them_is_ready(world: World) -> None:
-    # Nobody listens at the endpoint, so that no pod is ready.
+    # No program listens at the endpoint, so no pod becomes ready.
     finds = (
         "other=j-names-job-$((1 - $(cat /etc/ucloud/rank.txt))).j-names; tries=0;"
         " until getent hosts $other; do tries=$((tries + 1)); [ $tries -lt 100 ] || exit 9;"
@@ -303,7 +303,7 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
     older = make_record(id="older", namespace="jobs", spec=public_spec(job), uid="u")
     async with world.parts.store.write() as transaction:
         await insert_job(transaction, record, labels={})
-        # As one that an older version submitted: it holds nothing, and may have the folder.
+        # As a job submitted by an older version: it holds no mount points, but may use the folder.
         await insert_job(transaction, older, labels={})
         await hold_mount_points(transaction, "nowhere", wanted)
         await record_missing_mount_points(transaction, "nowhere", {0})
@@ -435,7 +435,7 @@ with open("artefacts/model.bin", "wb") as file:
 
 
 def chain(name: str, *, bits: int) -> list[Job]:
-    """Return a job that trains, one that quantizes, and one that converts."""
+    """Return three jobs: one that trains, one that quantizes, and one that converts."""
 
     def program(text: str, *arguments: str, **environment: Any) -> dict[str, Any]:
         words = [{"parameter": one} for one in arguments]

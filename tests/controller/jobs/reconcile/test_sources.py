@@ -1,4 +1,4 @@
-"""How long a resync rests."""
+"""Tests the pauses between resyncs, and a store that is unavailable when a leader starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.controller.running import eventually
 
 
 class Away(Store):
-    """A store that does not answer the first questions."""
+    """A store that does not respond to the first requests."""
 
     unanswered = 20
 

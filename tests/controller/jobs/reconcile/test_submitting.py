@@ -30,7 +30,7 @@ from tests.controller.volcano.test_capabilities import schema_of
 
 
 class Breaks(JobPlugin):
-    """Fails after all others have said what they want."""
+    """A plugin that fails in its hook, after all other plugins."""
 
     name: ClassVar[str] = "breaks"
 
@@ -39,7 +39,7 @@ class Breaks(JobPlugin):
 
 
 class Cluster:
-    """A cluster that refuses VolcanoJobs, and remembers what was made in it."""
+    """A fake cluster that refuses VolcanoJobs and records what is created."""
 
     def __init__(self, refusal: KubeError | None = None) -> None:
         self.refusal = refusal
@@ -55,7 +55,7 @@ class Cluster:
 
 
 class Prerequisites:
-    """Everything is there."""
+    """Prerequisites that all exist."""
 
     def __init__(self) -> None:
         self.expired = 0
@@ -64,7 +64,7 @@ class Prerequisites:
         return None
 
     def forget(self) -> None:
-        """There is nothing to forget."""
+        """Do nothing: nothing is remembered."""
 
     def expire(self, _shared: Any) -> None:
         self.expired += 1
@@ -93,7 +93,7 @@ async def submit(
         calls=PluginCalls(),
     )
     try:
-        # On a busy machine the plan takes longer than a worker waits for it.
+        # On a busy machine, planning takes longer than a worker waits for it.
         while True:
             with suppress(StillRunning):
                 await actions.submit(record)
@@ -244,7 +244,7 @@ async def test_what_is_too_large_ends_the_job(
 
 
 class Named(Cluster):
-    """A cluster in which pods of jobs that are over may still be."""
+    """A cluster that may still hold pods of finished jobs."""
 
     def __init__(self, *has_pods: str) -> None:
         super().__init__(Invalid("made after all", status=422))

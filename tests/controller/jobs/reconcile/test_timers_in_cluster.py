@@ -1,4 +1,4 @@
-"""Policies with a timeout, which we time, on the embedded cluster with the lags of a real one."""
+"""Tests policies with a timeout, timed by the controller, on a cluster with realistic lags."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def timers(world: World, job_id: str) -> dict[str, Timer]:
 
 
 async def until_timed(world: World, job_id: str, event: str) -> Timer:
-    """Reconcile until a timer of *event* runs, and return it."""
+    """Reconcile until a timer of *event* runs, and return the timer."""
 
     async def look() -> Timer | None:
         await world.parts.reconciler.reconcile(job_id)
@@ -63,12 +63,12 @@ async def test_a_delayed_restart_is_an_attempt_when_its_time_has_come(world: Wor
     timer = await until_timed(world, "later", "PodFailed")
     _, (run,) = await world.history("later")
     assert timer.due_at == pytest.approx((run.ended_at or 0.0) + 3, abs=1.5)
-    # In one go the next attempt may begin, too: Volcano's time to live is over by then.
+    # The next attempt may begin in the same pass: Volcano's time to live is over by then.
     await world.parts.drive("later", lambda r: r.renewal is not None or r.attempt == 2)
     assert time.time() >= timer.due_at
     record = await world.parts.drive("later", lambda r: r.attempt == 2 and r.uid is not None)
     assert record.retries_used == 1
-    # It fails again, and has no retry left.
+    # It fails again and has no retry left.
     record = await world.parts.drive_to_the_end("later")
     assert (record.state, record.reason, record.attempt) == ("FAILURE", "exit_code", 2)
     attempts, runs = await world.history("later")
@@ -78,7 +78,7 @@ async def test_a_delayed_restart_is_an_attempt_when_its_time_has_come(world: Wor
 
 
 async def test_a_delayed_end_is_ordered_from_volcano(world: World) -> None:
-    # Together: each takes the two seconds of its policy, and the time of Volcano's lags.
+    # In parallel: each takes the policy's two seconds and Volcano's lags.
     await asyncio.gather(
         is_ordered(world, "AbortJob", "FAILURE", "stopped"),
         is_ordered(world, "TerminateJob", "FAILURE", "stopped"),
@@ -107,7 +107,7 @@ async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     def none(of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]) -> tuple[list[Rule], ...]:
         return tuple([] for _ in (*of_tasks, of_job))
 
-    # With the lag Volcano restarts once more than it counts: that is why it is not asked to.
+    # With the lag, Volcano restarts once more than it counts. So the controller restarts instead.
     world.cluster.set_lags({})
     with monkeypatch.context() as before:
         before.setattr(task, "carried_out_here", none)
@@ -120,7 +120,7 @@ async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     assert record.state == "FAILURE"
     assert await timers(world, "older") == {}
     attempts, _ = await world.history("older")
-    # Of ours there is one restart at most: of one that Volcano has lost.
+    # The controller restarts it at most once: for a restart that Volcano lost.
     assert len(attempts) == record.attempt <= 2
     world.cluster.set_lags(chosen_lags(world.cluster.seed))
 
@@ -152,7 +152,7 @@ async def test_the_return_of_a_ranks_pod_cancels_what_waits_for_it(world: World)
     await world.until("returns", "RUNNING")
     assert await timers(world, "returns") == {}
     (pod,) = await world.pods("returns")
-    # It does not return before anybody has looked.
+    # The pod does not return before an observation.
     lags = chosen_lags(world.cluster.seed)
     world.cluster.set_lags(lags | {"volcano-client": 0.5})
     await world.admin.delete(PODS, pod["metadata"]["name"], "jobs")
@@ -209,7 +209,7 @@ async def test_a_task_that_has_completed_completes_the_job_after_a_while(world: 
     timer = await until_timed(world, "task-done", "TaskCompleted")
     _, runs = await world.history("task-done")
     (short,) = [run for run in runs if run.task == "short"]
-    # A kubelet tells whole seconds.
+    # A kubelet reports whole seconds.
     assert timer.due_at >= (short.ended_at or 0.0) + 3
     assert any(run.ended_at is None for run in runs), "it did not wait"
     record = await world.parts.drive_to_the_end("task-done")

@@ -102,7 +102,7 @@ async def test_a_change_of_what_failed_does_not_become_a_hot_loop(
 ) -> None:
     queue.enqueue("a", "asked")
     await queue.take()
-    queue.enqueue("a", "asked")  # as its own failing write would do by the watch
+    queue.enqueue("a", "asked")  # as the watch does after the job's own failed write
     pause = queue.failed("a")
     assert await nothing_to_take(queue)
     clock.now += pause
@@ -160,7 +160,7 @@ async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_t
 ) -> None:
     queue.enqueue("a", "cluster")
     assert await queue.take() == "a"
-    queue.enqueue("a", "resync")  # it is being looked at
+    queue.enqueue("a", "resync")  # a worker has it
     async with asyncio.timeout(5):
         await queue.background_done()
     queue.enqueue("b", "resync")
@@ -169,7 +169,7 @@ async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_t
     waiting = asyncio.create_task(queue.background_done())
     await asyncio.sleep(0)
     assert not waiting.done()
-    queue.enqueue("b", "cluster")  # it has changed
+    queue.enqueue("b", "cluster")  # changed meanwhile
     async with asyncio.timeout(5):
         await waiting
     assert await queue.take() == "b"

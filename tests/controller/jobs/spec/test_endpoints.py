@@ -31,5 +31,5 @@ def test_a_jobs_service_is_not_taken_for_another_jobs() -> None:
     assert is_rank_service("rank-a-1-2", "a-1")
     assert rank_service_name("a", 12) != rank_service_name("a-1", 2)
     assert not is_rank_service("peer-a", "a")
-    # The longest identifier there is, and the most ranks.
+    # The longest possible identifier, and the largest rank.
     assert len(rank_service_name("x" * 40, 10**6)) <= 63

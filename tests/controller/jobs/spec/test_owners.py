@@ -56,7 +56,7 @@ def test_two_installations_never_share_a_namespace() -> None:
 
 
 def test_a_name_stays_what_it_is() -> None:
-    # Were it to change, every owner would get a second namespace.
+    # If this name changed, every owner would get a second namespace.
     owner = OwnerKey("project", "Sun & Moon")
     assert owned_name(owner, instance="default", prefix="fumarole") == (
         "fumarole-p-sun-moon-6tjmanlg4mzhdyd3toes"

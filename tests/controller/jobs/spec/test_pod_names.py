@@ -1,4 +1,4 @@
-"""Jobs whose pods would have the same names."""
+"""Tests the detection of jobs whose pods would have the same names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_hyphen_may_belong_to_the_identifier_or_to_the_task() -> None:
     assert other_jobs("exp-train") == {"exp": {"train-job"}}
     assert other_jobs("exp", "train-job") == {"exp-train": {"job"}}
     assert other_jobs("a-b", "c", "d-e") == {"a": {"b-c", "b-d-e"}, "a-b-d": {"e"}}
-    # No task begins with a digit, nor is one as long as that.
+    # A task name does not begin with a digit, and is shorter than this one.
     assert other_jobs("sweep-0") == {}
     assert other_jobs("a-0123456789ab") == {}
 

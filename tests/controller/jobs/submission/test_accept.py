@@ -1,4 +1,4 @@
-"""Two calls at once, and calls of many jobs."""
+"""Tests concurrent submissions, and calls with many jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VAULT = Vault([os.urandom(32)])
 
 
 async def submit(store: Store, *jobs: Job) -> tuple[list[str], list[str]]:
-    """Return what became of each, and who was woken."""
+    """Submit the jobs; return their results and the enqueued jobs."""
     woken: list[str] = []
     submissions = Submissions(
         store=store,
@@ -48,7 +48,7 @@ async def test_of_two_calls_at_once_one_makes_the_job_and_one_finds_it(postgres:
     async with stores[0].write() as transaction:
         await ensure_position(transaction, new_identity="test")
     async with asyncio.TaskGroup() as tasks, stores[0].write() as transaction:
-        # Whoever adds a job waits here; both have looked before, and there was none.
+        # This transaction blocks inserts. Both calls have read before, and found no job.
         await raise_revision(transaction)
         same, own, another = make_job(), make_job(id="j2"), make_job(image="other")
         calls = [
@@ -70,7 +70,7 @@ async def test_of_two_calls_at_once_one_makes_the_job_and_one_finds_it(postgres:
 
 
 class CountingDryRun:
-    """Refuses the job `j7`, and remembers how many plans it was asked about at a time."""
+    """A dry run that refuses the job `j7` and records how many plans each call holds."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -99,7 +99,7 @@ async def test_many_jobs_are_planned_and_tried_some_at_a_time(store: Store) -> N
     jobs: list[Job | JobRejected] = [make_job(id=f"j{i}") for i in range(2 * PLANS_AT_ONCE)]
     jobs += [make_job(id="j3"), JobRejected([Problem("id", "bad")]), make_job(id="last")]
     results = [one.result for one in await submissions.submit(jobs, "best_effort")]
-    # One that is used twice is wrong wherever the other one is, and is not tried.
+    # A duplicate id is refused wherever the first one is, and gets no dry run.
     refused = {7, 2 * PLANS_AT_ONCE, 2 * PLANS_AT_ONCE + 1}
     assert {i for i, result in enumerate(results) if result == "rejected"} == refused
     assert results.count("created") == len(jobs) - len(refused)

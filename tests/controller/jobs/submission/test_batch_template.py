@@ -1,4 +1,4 @@
-"""Templates of batches: a plain substitution, bounded, and every mistake with its place."""
+"""Tests batch templates: bounded substitution of variables, and every error with its place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_jobs(template: dict[str, Any], **variables: Any) -> list[dict[str, Any]
 
 
 def fill(text: Any, **values: Any) -> Any:
-    """Return what becomes of *text* where a value of any type may stand."""
+    """Return the result for *text* in a field that takes a value of any type."""
     (job,) = make_jobs({"plugins": {"p": {"x": text}}}, array=[values])
     return job["plugins"]["p"]["x"]
 
@@ -124,7 +124,7 @@ def test_a_variable_is_never_put_into_a_secret_since_variables_are_shown() -> No
         assert list(refusals(template, array=[{"v": "s3cret", "kind": "secret"}])) == [
             f"template.parameters.t.{field}"
         ]
-    # The same secret for all is no variable, and others may have the field.
+    # A secret that is the same for all jobs is no variable, and other jobs may use the field.
     same: dict[str, Any] = {
         "parameters": {
             "t": {"type": "secret", "value": "{{{{x"},
@@ -187,7 +187,7 @@ def test_what_all_items_are_together_is_bounded_before_it_is_made() -> None:
     with pytest.raises(TooLarge):
         make_jobs(long, count=1000)
     assert len(make_jobs(long, count=100)) == 100
-    # A short template may name a long value often.
+    # A short template may repeat a long value many times.
     often = {"invocation": {"command": ["{{v}}" * 3000]}}
     with pytest.raises(TooLarge):
         make_jobs(often, array=[{"v": "x" * 4096}])

@@ -1,4 +1,4 @@
-"""What is wished for many jobs keeps nobody else from the store, and can be asked for again."""
+"""Tests commands for many jobs: they do not block other writers, and can be repeated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store_url(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def woken(store: Store) -> list[str]:
-    """Return who is woken from when Ada has many jobs, and the ledger has an entry."""
+    """Give Ada many jobs and the ledger an entry; return the list that enqueued jobs go to."""
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id=job_id), {}) for job_id in IDS])
         await raise_counter(transaction, "usage", 7)
@@ -41,7 +41,7 @@ def commands(store: Store, woken: list[str]) -> JobCommands:
 
 
 async def ending(store: Store) -> int:
-    """Return how many are to end."""
+    """Return the number of jobs that are to end."""
     async with store.write() as transaction:
         found = await find_jobs(transaction, IDS)
     return sum(1 for one in found.values() if one.desired == "ended")

@@ -1,4 +1,4 @@
-"""Trying jobs out on an API server that answers what a test says."""
+"""Tests dry runs against a scripted API server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def plans(count: int) -> list[Plan]:
 
 
 def hangs() -> Answer:
-    """Never answer."""
+    """Never respond."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(60)
@@ -122,7 +122,7 @@ async def test_a_server_that_does_not_say_is_left_alone_for_a_while(
     is_silent: bool,
 ) -> None:
     script.answer(answer)
-    # A busy machine must not make silence of an answer, where it is not silence that is tried.
+    # Only a silent server gets a short deadline: a busy machine must not look silent.
     counted: list[str] = []
     asked = DryRun(kube, seconds=0.3 if is_silent else 60.0, clock=clock, count=counted.append)
     many = await plans(AT_ONCE * 3)
@@ -165,7 +165,7 @@ async def test_one_call_waits_no_longer_than_it_may(
     async with asyncio.timeout(30):
         asked = DryRun(kube, seconds=60.0, clock=clock)
         found = await asked.problems_of(many, TimeBudget(0.2))
-    # What was found until then is told, if anything was.
+    # Problems found before the deadline are reported, if there are any.
     assert sum(map(len, found)) <= 1
     assert len(found) == len(many)
 
@@ -182,7 +182,7 @@ async def test_the_plans_of_one_call_share_the_time_that_it_may_wait(
     allowance.seconds = 0.2
     assert await asked.problems_of(some, allowance) == [(), ()]
     assert allowance.seconds == 0.0
-    # Nothing is left: the others are not tried.
+    # No time is left, so the others get no dry run.
     script.answer(says({"message": DENIED + "no"}, 400))
     assert await asked.problems_of(some, allowance) == [(), ()]
     assert all(await asked.problems_of(some))
@@ -194,7 +194,8 @@ GONE = {"reason": "NotFound", "message": 'queues.scheduling.volcano.sh "q" not f
 @pytest.mark.parametrize(
     ("first", "queue", "answer", "paths"),
     [
-        # An owner's first job: its namespace is not there, so Volcano's webhook was not asked.
+        # An owner's first job: without the namespace, the API server does not call Volcano's
+        # webhook.
         (404, "q", says(GONE | {"details": {"name": "q", "kind": "queues"}}, 404), ["queue"]),
         (403, "q", says(GONE | {"details": {"name": "q", "kind": "queues"}}, 404), ["queue"]),
         (404, "q", says({"metadata": {"name": "q"}}), []),

@@ -1,4 +1,4 @@
-"""Public links from a job's acceptance to its end, in the store."""
+"""Tests a job's public links in the store, from its acceptance to its end."""
 
 from __future__ import annotations
 

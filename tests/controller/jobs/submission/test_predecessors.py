@@ -1,4 +1,4 @@
-"""Jobs that wait for others: these are there, are the same owner's, and never wait in a circle."""
+"""Tests predecessors of jobs: they exist, have the same owner, and form no cycle."""
 
 from __future__ import annotations
 

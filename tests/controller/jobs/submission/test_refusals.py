@@ -1,4 +1,4 @@
-"""What a refusal says about a job: one row for each that an API server or a webhook gives."""
+"""Tests what a refusal says about a job: one row per refusal of an API server or webhook."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def paths_of(status: int, message: str, details: Any = None, **fields: Any) -> l
 @pytest.mark.parametrize(
     ("status", "message", "paths"),
     [
-        # Its schema, and what Kubernetes checks of any object.
+        # The schema, and Kubernetes' checks of any object
         (422, "is invalid", ["min_success"]),
         (400, 'strict decoding error: unknown field "spec.networkTopology"', ["topology.network"]),
         (413, "Request entity too large: limit is 3145728", [""]),
-        # Webhooks give whatever code they like.
+        # Webhooks return any status code.
         (400, VOLCANO + "unable to find job plugin: ray", ["framework"]),
         (403, SITE + "no images from there", [""]),
         (422, SITE + "spec.tasks[0].template.spec.containers[0].image: no", ["image"]),
-        # Kubernetes' own policies.
+        # Kubernetes' own policies
         (422, MINE + "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", [""]),
         (403, MINE + "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", [""]),
         (403, MINE + "exceeded quota: q, requested: count/jobs.batch.volcano.sh=1", ["owner"]),
@@ -47,22 +47,22 @@ def test_what_is_wrong_with_the_job_refuses_it(status: int, message: str, paths:
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        # Not made yet: its namespace, our rights there. RBAC answers before anything is looked for.
+        # The namespace or the rights in it do not exist yet. RBAC responds before any lookup.
         (404, 'namespaces "fumarole-u-ada-x" not found'),
         (404, "404 page not found"),
         (403, 'jobs.batch.volcano.sh is forbidden: User "system:serviceaccount:a:b" cannot create '
               'resource "jobs" in API group "batch.volcano.sh" in the namespace "x"'),
         (403, MINE + "unable to create new content in namespace x because it is being terminated"),
         (401, "Unauthorized"),
-        # There already: what was made for it once is perhaps about to go.
+        # The object exists already; it may be an earlier one that is about to go.
         (409, 'jobs.batch.volcano.sh "j-j1" already exists'),
-        # The server's own trouble.
+        # Faults of the API server
         (429, "too many requests"),
         (429, SITE + "later"),
         (500, 'Internal error occurred: failed calling webhook "x": failed to call webhook'),
         (503, SITE + "not now"),
         (504, "Timeout: request did not complete"),
-        # A webhook that cannot be asked what it would do.
+        # A webhook that does not support dry runs
         (400, 'admission webhook "old.example.com" does not support dry run'),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who may name whom, decided when jobs are accepted."""
+"""Tests which jobs may name which others as peers, decided when jobs are accepted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def job(job_id: str, *peers: str, user: str = "ada", ports: Any = (), **fields: 
 
 
 async def outcome(submissions: Submissions, *jobs: Job) -> dict[str | None, Any]:
-    """Return of each job what became of it, or where it was refused and why."""
+    """Return each job's result, or the path and message of each problem."""
     return {
         one.id: {p.path: p.message for p in one.problems} or one.result
         for one in await submissions.submit(jobs, "best_effort")

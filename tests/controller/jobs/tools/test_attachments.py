@@ -1,4 +1,4 @@
-"""Tools are attached and removed by several callers at once, each through an API of its own."""
+"""Tests concurrent attaching and removing of tools, through several API processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def woken(store: Store) -> list[str]:
-    """Return who is woken from when a job has two tools, of which one runs."""
+    """Store a job with two tools, of which one runs; return the list that enqueued jobs go to."""
     tools = [make_tool(name=name) for name in ("board", "shell")]
     of = {"job": "j1", "name": "board", "rank": 0, "asked_at": 5.0}
     async with store.write() as transaction:
@@ -53,7 +53,7 @@ def tools(store: Store, woken: list[str]) -> Tools:
 
 
 async def left(store: Store) -> tuple[list[str], int, str]:
-    """Return which tools the job has, how many its record says, and what its run is to do."""
+    """Return the job's tools, the count in its record, and what its run is to do."""
     async with store.read() as transaction:
         names = [one.name for one in await tools_of(transaction, "j1")]
         job, run = await find_job(transaction, "j1"), await find_job(transaction, RUN)

@@ -1,4 +1,4 @@
-"""When a tool is run and when it ends, as a function of its job; and what shapes its pod."""
+"""Tests when a tool's run begins and ends, as a function of its job, and its pod's spec."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_run_is_followed_by_another_only_beside_another_pod_and_after_its_end(
     run = make_run(tool)
     tool, again = make_tool(run=run.id), [make_pod(0, uid="next")]
     over = make_run(tool, state="FAILURE")
-    for last in (over, None):  # its record may be forgotten before its job's
+    for last in (over, None):  # the run's record may be deleted before its job's
         assert due_run(tool, last, job=JOB, record=RUNNING, pods=[make_pod(0)]) is None
     assert due_run(tool, run, job=JOB, record=RUNNING, pods=again) is None
     assert due_run(tool, over, job=JOB, record=RUNNING, pods=again) is not None
@@ -98,7 +98,7 @@ def test_a_run_ends_for_another_pod_for_its_removal_and_for_want_of_a_job() -> N
         ends = why_unwanted(run, tool, record=record, pods=pods)
         return None if ends is None else ends.reason
 
-    assert why(tool, RUNNING) is None  # a pod that is not shown may only not be seen
+    assert why(tool, RUNNING) is None  # a pod that is not shown may only be unseen yet
     assert why(tool, RUNNING, make_pod(0, phase="Succeeded"), make_pod(1)) is None
     assert why(tool, RUNNING, make_pod(0), make_pod(0, uid="next")) == "rank_restarted"
     assert why(None, RUNNING, make_pod(0)) == "removed"

@@ -1,4 +1,4 @@
-"""The arithmetic of the ledger."""
+"""Tests the usage ledger's arithmetic."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_runs_on_after_the_end_was_decided_is_counted_too() -> None:
 
 
 def test_an_end_that_is_seen_late_corrects_what_was_entered() -> None:
-    # The period was entered as full before it was seen that the program had ended in it.
+    # The full period was entered before the end of the program within it was observed.
     entries, _ = due([run(10.0, 109.0)], 120.0, {0: LastEntry(0, False)}, ended_at=115.0)
     assert brief(entries) == [(0, 1, 99.0, True)]
 
@@ -92,7 +92,7 @@ def test_what_never_ran_costs_nothing() -> None:
 def test_whenever_it_is_looked_at_no_period_is_missing_or_doubled(
     spans: list[tuple[int, int, int]], looks: list[int]
 ) -> None:
-    """Whatever the looks, each rank has periods 0, 1, …, one final, and that is the exact sum."""
+    """Whenever it is computed, each rank has periods 0, 1, …, one final, with the exact sum."""
     runs = [run(float(s), float(s + d), r, pod_uid=f"{n}") for n, (r, s, d) in enumerate(spans)]
     last_end = max((one.ended_at or 0.0 for one in runs), default=0.0)
     written: dict[int, LastEntry] = {}

@@ -1,4 +1,4 @@
-"""Whose files are where: of two owners whose names lead to one place, the first has it."""
+"""Tests which owner has a storage place: if two owners' names map to one, the first gets it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_job_that_is_not_accepted_takes_no_place(store: Store) -> None:
     twice = {**BOB, "links": ["12345"]}
     assert [one.result for one in await submit(store, twice)] == ["rejected"]
     refused = await submit(store, BOB, {**OTHER, "links": ["12345"]})
-    assert refused[0].result == "created"  # as far as it goes: the call is atomic
+    assert refused[0].result == "created"  # as far as it got: the call is atomic
     assert [one.result for one in await submit(store, OTHER)] == ["created"]
 
 
