@@ -265,7 +265,7 @@ async def test_a_plugin_written_for_0_1_runs_and_is_told_of(
 
 def test_a_name_that_an_old_module_lacks_is_an_import_error() -> None:
     with pytest.raises(ImportError, match="nonsense"):
-        from controller.jobs.builder import nonsense  # type: ignore[attr-defined]  # that is the point
+        from controller.jobs.builder import nonsense  # type: ignore[attr-defined]  # noqa: F401 - the point of this test
 
 
 async def test_a_broken_plugin_ends_the_start_with_its_name(
