@@ -319,7 +319,8 @@ class EndActions:
                 followers = await settle_followers(
                     transaction, record.id, state=over["state"], reason=over["reason"]
                 )
-            await release_mount_points(transaction, record.id, at=over["finished_at"])
+            if _may_hold_folder(record):
+                await release_mount_points(transaction, record.id, at=over["finished_at"])
             await drop_due(transaction, record.id)
             await replace_timers(transaction, record.id, timers=())
             await drop_companions(transaction, record.id, known)
@@ -374,3 +375,11 @@ class EndActions:
 def _first_start(runs: Iterable[PodRecord]) -> float | None:
     """Return when the first program of these pods started; None if none did."""
     return min((run.started_at for run in runs if run.started_at is not None), default=None)
+
+
+def _may_hold_folder(record: JobRecord) -> bool:
+    """Say whether the job may hold its output folder against a cleaning: only with an output.
+
+    A newer version may store the output of a job, which is then parked, in another form.
+    """
+    return record.parked is not None or "output" in (record.spec or ())

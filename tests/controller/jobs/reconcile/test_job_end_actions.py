@@ -16,7 +16,13 @@ from controller.jobs.reconcile.lifecycle.steps import (
     StartNextAttempt,
 )
 from controller.store.database import Store
-from controller.store.jobs.folders import MountPoints, hold_mount_points, last_jobs_of
+from controller.store.jobs.folders import (
+    MountPoints,
+    hold_mount_points,
+    last_jobs_of,
+    places_to_clean,
+    record_missing_mount_points,
+)
 from controller.store.jobs.job_rows import (
     RequestedEnd,
     changed_jobs,
@@ -124,11 +130,12 @@ async def test_a_job_that_is_over_is_told_with_all_that_is_known(
     caplog.set_level(logging.INFO, LOGGER)
     logging.getLogger(LOGGER).propagate = True
     runs = [run(started_at=6.0), run("b", rank=1, index=1), run("a", attempt=2, started_at=3.0)]
-    async with world(store, clock, ENDS, *runs) as w:
+    ends = replace(ENDS, spec={**ENDS.spec, "output": "/home/out"})
+    async with world(store, clock, ends, *runs) as w:
         async with store.write() as transaction:
             points = MountPoints(place="here", names=("a",), cleaner={})
             assert await hold_mount_points(transaction, "j1", points)
-        await w.ends.finish(ENDS)
+        await w.ends.finish(ends)
         after = await w.record()
         assert (after.state, after.reason, after.message) == ("SUCCESS", "completed", "it is done")
         assert (after.details, after.finished_at, after.started_at) == (WHY, clock.now, 2.0)
@@ -145,6 +152,22 @@ async def test_a_job_that_is_over_is_told_with_all_that_is_known(
     (audited,) = [one for one in caplog.records if one.name == LOGGER]
     said = {name: getattr(audited, name) for name in ("event", "job", "reason")}
     assert said == {"event": "ended", "job": "j1", "reason": "completed"}
+
+
+@pytest.mark.parametrize("parked", [None, "this version cannot read it"])
+async def test_only_a_job_that_may_hold_its_output_folder_releases_it(
+    store: Store, clock: Clock, parked: str | None
+) -> None:
+    ends = replace(ENDS, parked=parked)
+    async with world(store, clock, ends) as w:
+        async with store.write() as transaction:
+            points = MountPoints(place="here", names=("a",), cleaner={})
+            assert await hold_mount_points(transaction, "j1", points)
+            await record_missing_mount_points(transaction, "j1", {0})
+        await w.ends.finish(ends)
+        async with store.read() as transaction:
+            released = await places_to_clean(transaction, limit=9)
+    assert list(released) == ([] if parked is None else ["here"])
 
 
 @pytest.mark.parametrize(
