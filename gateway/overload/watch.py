@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from gateway.core.limits.overload import Overload, Step
 
-LOOK_SECONDS: Final = 0.25
+MEASURE_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB in this time; a measurement takes microseconds."""
 TRIM_SECONDS: Final = 10.0
 """The minimum interval between two trims, and between two calls of *tidy*."""
@@ -85,7 +85,7 @@ class OverloadWatch(Collector):
                 self._collect()
                 # In a thread: it takes tens of milliseconds and does not hold the GIL.
                 await asyncio.to_thread(self.trim)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(MEASURE_SECONDS)
 
     def _collect(self) -> None:
         """Free the cycles of ended connections, with the buffers that they hold.

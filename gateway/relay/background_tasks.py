@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 log = logging.getLogger(__name__)
 
-_MOST_TURNS: Final = 100
+_MAX_TURNS: Final = 100
 """Turns of the loop to wait for cancelled work to end: one is enough."""
 
 
@@ -79,7 +79,7 @@ class BackgroundTasks:
         """Cancel all tasks and wait until they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_TURNS):
             if not self._driven:
                 break
             await asyncio.sleep(0)

@@ -156,8 +156,8 @@ class Context:
         self.pages: set[Resettable] = set()
         """Connections that one of the gateway's pages responds to."""
         self.connection_quota: ConnectionQuota[Evictable] = ConnectionQuota(
-            most=parts.limits.connections,
-            most_unauthenticated=parts.limits.address_connections,
+            limit=parts.limits.connections,
+            max_unauthenticated=parts.limits.address_connections,
             count_authenticated=parts.live.__len__,
             overload=parts.overload,
         )

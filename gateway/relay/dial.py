@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 ATTEMPT_SECONDS: Final = 0.25
 """From one address' attempt to the next one's, unless it fails earlier (RFC 8305, section 5)."""
-MOST_ADDRESSES: Final = 8
+MAX_ADDRESSES: Final = 8
 """Of one name: a name server must not decide how many sockets a dial costs."""
 
 _SECURED: Final = ("https", "wss")
@@ -126,7 +126,7 @@ class Dialler:
         addresses = await self._addresses(target)
         if len(addresses) == 1:
             return await self._connect(target, factory, host=addresses[0], port=target.port)
-        sock = await self._race(addresses[:MOST_ADDRESSES], target.port)
+        sock = await self._race(addresses[:MAX_ADDRESSES], target.port)
         try:
             return await self._connect(target, factory, sock=sock)
         except BaseException:

@@ -56,7 +56,7 @@ class Tunnel(asyncio.Protocol):
 
     kind = "websocket"
 
-    path: Context
+    context: Context
     access_right: AccessRight
     browser: asyncio.Transport
     app: asyncio.Transport
@@ -80,8 +80,8 @@ class Tunnel(asyncio.Protocol):
     tick: int = 0
 
     def __post_init__(self) -> None:
-        self.turns = self.path.turns
-        self.traffic = self.path.meters.websocket
+        self.turns = self.context.turns
+        self.traffic = self.context.meters.websocket
         self.activity = self.access_right.activity
 
     def start(self, *, browser_data: bytes, app_data: bytes) -> None:
@@ -89,10 +89,10 @@ class Tunnel(asyncio.Protocol):
         self.activity = self.access_right.activity
         self.browser.set_protocol(self)
         self.app.set_protocol(TunnelUpstream(self))
-        self.path.meters.tunnels += 1
-        if ping_seconds := self.path.parts.limits.web_ping_seconds:
+        self.context.meters.tunnels += 1
+        if ping_seconds := self.context.parts.limits.web_ping_seconds:
             self.arm_ping(ping_seconds)
-        self.path.closer.watch_tls_fin(self.browser, self._hung_up)
+        self.context.closer.watch_tls_fin(self.browser, self._hung_up)
         for transport in (self.browser, self.app):
             if not transport.is_reading():
                 resume_reading(transport)
@@ -106,7 +106,7 @@ class Tunnel(asyncio.Protocol):
     def arm_ping(self, seconds: float) -> None:
         """Have the wheel call :meth:`due` in that many seconds; 0 for never."""
         if seconds:
-            self.path.wheel.arm(self, self.path.parts.loop.time() + seconds)
+            self.context.wheel.arm(self, self.context.parts.loop.time() + seconds)
 
     def due(self, now: float) -> float:
         """Ping the browser, unless the app is within a frame; called by the wheel.
@@ -118,16 +118,16 @@ class Tunnel(asyncio.Protocol):
             return 0.0
         if not self.browser.get_write_buffer_size() and self.tracker.at_boundary:
             self.browser.write(PING_FRAME)
-        return now + self.path.parts.limits.web_ping_seconds
+        return now + self.context.parts.limits.web_ping_seconds
 
     def check_stalls(self) -> None:
         """Watch each side for which the kernel holds unacknowledged bytes."""
         if self.phase <= _FINISHING:
             if not self.is_probed:
                 self.is_probed = True
-                self.path.closer.enable_keepalive(self.app)
-            self.path.closer.watch_if_unacknowledged(self.browser)
-            self.path.closer.watch_if_unacknowledged(self.app, self._app_stalled, app=True)
+                self.context.closer.enable_keepalive(self.app)
+            self.context.closer.watch_if_unacknowledged(self.browser)
+            self.context.closer.watch_if_unacknowledged(self.app, self._app_stalled, app=True)
 
     # Events of the downstream transport
 
@@ -172,14 +172,14 @@ class Tunnel(asyncio.Protocol):
         What was written to the browser has two seconds to be sent.
         """
         self._browser_left()
-        self.path.closer.close_within(self.browser, self.path.parts.limits.linger_seconds)
+        self.context.closer.close_within(self.browser, self.context.parts.limits.linger_seconds)
         return False
 
     def pause_writing(self) -> None:
         """Stop reading from the app; a browser that reads nothing for long is reset."""
         self.browser_full = True
         pause_reading(self.app)
-        self.path.closer.watch_writes(self.browser, self.reset)
+        self.context.closer.watch_writes(self.browser, self.reset)
 
     def resume_writing(self) -> None:
         """Read from the app again."""
@@ -189,7 +189,7 @@ class Tunnel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Unregister the tunnel and close the upstream side."""
-        self.path.closer.forget(self.browser)
+        self.context.closer.forget(self.browser)
         if self.phase <= _FINISHING:
             self._browser_left()
         self._cancel_timers()
@@ -215,7 +215,7 @@ class Tunnel(asyncio.Protocol):
 
     def app_closed(self) -> None:
         """Close the downstream side after what was written; within a frame it is reset."""
-        self.path.closer.forget(self.app)
+        self.context.closer.forget(self.app)
         if self.phase is _FINISHING:
             self.reset()
         elif self.phase is _OPEN:
@@ -225,14 +225,14 @@ class Tunnel(asyncio.Protocol):
                 self.traffic.down += len(backlog)
                 self.activity.down += len(backlog)
                 self.browser.write(backlog)
-            self.path.closer.close(self.browser)
+            self.context.closer.close(self.browser)
 
     def set_app_full(self, full: bool) -> None:
         """Stop reading from the browser while the app's write buffer is full, or read again."""
         self.app_full = full
         if self.phase:
             return
-        closer = self.path.closer
+        closer = self.context.closer
         if full:
             pause_reading(self.browser)
             closer.watch_writes(self.app, self._app_stalled, app=True)
@@ -270,17 +270,17 @@ class Tunnel(asyncio.Protocol):
             # The tunnel is ending: bytes waiting for the app are dropped.
             self.app.abort()
         elif phase is _OPEN:
-            self.path.closer.close_within(self.app, self.path.parts.limits.linger_seconds)
+            self.context.closer.close_within(self.app, self.context.parts.limits.linger_seconds)
 
     def _app_stalled(self) -> None:
         """Close the tunnel: the app reads nothing of what the browser has sent."""
-        self.path.meters.upstream_failures["app_timeout"] += 1
+        self.context.meters.upstream_failures["app_timeout"] += 1
         self.app_closed()
         reset(self.app)
 
     def _gone(self) -> None:
         self.phase = TunnelPhase.CLOSED
-        self.path.parts.live.discard(self)
+        self.context.parts.live.discard(self)
 
     def end(self, ending: EndReason) -> None:
         """End the tunnel: from now on only the current frame is completed.
@@ -292,15 +292,15 @@ class Tunnel(asyncio.Protocol):
             # One side has closed, and bytes to the other are in transit.
             self.reset()
             return
-        self.path.meters.ends[ending.close_code] += 1
+        self.context.meters.ends[ending.close_code] += 1
         self.ending = ending
-        self.path.closer.hangups.forget(self.browser)
+        self.context.closer.hangups.forget(self.browser)
         resume_reading(self.browser)
         if self.tracker.at_boundary:
             self._send_close()
             return
         self.phase = _FINISHING
-        self._set_timer(self.path.parts.limits.frame_seconds)
+        self._set_timer(self.context.parts.limits.frame_seconds)
         self._check_length()
         if self.backlog:
             self._follow_on()
@@ -315,7 +315,7 @@ class Tunnel(asyncio.Protocol):
             self._check_length()
 
     def _check_length(self) -> None:
-        if self.tracker.remaining > self.path.parts.limits.frame_bytes:
+        if self.tracker.remaining > self.context.parts.limits.frame_bytes:
             self.reset()
 
     def _send_close(self) -> None:
@@ -325,7 +325,7 @@ class Tunnel(asyncio.Protocol):
         if ending is None or self.browser.is_closing():
             self.reset()
             return
-        closer, limits = self.path.closer, self.path.parts.limits
+        closer, limits = self.context.closer, self.context.parts.limits
         closer.stalls.forget(self.app)
         closer.deferred.add(self.app)
         closer.stalls.forget(self.browser)
@@ -350,7 +350,7 @@ class Tunnel(asyncio.Protocol):
         if self.timer is not None:
             self._set_timer(None)
         if self.tick:
-            self.path.wheel.disarm(self)
+            self.context.wheel.disarm(self)
 
     def _set_timer(self, seconds: float | None) -> None:
         """Reset both sides in that many seconds; None for never."""
@@ -358,7 +358,7 @@ class Tunnel(asyncio.Protocol):
             self.timer.cancel()
             self.timer = None
         if seconds is not None:
-            self.timer = self.path.parts.loop.call_later(seconds, self.reset)
+            self.timer = self.context.parts.loop.call_later(seconds, self.reset)
 
 
 class TunnelUpstream(asyncio.Protocol):

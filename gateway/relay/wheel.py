@@ -11,7 +11,7 @@ import asyncio
 from typing import Final, Protocol
 
 TICK_SECONDS: Final = 0.1
-ASKED_AT_ONCE: Final = 32
+CALLED_AT_ONCE: Final = 32
 """The maximum number called in one turn of the loop: closing a connection takes about 30 µs,
 refusing a head 100."""
 
@@ -32,36 +32,36 @@ class TimerWheel:
     do.
     """
 
-    __slots__ = ("_buckets", "_loop", "_noted", "_passed", "_timer")
+    __slots__ = ("_buckets", "_due_ticks", "_loop", "_new", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, set[Timed]] = {}
-        self._noted: set[Timed] = set()
+        self._new: set[Timed] = set()
         """Members without a bucket; the tick of each is that of its bucket, negated."""
-        self._passed: list[int] = []
+        self._due_ticks: list[int] = []
         """The ticks of buckets whose time has come, the latest first."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def arm(self, waiting: Timed, at: float) -> None:
-        """Call *waiting* at *at*; no effect if an earlier call is scheduled."""
-        tick, known = int(at / TICK_SECONDS) + 1, waiting.tick
+    def arm(self, member: Timed, at: float) -> None:
+        """Call *member* at *at*; no effect if an earlier call is scheduled."""
+        tick, known = int(at / TICK_SECONDS) + 1, member.tick
         if known and abs(known) <= tick:
             return
         if known > 0:
-            self.disarm(waiting)
-        waiting.tick = -tick
-        self._noted.add(waiting)
+            self.disarm(member)
+        member.tick = -tick
+        self._new.add(member)
         if self._timer is None:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
 
-    def disarm(self, waiting: Timed) -> None:
-        """Remove *waiting*."""
-        tick, waiting.tick = waiting.tick, 0
+    def disarm(self, member: Timed) -> None:
+        """Remove *member*."""
+        tick, member.tick = member.tick, 0
         if tick < 0:
-            self._noted.discard(waiting)
+            self._new.discard(member)
         elif bucket := self._buckets.get(tick):
-            bucket.discard(waiting)
+            bucket.discard(member)
             if not bucket:
                 del self._buckets[tick]
 
@@ -71,27 +71,27 @@ class TimerWheel:
             self._timer.cancel()
             self._timer = None
         self._buckets.clear()
-        self._noted.clear()
-        self._passed.clear()
+        self._new.clear()
+        self._due_ticks.clear()
 
     def _turn(self) -> None:
-        self._enter_noted()
+        self._enter_new()
         tick = int(self._loop.time() / TICK_SECONDS)
-        self._passed = sorted((t for t in self._buckets if t <= tick), reverse=True)
-        self._ask_some()
+        self._due_ticks = sorted((t for t in self._buckets if t <= tick), reverse=True)
+        self._call_some()
 
-    def _ask_some(self) -> None:
+    def _call_some(self) -> None:
         """Call some of the members that are due; the others follow in later turns of the loop.
 
         The deadlines of thousands of connections that open at once pass at once.
         """
-        now, left, passed = self._loop.time(), ASKED_AT_ONCE, self._passed
+        now, left, passed = self._loop.time(), CALLED_AT_ONCE, self._due_ticks
         try:
             while passed and left:
                 bucket = self._buckets.get(passed[-1])
                 if bucket:
                     left -= 1
-                    self._ask(bucket.pop(), passed[-1], now)
+                    self._call(bucket.pop(), passed[-1], now)
                 else:
                     self._buckets.pop(passed.pop(), None)
         finally:
@@ -101,21 +101,21 @@ class TimerWheel:
         if self._timer is not None:  # it has fired, or another was set since
             self._timer.cancel()
             self._timer = None
-        if self._passed:
-            self._timer = self._loop.call_later(0, self._ask_some)
-        elif self._buckets or self._noted:
+        if self._due_ticks:
+            self._timer = self._loop.call_later(0, self._call_some)
+        elif self._buckets or self._new:
             self._timer = self._loop.call_later(TICK_SECONDS, self._turn)
 
-    def _enter_noted(self) -> None:
-        noted, self._noted = self._noted, set()
-        for waiting in noted:
-            tick = waiting.tick = -waiting.tick
-            self._buckets.setdefault(tick, set()).add(waiting)
+    def _enter_new(self) -> None:
+        new, self._new = self._new, set()
+        for member in new:
+            tick = member.tick = -member.tick
+            self._buckets.setdefault(tick, set()).add(member)
 
-    def _ask(self, waiting: Timed, tick: int, now: float) -> None:
-        if waiting.tick != tick:
+    def _call(self, member: Timed, tick: int, now: float) -> None:
+        if member.tick != tick:
             return
-        waiting.tick = 0
-        again = waiting.due(now)
+        member.tick = 0
+        again = member.due(now)
         if again:
-            self.arm(waiting, again)
+            self.arm(member, again)

@@ -45,7 +45,7 @@ DEADLINES = {
 SMALL_WINDOW = 32 << 10
 # A gateway that is kept from its work is waited for: what it did tells more than that it is late.
 METRICS_SECONDS = SETUP_SECONDS = 60.0
-LOOK_SECONDS = 0.1
+MEASURE_SECONDS = 0.1
 ESTABLISHED, KEEPALIVE_TIMER = "01", "02"
 FIRST_PORT, PORTS = 10_000, 22_000
 Address = tuple[str, int]
@@ -255,8 +255,8 @@ class Ground:
 
         async def sleep_on_time() -> None:
             while True:
-                due = time.monotonic() + LOOK_SECONDS
-                await asyncio.sleep(LOOK_SECONDS)
+                due = time.monotonic() + MEASURE_SECONDS
+                await asyncio.sleep(MEASURE_SECONDS)
                 self._late += max(0.0, time.monotonic() - due)
 
         task = asyncio.create_task(sleep_on_time())
@@ -288,7 +288,7 @@ class Ground:
         return await asyncio.shield(self._look)
 
     async def _look_soon(self) -> set[Address]:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(MEASURE_SECONDS)
         self._look = None
         return {leg.remote for leg in self.legs()}
 

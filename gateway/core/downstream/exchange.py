@@ -329,17 +329,17 @@ class Exchange(Actions):
             self.partial, seen = b"", 0
             data = data[len(head.raw) :]
             if head.status >= 200:
-                self._final(head, data)
+                self._read_final(head, data)
                 return
             if head.status == 101:
                 self._read_upgrade(head, data)
                 return
-            self._interim(head)
+            self._forward_interim(head)
 
     def _forward_complete(self, head: ResponseHead, data: bytes) -> bool:
         """Forward *data* if it is a complete response with the same head as the last one.
 
-        This is a shortcut for :meth:`_final`, taken only if the whole request was sent and no
+        This is a shortcut for :meth:`_read_final`, taken only if the whole request was sent and no
         notice replaces the response.
         """
         start = self.reader.start
@@ -361,7 +361,7 @@ class Exchange(Actions):
         self.complete(request_complete=True)
         return True
 
-    def _interim(self, head: ResponseHead) -> None:
+    def _forward_interim(self, head: ResponseHead) -> None:
         self.interim_count += 1
         fields = head.fields
         if (
@@ -378,7 +378,7 @@ class Exchange(Actions):
         end_to_end = b"" if head.status in _BARE_INTERIM else fields.end_to_end
         self.write(b"".join((head.status_line, end_to_end, b"\r\n")))
 
-    def _final(self, head: ResponseHead, trailing: bytes) -> None:
+    def _read_final(self, head: ResponseHead, trailing: bytes) -> None:
         if self.notice is not None and is_document(head):
             self.fail(self.notice)
             return

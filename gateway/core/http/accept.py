@@ -8,8 +8,8 @@ from typing import Final
 
 _WEIGHT: Final = re.compile(rb"[ \t]*q=([01](?:\.[0-9]{0,3})?)[ \t]*")
 _LANGUAGE_FIELD: Final = re.compile(rb"^accept-language:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
-_MOST_BYTES: Final = 1024
-_MOST_RANGES: Final = 32
+_MAX_BYTES: Final = 1024
+_MAX_RANGES: Final = 32
 _LONGEST_TAG: Final = 35
 """RFC 5646, section 4.4.1: no language tag needs more."""
 
@@ -66,7 +66,7 @@ def _weights(field: bytes) -> dict[bytes, float]:
 
 
 def _read_ranges(field: bytes) -> list[tuple[bytes, float]]:
-    parts = field[:_MOST_BYTES].lower().split(b",", _MOST_RANGES)[:_MOST_RANGES]
+    parts = field[:_MAX_BYTES].lower().split(b",", _MAX_RANGES)[:_MAX_RANGES]
     return [_read_range(part) for part in parts]
 
 

@@ -22,7 +22,7 @@ _OURS: Final = re.compile(
     rb";?[ \t]*+(%b)[ \t]*+=([^;]*)" % b"|".join(map(re.escape, sorted(COOKIE_NAMES)))
 )
 """A cookie with one of the gateway's names, from one semicolon to the next."""
-_MOST_READ: Final = 256
+_MAX_VALUES: Final = 256
 """Values of one name. A browser sends far fewer, and two already make the request invalid."""
 MAX_OWN_COOKIES: Final = 1024
 """Cookies of a request that contain the gateway's cookie name: they take a millisecond. Browsers
@@ -53,7 +53,7 @@ def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
         if match is not None:
             kept.append(value[crossed:begin])
             crossed = end
-            if match[1] == name and len(ours) < _MOST_READ:
+            if match[1] == name and len(ours) < _MAX_VALUES:
                 ours.append(match[2].strip(_WHITE))
         begin, found = end, value.find(_MARK, end)
     left = b"".join((*kept, value[crossed:]))

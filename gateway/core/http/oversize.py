@@ -20,8 +20,8 @@ from gateway.core.http.names import TOKEN
 
 CLEAR_PATH: Final = b"/.fumarole/cookies"
 """The target of that link; it is also served if the head is not too large."""
-_MOST: Final = 200
-_MOST_PAIRS: Final = 4096
+_MAX_NAMES: Final = 200
+_MAX_PAIRS: Final = 4096
 """The maximum number of pairs examined in all fields together; browsers keep fewer of one
 domain."""
 _NAME: Final = re.compile(TOKEN)
@@ -62,7 +62,7 @@ def foreign_cookie_names(values: Iterable[bytes]) -> tuple[bytes, ...]:
     could inject a field.
     """
     found: dict[bytes, None] = {}
-    left = _MOST_PAIRS
+    left = _MAX_PAIRS
     for value in values:
         pairs = value.split(b";", left)[:left]
         left -= len(pairs)
@@ -70,7 +70,7 @@ def foreign_cookie_names(values: Iterable[bytes]) -> tuple[bytes, ...]:
             name = pair.partition(b"=")[0].strip(b" \t")
             if name not in COOKIE_NAMES and _NAME.fullmatch(name):
                 found[name] = None
-            if len(found) == _MOST:
+            if len(found) == _MAX_NAMES:
                 return tuple(found)
     return tuple(found)
 

@@ -41,11 +41,11 @@ class RequestReader:
 
     __slots__ = (
         "_begin",
+        "_empty_lines",
         "_fields",
         "_head",
         "_known",
         "_last",
-        "_skipped",
         "end_to_end",
         "fields",
         "oversized",
@@ -57,7 +57,7 @@ class RequestReader:
         self._fields = fields
         self._known = known
         self._last: Section | None = None
-        self._skipped = 0
+        self._empty_lines = 0
         self.partial = b""
         """The bytes of an incomplete head."""
         self.start: StartLine | None = None
@@ -99,8 +99,8 @@ class RequestReader:
         """Return *data* without the empty lines before a request line (RFC 9112, section 2.2)."""
         self.partial = b""
         while data.startswith(b"\r\n"):
-            self._skipped += 1
-            if self._skipped > MAX_EMPTY_LINES:
+            self._empty_lines += 1
+            if self._empty_lines > MAX_EMPTY_LINES:
                 raise HeadRefused("bad_request")
             data = data[2:]
         return data
@@ -123,7 +123,7 @@ class RequestReader:
         if not fields.websocket:  # an upgrade is the connection's last head
             self._last = section_from_cache(raw, fields, end_to_end)
         self._head, self._begin = data[:end], begin
-        self._take(start, fields, end_to_end)
+        self._accept(start, fields, end_to_end)
         return end
 
     def _read_again(self, data: bytes) -> int:
@@ -137,14 +137,14 @@ class RequestReader:
             return 0
         end, end_to_end = found
         self._head, self._begin = data[:end], begin
-        self._take(start, last.fields, end_to_end)
+        self._accept(start, last.fields, end_to_end)
         return end
 
     def _parse(self, head: bytes) -> None:
         self._head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
         section = self._last = self._fields.read_section(head[self._begin :], self._last)
-        self._take(start, section.fields, section.end_to_end)
+        self._accept(start, section.fields, section.end_to_end)
 
     def cache_section(self) -> None:
         """Cache the section of a head that was admitted, for other connections."""
@@ -152,8 +152,8 @@ class RequestReader:
         if self._known is not None and last is not None and last.fields is self.fields:
             self._known.put(last)
 
-    def _take(self, start: StartLine, fields: Fields, end_to_end: bytes) -> None:
-        self.fields, self.end_to_end, self._skipped = fields, end_to_end, 0
+    def _accept(self, start: StartLine, fields: Fields, end_to_end: bytes) -> None:
+        self.fields, self.end_to_end, self._empty_lines = fields, end_to_end, 0
         if start.minor == 0 or start.authority is not None:
             check_consistency(start, fields)
         if fields.websocket and not is_valid_upgrade(start, fields):

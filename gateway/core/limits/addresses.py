@@ -8,7 +8,7 @@ from typing import Final
 
 from shared.networks import Network, embedded, read_address
 
-MOST_HOPS: Final = 32
+MAX_HOPS: Final = 32
 """How many trusted proxies in a row are read from ``X-Forwarded-For``: each takes microseconds."""
 
 
@@ -49,12 +49,12 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Net
 
     ``X-Forwarded-For`` counts only from a trusted proxy and is read from the right: the first
     address that is not a trusted proxy's is the client's. If the field cannot be parsed, or the
-    client is more than :data:`MOST_HOPS` hops away, the result is the last proxy's address.
+    client is more than :data:`MAX_HOPS` hops away, the result is the last proxy's address.
     """
     if not trusted or not is_within(peer, trusted):
         return peer
     last = peer
-    for part in reversed((forwarded_for or b"").rsplit(b",", MOST_HOPS)[-MOST_HOPS:]):
+    for part in reversed((forwarded_for or b"").rsplit(b",", MAX_HOPS)[-MAX_HOPS:]):
         try:
             address = ip_address(part.strip().decode("ascii"))
         except ValueError:

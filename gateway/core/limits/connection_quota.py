@@ -60,9 +60,9 @@ C = TypeVar("C", bound=QuotaMember)
 class ConnectionQuota(Generic[C]):
     """Counts connections and keeps the unauthenticated ones approximately in order of arrival."""
 
-    most: int
+    limit: int
     """The maximum number of connections; 0 for unlimited."""
-    most_unauthenticated: int
+    max_unauthenticated: int
     """The maximum number of unauthenticated connections from one address; 0 for unlimited."""
     count_authenticated: Callable[[], int]
     """Returns the number of authenticated connections."""
@@ -79,19 +79,19 @@ class ConnectionQuota(Generic[C]):
     @property
     def full(self) -> bool:
         """Whether the quota admits no new connection."""
-        return bool(self.most) and len(self._all) + self.count_authenticated() >= self.most
+        return bool(self.limit) and len(self._all) + self.count_authenticated() >= self.limit
 
     @property
     def nearly_full(self) -> bool:
         """Whether idle connections are to be evicted for new ones."""
         return (
-            bool(self.most)
-            and len(self._all) + self.count_authenticated() >= self.most - self.most // 16
+            bool(self.limit)
+            and len(self._all) + self.count_authenticated() >= self.limit - self.limit // 16
         )
 
     def is_address_full(self, key: str) -> bool:
         """Return whether the address of *key* has used up its unauthenticated connections."""
-        return bool(key) and 0 < self.most_unauthenticated <= len(self._by_key.get(key, ()))
+        return bool(key) and 0 < self.max_unauthenticated <= len(self._by_key.get(key, ()))
 
     def judge_new(self, key: str) -> Verdict:
         """Return the verdict on a new connection from *key*, "" for an address that is not limited.
@@ -100,13 +100,13 @@ class ConnectionQuota(Generic[C]):
         """
         if self.overload is not None and self.overload.step is _REFUSING:
             return Verdict.OVERLOADED if len(self._all) < MAX_REFUSED else Verdict.DROPPED
-        excess = len(self._all) + self.count_authenticated() - self.most if self.most else -1
+        excess = len(self._all) + self.count_authenticated() - self.limit if self.limit else -1
         if excess >= 0:
             return Verdict.FULL if excess < MAX_REFUSED else Verdict.DROPPED
-        here = len(self._by_key.get(key, ())) if key and self.most_unauthenticated else 0
-        if here < (self.most_unauthenticated or 1):
+        here = len(self._by_key.get(key, ())) if key and self.max_unauthenticated else 0
+        if here < (self.max_unauthenticated or 1):
             return ACCEPTED
-        excess = here - self.most_unauthenticated
+        excess = here - self.max_unauthenticated
         return Verdict.ADDRESS_FULL if excess < MAX_REFUSED else Verdict.DROPPED
 
     def add(self, connection: C) -> None:

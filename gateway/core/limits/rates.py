@@ -15,15 +15,15 @@ from typing import Final
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.limits.addresses import limit_key
 
-MOST_KEYS: Final = 65536
+MAX_KEYS: Final = 65536
 
 
 class Rate:
-    """Allows *often* events in *seconds* for each key, as a burst if need be.
+    """Allows *limit* events in *seconds* for each key, as a burst if need be.
 
     Args:
-        often: How many; 0 for unlimited.
-        most_keys: How many keys are remembered. Beyond that the oldest are forgotten, so that a
+        limit: How many; 0 for unlimited.
+        max_keys: How many keys are remembered. Beyond that the oldest are forgotten, so that a
             client with many addresses cannot fill memory.
     """
 
@@ -39,16 +39,16 @@ class Rate:
 
     def __init__(
         self,
-        often: int,
+        limit: int,
         seconds: float,
         *,
         clock: Callable[[], float],
-        most_keys: int = MOST_KEYS,
+        max_keys: int = MAX_KEYS,
     ) -> None:
-        self._interval = seconds / often if often else 0.0
+        self._interval = seconds / limit if limit else 0.0
         self._seconds = seconds
         self._clock = clock
-        self._most_keys = most_keys
+        self._most_keys = max_keys
         # Keys seen since the last rotation, and before it. No key is in debt for longer than
         # `seconds`, so a key that is still old at a second rotation has no debt left.
         self._current: dict[str, float] = {}

@@ -19,7 +19,7 @@ WORK_SECONDS: Final = 0.0002
 once for its response, and needs twice as long itself."""
 FRAMES_AT_ONCE: Final = 32
 """Frames that the library parses in one step: a tenth of a millisecond."""
-_LITTLE_BYTES: Final = 512
+_SMALL_BYTES: Final = 512
 """So few bytes take at most a step or two: the clock is not read."""
 
 
@@ -54,7 +54,7 @@ class InputBuffer:
             self._pending += data
             return
         consumer, at, size = self.consumer, 0, len(data)
-        if size <= _LITTLE_BYTES and not consumer.has_more:
+        if size <= _SMALL_BYTES and not consumer.has_more:
             at = consumer.step(data)
             while at < size and not consumer.has_more:
                 at += consumer.step(data[at:])

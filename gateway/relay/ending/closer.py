@@ -85,10 +85,10 @@ class DeferredAborts:
 SHUTDOWN_SECONDS: Final = 120.0
 """The loop's own timeout for closing TLS: long enough for a slow reader of what a transport holds.
 See :class:`SilentClose`."""
-_TOLD_SECONDS: Final = 0.1
+_FIN_REPORT_SECONDS: Final = 0.1
 """The time in which a loop reads the bytes before a FIN, and reports the FIN if it does."""
-_LOOK_SECONDS: Final = 0.25
-_LITTLE_BYTES: Final = 1024
+_CHECK_SECONDS: Final = 0.25
+_SMALL_BYTES: Final = 1024
 """With so little unacknowledged no socket buffer is full, so the transport holds nothing. What
 remains is at most our close_notify, which the kernel delivers."""
 
@@ -118,7 +118,7 @@ class Closer:
         """Watch an unwatched TLS *transport* for a FIN; return whether it is watched."""
         if not is_tls(transport):
             return False
-        self.hangups.watch(transport, partial(self.loop.call_later, _TOLD_SECONDS, on_hangup))
+        self.hangups.watch(transport, partial(self.loop.call_later, _FIN_REPORT_SECONDS, on_hangup))
         return True
 
     def close(self, transport: asyncio.Transport | None) -> None:
@@ -133,7 +133,7 @@ class Closer:
         limit_orphan(transport, stall_seconds=self.limits.write_stall_seconds)
         transport.close()
         if is_tls(transport):
-            SilentClose(transport, self.loop).look_later()
+            SilentClose(transport, self.loop).check_later()
             self.watch(transport)
         elif waits:
             self.watch(transport)
@@ -231,11 +231,11 @@ class SilentClose:
         self._loop = loop
         self._left = -1
 
-    def look_later(self) -> None:
+    def check_later(self) -> None:
         """Check after a moment: most peers have closed by then."""
-        self._loop.call_later(_LOOK_SECONDS, self._look)
+        self._loop.call_later(_CHECK_SECONDS, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         left = unacknowledged(self._transport)
         if left < 0:
             return
@@ -244,9 +244,9 @@ class SilentClose:
             # Two checks, since a transport may have been about to write.
             self._transport.abort()
         else:
-            self.look_later()
+            self.check_later()
 
 
 def is_last_word(*held: int) -> bool:
     """Return whether the kernel held no more than our close_notify in each check."""
-    return all(0 <= one <= _LITTLE_BYTES for one in held)
+    return all(0 <= one <= _SMALL_BYTES for one in held)

@@ -56,7 +56,7 @@ class Hangups:
         self.callbacks[transport] = on_hangup
         self._new.add(transport)
         if self._timer is None:
-            self._timer = self._loop.call_later(_SOON_SECONDS, self._ask)
+            self._timer = self._loop.call_later(_SOON_SECONDS, self._register_new)
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Stop watching *transport*."""
@@ -84,7 +84,7 @@ class Hangups:
             self._epoll.close()
             self._epoll = None
 
-    def _ask(self) -> None:
+    def _register_new(self) -> None:
         self._timer = None
         pause = _PAUSE_SECONDS
         for _ in range(min(len(self._new), _AT_ONCE)):
@@ -96,7 +96,7 @@ class Hangups:
                 pause = _SOON_SECONDS
                 break
         if self._new:
-            self._timer = self._loop.call_later(pause, self._ask)
+            self._timer = self._loop.call_later(pause, self._register_new)
 
     def _register(self, transport: asyncio.Transport) -> None:
         descriptor = descriptor_of(transport)
@@ -114,10 +114,10 @@ class Hangups:
 
     def _open(self) -> select.epoll:
         epoll = self._epoll = select.epoll()
-        self._loop.add_reader(epoll.fileno(), self._tell)
+        self._loop.add_reader(epoll.fileno(), self._report)
         return epoll
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._epoll is None:
             return
         for descriptor, _ in self._epoll.poll(0, _AT_ONCE):

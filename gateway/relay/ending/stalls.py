@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from gateway.relay.ending.kernel import has_unsent, progress
 
-_LOOKS: Final = 8
+_CHECKS: Final = 8
 """Checks within a deadline: a stall is found at most an eighth of it late."""
-_LOOKS_AT_ONCE: Final = 512
+_CHECKS_AT_ONCE: Final = 512
 _FOUND_AT_ONCE: Final = 32
 """In one turn of the loop: about one millisecond, and two."""
 _OFTEN_SECONDS: Final = 0.05
@@ -73,7 +73,7 @@ class StallWatch:
         self.watched[transport] = watched
         due = self._loop.time() + _pause(seconds)
         if self.timer is None or self.timer.when() > due:
-            self._look_later()
+            self._check_later()
 
     def watches(self, transport: asyncio.Transport) -> bool:
         """Return whether *transport* is watched."""
@@ -105,19 +105,19 @@ class StallWatch:
             self.timer.cancel()
             self.timer = None
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         shortest = min(watched.seconds for watched in self.watched.values())
-        self._set_timer(_pause(shortest), self._look)
+        self._set_timer(_pause(shortest), self._check)
 
     def _set_timer(self, seconds: float, call: Callable[[], None]) -> None:
         if self.timer is not None:
             self.timer.cancel()
         self.timer = self._loop.call_later(seconds, call)
 
-    def _look(self) -> None:
-        self._look_at(iter(tuple(self.watched)))
+    def _check(self) -> None:
+        self._check_some(iter(tuple(self.watched)))
 
-    def _look_at(self, left: Iterator[asyncio.Transport]) -> None:
+    def _check_some(self, left: Iterator[asyncio.Transport]) -> None:
         """Check some of the transports *left*, and the others in later turns of the loop.
 
         Thousands of connections that stall together are found together.
@@ -128,11 +128,11 @@ class StallWatch:
             watched = self.watched.get(transport)
             if watched is not None:
                 self._judge(transport, watched, now)
-            if looks == _LOOKS_AT_ONCE or self.found >= most:
-                self._set_timer(0.0, partial(self._look_at, left))
+            if looks == _CHECKS_AT_ONCE or self.found >= most:
+                self._set_timer(0.0, partial(self._check_some, left))
                 return
         if self.watched and self.timer is None:
-            self._look_later()
+            self._check_later()
 
     def _judge(self, transport: asyncio.Transport, watched: _Watched, now: float) -> None:
         taken = progress(transport)
@@ -148,7 +148,7 @@ class StallWatch:
 
 def _pause(seconds: float) -> float:
     """Return the time until the next check of a peer whose deadline is *seconds*."""
-    return min(max(seconds / _LOOKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
+    return min(max(seconds / _CHECKS, _OFTEN_SECONDS), _SELDOM_SECONDS)
 
 
 _CHECKED_AT_ONCE: Final = 500

@@ -107,7 +107,7 @@ class Admission:
         request = Request(start, fields, fields.websocket)
         if self._parts.holder.stale:
             connection.drop_decision()
-            self._run(connection, self._wake_up(connection, request))
+            self._run(connection, self._repair_after_suspension(connection, request))
         elif not self._serve_asset(connection, request):
             connection.refuse("bus_lost")
 
@@ -157,7 +157,7 @@ class Admission:
         match decision:
             case Forward() | OpenBridge() | ServePage():
                 if decision.claims is not None and not marked:
-                    self._run(connection, self._mark(connection, request, decision.claims))
+                    self._run(connection, self._mark_used(connection, request, decision.claims))
                 else:
                     self._proceed(connection, request, decision, table)
             case Refuse(refusal=refusal):
@@ -168,9 +168,9 @@ class Admission:
                 if remembered is not None:
                     self._decide(connection, request, proof=remembered, marked=True)
                 else:
-                    self._run(connection, self._prove(connection, request, token))
+                    self._run(connection, self._verify_token(connection, request, token))
             case RepairTable():
-                self._run(connection, self._repair(connection, request))
+                self._run(connection, self._repair_table(connection, request))
             case _:
                 assert_never(decision)
 
@@ -179,7 +179,9 @@ class Admission:
     def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
         connection.task = self._parts.background_tasks.spawn_logged(task, failed=connection.reset)
 
-    async def _prove(self, connection: DownstreamConnection, request: Request, token: str) -> None:
+    async def _verify_token(
+        self, connection: DownstreamConnection, request: Request, token: str
+    ) -> None:
         proof: Proof
         try:
             proof = await self._parts.bearer.verify(
@@ -190,7 +192,7 @@ class Admission:
         connection.task = None
         self._decide(connection, request, proof=proof)
 
-    async def _mark(
+    async def _mark_used(
         self, connection: DownstreamConnection, request: Request, claims: SessionClaims
     ) -> None:
         """Mark the token as used and decide again: the state may have changed meanwhile."""
@@ -204,7 +206,9 @@ class Admission:
         connection.task = None
         self._decide(connection, request, proof=claims, marked=True)
 
-    async def _wake_up(self, connection: DownstreamConnection, request: Request) -> None:
+    async def _repair_after_suspension(
+        self, connection: DownstreamConnection, request: Request
+    ) -> None:
         await self._parts.holder.repair()
         connection.task = None
         if self._parts.holder.serving:
@@ -212,7 +216,7 @@ class Admission:
         else:
             connection.refuse("bus_lost")
 
-    async def _repair(self, connection: DownstreamConnection, request: Request) -> None:
+    async def _repair_table(self, connection: DownstreamConnection, request: Request) -> None:
         await self._parts.holder.repair()
         connection.task = None
         self._decide(connection, request, repaired=True)
@@ -323,7 +327,7 @@ class Admission:
     ) -> None:
         cached.fields = fields
         cached.method = start.method
-        cached.is_user_input = _is_by_person(start.method, fields)
+        cached.is_user_input = _is_user_input(start.method, fields)
         if cached.is_user_input:
             _note_input(cached.access_right, start)
         # The notice holds for all alike requests; any other request passes here.
@@ -377,7 +381,7 @@ class Admission:
         if transport is None:
             return
         page = PageConnection(
-            path=self._context,
+            context=self._context,
             browser=transport,
             page=self._parts.pages(),
             body=request_body(request.fields),
@@ -390,7 +394,7 @@ class Admission:
         page.start(replace(decision, client_address=client), head, trailing)
 
 
-def _is_by_person(method: bytes, fields: Fields) -> bool:
+def _is_user_input(method: bytes, fields: Fields) -> bool:
     """Return whether a user has caused such a request, as far as can be seen; for display only.
 
     A navigation counts, and every method that changes state. A GET may be the app's polling.

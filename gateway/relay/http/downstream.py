@@ -355,7 +355,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             upstream.close()
             return
         tunnel = Tunnel(
-            path=self.context,
+            context=self.context,
             access_right=decision.access_right,
             browser=browser,
             app=upstream.transport,

@@ -37,7 +37,7 @@ class PageConnection(asyncio.Protocol):
     """The downstream protocol while a page responds.
 
     Args:
-        path: The data path.
+    context: What connections share.
         browser: The real transport.
         page: aiohttp's protocol for this one request.
         body: Reads the request body.
@@ -48,7 +48,7 @@ class PageConnection(asyncio.Protocol):
 
     kind = "page"
 
-    path: Context
+    context: Context
     browser: asyncio.Transport
     page: asyncio.Protocol | None
     body: Body
@@ -67,14 +67,14 @@ class PageConnection(asyncio.Protocol):
         if page is None:  # already lost
             return
         if self.right is not None:
-            self.path.parts.live.add(self)
+            self.context.parts.live.add(self)
         else:
-            self._began = self.path.parts.loop.time()
-            self.path.connection_quota.add(self)
+            self._began = self.context.parts.loop.time()
+            self.context.connection_quota.add(self)
         if not self.body.done:
             # Pages accept small bodies only; a slow one is not waited for.
-            self._timer = self.path.parts.loop.call_later(
-                self.path.parts.limits.slow_body_seconds, self._body_timed_out
+            self._timer = self.context.parts.loop.call_later(
+                self.context.parts.limits.slow_body_seconds, self._body_timed_out
             )
         page.connection_made(PageTransport(self, self.browser, page_request))
         if not self.writable:
@@ -91,7 +91,7 @@ class PageConnection(asyncio.Protocol):
 
     def evict(self) -> None:
         """Reset the connection; it stops counting at once."""
-        self.path.connection_quota.remove(self)
+        self.context.connection_quota.remove(self)
         reset(self.browser)
 
     @property
@@ -109,8 +109,8 @@ class PageConnection(asyncio.Protocol):
         if ending.close_code not in _OF_THE_APP:
             reset(self.browser)
         elif not self.browser.is_closing():
-            self.path.parts.live.discard(self)
-            self.path.parts.live.add(self)
+            self.context.parts.live.discard(self)
+            self.context.parts.live.add(self)
 
     # Events of the downstream transport
 
@@ -119,11 +119,11 @@ class PageConnection(asyncio.Protocol):
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.path.turns.run(self, data)
+            self.context.turns.run(self, data)
 
     def receive(self, data: bytes) -> None:
         """Pass on the bytes of the request body; discard the rest."""
-        self.path.meters.page.up += len(data)
+        self.context.meters.page.up += len(data)
         if self.page is None or self.body.done:
             return
         try:
@@ -136,7 +136,7 @@ class PageConnection(asyncio.Protocol):
             self.page.data_received(piece)
         if self.body.has_more:
             pause_reading(self.browser)
-            self.path.turns.defer(self._go_on)
+            self.context.turns.defer(self._go_on)
 
     def _go_on(self) -> None:
         self.receive(b"")
@@ -153,29 +153,29 @@ class PageConnection(asyncio.Protocol):
 
     def check_stalls(self) -> None:
         """Watch the browser if the kernel holds unacknowledged bytes for it."""
-        self.path.closer.watch_if_unacknowledged(self.browser)
+        self.context.closer.watch_if_unacknowledged(self.browser)
 
     def eof_received(self) -> bool:
         """Note that the browser has left; a complete response is still sent."""
         self._lose_page(None)
-        self.path.closer.watch(self.browser)
+        self.context.closer.watch(self.browser)
         return False
 
     def pause_writing(self) -> None:
         """Tell the page; a browser that reads nothing for long is reset."""
-        self.path.closer.watch(self.browser)
+        self.context.closer.watch(self.browser)
         if self.page is not None:
             self.page.pause_writing()
 
     def resume_writing(self) -> None:
         """Tell the page."""
-        self.path.closer.stalls.forget(self.browser)
+        self.context.closer.stalls.forget(self.browser)
         if self.page is not None:
             self.page.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the page, once, and unregister."""
-        self.path.closer.forget(self.browser)
+        self.context.closer.forget(self.browser)
         self._lose_page(exc)
         self._gone()
 
@@ -187,10 +187,10 @@ class PageConnection(asyncio.Protocol):
 
     def _gone(self) -> None:
         if self.right is not None:
-            self.path.parts.live.discard(self)
+            self.context.parts.live.discard(self)
         else:
-            self.path.connection_quota.remove(self)
-        self.path.pages.discard(self)
+            self.context.connection_quota.remove(self)
+        self.context.pages.discard(self)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -209,11 +209,11 @@ class PageConnection(asyncio.Protocol):
 
     def count_written(self, count: int) -> None:
         """Count bytes written by the page."""
-        self.path.meters.page.down += count
+        self.context.meters.page.down += count
 
     def set_reading(self, reading: bool) -> None:
         """Read from the browser, or pause; a browser that leaves meanwhile is noticed."""
-        hangups = self.path.closer.hangups
+        hangups = self.context.closer.hangups
         self.reading = reading
         if reading:
             hangups.forget(self.browser)
@@ -228,12 +228,12 @@ class PageConnection(asyncio.Protocol):
         if page is None:
             return
         self._stop_timer()
-        self.path.closer.forget(self.browser)
+        self.context.closer.forget(self.browser)
         ended = self.browser.is_closing()
         if not ended:
-            seconds = self.path.parts.limits.linger_seconds
-            Lingering(self.path.closer, self.browser, seconds=seconds, on_closed=self._gone)
-        self.path.parts.loop.call_soon(page.connection_lost, None)
+            seconds = self.context.parts.limits.linger_seconds
+            Lingering(self.context.closer, self.browser, seconds=seconds, on_closed=self._gone)
+        self.context.parts.loop.call_soon(page.connection_lost, None)
 
 
 class PageTransport(asyncio.Transport):

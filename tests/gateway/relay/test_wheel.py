@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.relay.wheel import ASKED_AT_ONCE, TICK_SECONDS, TimerWheel
+from gateway.relay.wheel import CALLED_AT_ONCE, TICK_SECONDS, TimerWheel
 
 
 class Waiter:
@@ -75,13 +75,13 @@ async def test_of_a_crowd_a_few_are_asked_in_one_turn() -> None:
     """Otherwise thousands of connections opened together would block the loop at their deadline."""
     loop = asyncio.get_running_loop()
     wheel = TimerWheel(loop)
-    crowd = [Waiter() for _ in range(5 * ASKED_AT_ONCE)]
+    crowd = [Waiter() for _ in range(5 * CALLED_AT_ONCE)]
     for place, waiter in enumerate(crowd):
         wheel.arm(waiter, loop.time() - (place % 3) * TICK_SECONDS)
     late = Waiter()
     wheel.arm(late, loop.time() + 3 * TICK_SECONDS)
     wheel._turn()
-    assert sum(len(one.asked) for one in crowd) == ASKED_AT_ONCE
+    assert sum(len(one.asked) for one in crowd) == CALLED_AT_ONCE
     await until(lambda: late.asked)
     assert all(len(one.asked) == 1 for one in crowd)
     assert not wheel._buckets
@@ -105,7 +105,7 @@ async def test_one_that_fails_keeps_no_other_from_being_asked() -> None:
 
 async def test_whoever_goes_while_others_are_asked_is_not_asked() -> None:
     wheel = TimerWheel(asyncio.get_running_loop())
-    crowd = [Waiter() for _ in range(2 * ASKED_AT_ONCE)]
+    crowd = [Waiter() for _ in range(2 * CALLED_AT_ONCE)]
     for waiter in crowd:
         wheel.arm(waiter, 0)
     wheel._turn()
@@ -114,7 +114,7 @@ async def test_whoever_goes_while_others_are_asked_is_not_asked() -> None:
         wheel.disarm(one)
     wheel.arm(left[0], 0)
     await until(lambda: left[-1].asked and left[0].asked)
-    assert sum(len(one.asked) for one in crowd) == ASKED_AT_ONCE + 2
+    assert sum(len(one.asked) for one in crowd) == CALLED_AT_ONCE + 2
     wheel.arm(left[1], 0)
     wheel.close()
     await asyncio.sleep(2 * TICK_SECONDS)

@@ -27,7 +27,7 @@ class Connection:
 
 
 def places(known: int = 0, **limits: int) -> ConnectionQuota[Connection]:
-    told: dict[str, Any] = {"most": 100, "most_unauthenticated": 10} | limits
+    told: dict[str, Any] = {"limit": 100, "max_unauthenticated": 10} | limits
     return ConnectionQuota(count_authenticated=lambda: known, **told)
 
 
@@ -65,7 +65,7 @@ def test_all_together_are_so_many() -> None:
 
 def test_far_beyond_a_limit_nobody_is_answered() -> None:
     assert places(known=100 + MAX_REFUSED).judge_new("a") is Verdict.DROPPED
-    some = places(most=0)
+    some = places(limit=0)
     for _ in range(10 + MAX_REFUSED):
         assert some.judge_new("a") is not Verdict.DROPPED
         some.add(Connection("a"))
@@ -73,7 +73,7 @@ def test_far_beyond_a_limit_nobody_is_answered() -> None:
 
 
 def test_zero_is_without_limit() -> None:
-    some = places(most=0, most_unauthenticated=0, known=10**9)
+    some = places(limit=0, max_unauthenticated=0, known=10**9)
     for _ in range(5000):
         some.add(Connection("a"))
     assert some.judge_new("a") is Verdict.ACCEPTED
@@ -82,7 +82,7 @@ def test_zero_is_without_limit() -> None:
 def test_short_of_memory_nobody_is_welcome_and_a_flood_is_not_answered() -> None:
     overload = Overload(100)
     some: ConnectionQuota[Connection] = ConnectionQuota(
-        most=0, most_unauthenticated=0, count_authenticated=lambda: 5, overload=overload
+        limit=0, max_unauthenticated=0, count_authenticated=lambda: 5, overload=overload
     )
     for step in (Step.NONE, Step.UNAUTHENTICATED, Step.IDLE):
         overload.step = step

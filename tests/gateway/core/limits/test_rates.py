@@ -50,7 +50,7 @@ def test_zero_is_without_limit() -> None:
 
 def test_keys_that_have_paid_are_forgotten_before_those_that_wait() -> None:
     clock = Clock()
-    rate = Rate(1, 10.0, clock=clock, most_keys=100)
+    rate = Rate(1, 10.0, clock=clock, max_keys=100)
     for number in range(60):
         rate.take(f"old{number}")
     clock.now += 10.0
@@ -63,7 +63,7 @@ def test_keys_that_have_paid_are_forgotten_before_those_that_wait() -> None:
 
 def test_of_keys_that_all_wait_the_oldest_are_forgotten_and_no_others() -> None:
     clock = Clock()
-    rate = Rate(1, 10.0, clock=clock, most_keys=80)
+    rate = Rate(1, 10.0, clock=clock, max_keys=80)
     for number in range(80):
         rate.take(f"k{number}")
     assert rate.take("k0") > 0, "which makes it the latest one that was heard of"
@@ -74,14 +74,14 @@ def test_of_keys_that_all_wait_the_oldest_are_forgotten_and_no_others() -> None:
     assert rate.take("k1") == rate.take("k10") == 0.0
 
 
-@pytest.mark.parametrize("most_keys", [1, 2, 7, 8, 100])
-def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(most_keys: int) -> None:
+@pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 100])
+def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(max_keys: int) -> None:
     clock = Clock()
-    rate = Rate(1, 10.0, clock=clock, most_keys=most_keys)
+    rate = Rate(1, 10.0, clock=clock, max_keys=max_keys)
     for number in range(1000):
         assert rate.take(f"k{number}") == 0.0
         clock.now += 0.001
-        assert len(rate) <= most_keys
+        assert len(rate) <= max_keys
     assert rate.take("k999") > 0
 
 

@@ -30,7 +30,7 @@ class Later:
 
 def looks(transport: asyncio.Transport) -> Later:
     later = Later()
-    SilentClose(transport, cast(asyncio.AbstractEventLoop, later)).look_later()
+    SilentClose(transport, cast(asyncio.AbstractEventLoop, later)).check_later()
     return later
 
 

@@ -43,7 +43,7 @@ async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() ->
     watch.close()
 
 
-@pytest.mark.parametrize("bound", ["_LOOKS_AT_ONCE", "_FOUND_AT_ONCE"])
+@pytest.mark.parametrize("bound", ["_CHECKS_AT_ONCE", "_FOUND_AT_ONCE"])
 async def test_of_many_a_few_are_found_in_one_turn(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

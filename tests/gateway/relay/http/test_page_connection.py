@@ -464,7 +464,7 @@ async def test_a_page_writes_once_its_browser_has_read_what_came_before() -> Non
     async with with_pages() as (r, pages):
         browser = FullTransport()
         connection = PageConnection(
-            path=r.path,
+            context=r.path,
             browser=browser,
             page=pages.server(),
             body=NoBody(),
