@@ -418,6 +418,28 @@ def test_what_jobs_use_needs_one_right_and_a_way_to_prometheus(tmp_path: Path) -
     assert namespace in (server.hostname or "").split(".")
 
 
+@pytest.mark.parametrize("overlay", ["production", "one-namespace", "trial"])
+def test_openshift_lets_our_pods_name_their_groups_and_finds_name_servers(
+    tmp_path: Path, overlay: str
+) -> None:
+    wanted = {
+        "resources": [os.path.relpath(FOLDER / "overlays" / overlay, tmp_path)],
+        "components": [os.path.relpath(FOLDER / "components" / "openshift", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    objects = build(str(tmp_path), tmp_path)
+    settings = settings_of(objects, pods_of(objects)["fumarole-controller"])
+    assert settings["FUMAROLE_CONTROLLER_DNS_NAMESPACES"] == "openshift-dns"
+    assert settings["FUMAROLE_CONTROLLER_DNS_PORTS"] == "5353"
+    roles = {one["metadata"]["name"]: one for one in of_kind(objects, "ClusterRole")}
+    (rule,) = roles["fumarole-nonroot"]["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["nonroot-v2"], ["use"])
+    bindings = {one["metadata"]["name"]: one for one in of_kind(objects, "RoleBinding")}
+    (subject,) = bindings["fumarole-nonroot"]["subjects"]
+    # Of every pod of ours, whichever account it has.
+    assert subject["name"] == "system:serviceaccounts:fumarole-system"
+
+
 @pytest.mark.parametrize("overlay", ["production", "one-namespace"])
 def test_rights_for_companions_of_plugins_are_granted_where_jobs_run(
     tmp_path: Path, overlay: str
