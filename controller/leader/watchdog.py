@@ -14,6 +14,8 @@ import threading
 import time
 from typing import Final, Protocol
 
+import sqlalchemy as sa
+
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.store.database import Store
 from controller.store.jobs.progress import (
@@ -98,7 +100,8 @@ class Watchdog:
                     self._record(self._culprit, stood)
                 elif stood < SHORTEST_SECONDS and self._written is not None:
                     self._remove_record(*self._written)
-            except (FumaroleError, OSError, RuntimeError, TimeoutError) as error:
+            except (FumaroleError, sa.exc.SQLAlchemyError, OSError, RuntimeError) as error:
+                # The thread must go on watching, whatever the database refuses.
                 log.error("cannot record the blocking plugin", extra={"why": str(error)[:500]})
 
     def _record(self, call: Call | None, stood: float) -> None:
