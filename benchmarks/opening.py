@@ -34,7 +34,7 @@ import uvloop
 from benchmarks.peers.fumarole import BASE, make_route, new_sid
 from benchmarks.peers.protocol_relay import Side
 from benchmarks.requests import KEY, Visitor, socket_head
-from gateway.audit import AuditLog
+from gateway.audit_log import AuditLog
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
@@ -44,7 +44,7 @@ from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.dial import Dialler
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.listening import Listener
-from gateway.reports import Activities
+from gateway.reporter import Activities
 from shared.bus import Snapshot
 from shared.events import Head
 from shared.routes.route import RouteReader

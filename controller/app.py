@@ -69,9 +69,9 @@ from controller.store.probing import StoreProbe
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jose.jwks import KeySource
-from shared.metrics import make_ops_app, make_registry
+from shared.runtime.listeners import listening
+from shared.runtime.ops import make_ops_app, make_registry
 from shared.runtime.process import write_address_file
-from shared.runtime.serving import listening
 
 STOP_SECONDS = 5.0
 _IDENTITY_BYTES = 16

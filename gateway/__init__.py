@@ -8,7 +8,7 @@ A request takes this way:
 3. It goes to an app, to a bridge, or to the gateway's own :mod:`gateway.pages`, whose front-end
    sources are in ``gateway/web``.
 4. :mod:`gateway.live` registers the connection and ends it when its access right ends.
-   :mod:`gateway.audit` and :mod:`gateway.reports` observe that.
+   :mod:`gateway.audit_log` and :mod:`gateway.reporter` observe that.
 
 :mod:`gateway.app` assembles one process and :mod:`gateway.serving` runs it; :mod:`gateway.workers`
 runs several behind one port. :mod:`gateway.overload` sheds load near the memory bound.

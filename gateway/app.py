@@ -23,7 +23,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
-from gateway.audit import AuditLog
+from gateway.audit_log import AuditLog
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
@@ -54,7 +54,7 @@ from gateway.relay.context import BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath, Parts
 from gateway.relay.meters import Meters
-from gateway.reports import Activities, RecentFailures, Reporter
+from gateway.reporter import Activities, RecentFailures, Reporter
 from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
 from gateway.settings import Settings
 from gateway.sign_outs import SignOuts

@@ -32,10 +32,10 @@ from gateway.live import Member
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
-from gateway.settings import Address, Settings
-from shared.metrics import make_ops_app, make_registry
+from gateway.settings import ListenAddress, Settings
+from shared.runtime.listeners import listen, listening
+from shared.runtime.ops import make_ops_app, make_registry
 from shared.runtime.process import join_address, write_address_file
-from shared.runtime.serving import listen, listening
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ async def run_until_stopped(
             task.cancel()
 
 
-def announce(settings: Settings, sockets: Sequence[socket.socket], ops: Address) -> None:
+def announce(settings: Settings, sockets: Sequence[socket.socket], ops: ListenAddress) -> None:
     """Log the public and the ops address, and write them to the address file."""
     host, port = sockets[0].getsockname()[:2]
     addresses = {"public": join_address(host, port), "ops": join_address(*ops)}

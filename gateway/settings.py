@@ -39,7 +39,7 @@ from shared.settings import (
     yes_or_no,
 )
 
-Address = tuple[str, int]
+ListenAddress = tuple[str, int]
 
 _STAND_IN_KEYS: Final[tuple[bytes, ...]] = (b"\0" * 32,)
 
@@ -51,8 +51,8 @@ class Settings:
     instance: str
     redis_url: str = field(repr=False)
     link_keys: tuple[bytes, ...] = field(repr=False)
-    listen: Address
-    ops_listen: Address
+    listen: ListenAddress
+    ops_listen: ListenAddress
     site: Site
     token_issuer: str
     token_jwks: str

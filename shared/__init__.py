@@ -14,7 +14,8 @@ With I/O:
 
 - ``bus``: Redis, which holds the table and carries the events.
 - ``jose``: JSON Web Signatures and key sets.
-- ``settings``: settings from the environment; ``runtime``: process start, signals and listeners.
+- ``settings``: settings from the environment.
+- ``runtime``: process start, signals, listeners, metrics, health and readiness.
 - ``tls``: TLS contexts of clients.
-- ``log``, ``metrics``: logs, metrics, health and readiness.
+- ``log``: logs.
 """

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 LOGGER: Final = "fumarole.audit"
 
-Event = Literal[
+AuditEvent = Literal[
     "opened",
     "attached",
     "detached",
@@ -27,7 +27,7 @@ Event = Literal[
     "revoked",
     "ended",
 ]
-Outcome = Literal["success", "refused"]
+AuditOutcome = Literal["success", "refused"]
 _TIMES: Final = frozenset({"time", "since", "until"})
 
 
@@ -39,7 +39,7 @@ class AuditRecord:
     unix seconds here, and RFC 3339 in UTC in the log line.
     """
 
-    event: Event
+    event: AuditEvent
     time: float
     issuer: str | None = None
     subject: str | None = None
@@ -69,7 +69,7 @@ class AuditRecord:
     """The number of events by reason, in a record that stands for several refusals."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AuditOutcome:
         """Whether the operation was done or refused."""
         return "refused" if self.event == "refused" else "success"
 

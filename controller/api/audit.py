@@ -12,7 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from controller.api.authentication import CALLER
 from controller.api.error_responses import ApiError, Handler
-from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
+from shared.audit import AuditEvent, AuditRecord, Counted, RecordQuota, write_audit
 
 TICK_SECONDS: Final = 1.0
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -33,7 +33,7 @@ class ApiAudit:
         self._clock = clock
         self._refusals: RecordQuota[_Key] = RecordQuota()
 
-    def record(self, request: web.Request, event: Event, **fields: Any) -> None:
+    def record(self, request: web.Request, event: AuditEvent, **fields: Any) -> None:
         """Write a record of what the caller of *request* did; *fields* are fields of the record."""
         subject = request.get(CALLER)
         write_audit(
@@ -91,7 +91,7 @@ class ApiAudit:
 AUDIT: Final = web.AppKey("audit", ApiAudit)
 
 
-def audit(request: web.Request, event: Event, **fields: Any) -> None:
+def audit(request: web.Request, event: AuditEvent, **fields: Any) -> None:
     """Write a record of what the caller of *request* did; *fields* are fields of the record."""
     request.app[AUDIT].record(request, event, **fields)
 

@@ -15,7 +15,7 @@ from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.accept import Draining
 from controller.store.errors import StoreUnavailable
 from controller.volcano.names import is_tool
-from shared.runtime.serving import refusal
+from shared.runtime.listeners import refusal
 
 RETRY_AFTER_SECONDS: Final = 2
 MOST_NAMED: Final = 1000

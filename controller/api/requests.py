@@ -18,7 +18,7 @@ from controller.jobs.spec.problems import Problem, problems_of
 from controller.store.paging import Key
 from shared.jose.jws import strict_json_object
 from shared.numbers import whole_number
-from shared.runtime.serving import refusal
+from shared.runtime.listeners import refusal
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Both before and after decoding of the content coding."""

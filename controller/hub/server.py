@@ -28,7 +28,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.instance import Hub
 from shared.errors import TokenRefused
 from shared.link import Attach
-from shared.runtime.serving import listening
+from shared.runtime.listeners import listening
 from shared.settings import is_unspecified
 
 Address = tuple[str, int]

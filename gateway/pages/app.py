@@ -19,7 +19,7 @@ from gateway.pages.open import FRAME_PATH, OPEN_PATH, OpenPage
 from gateway.pages.responses import Responses
 from gateway.pages.session import SessionPages
 from gateway.pages.sign_out import SignOutPage
-from shared.runtime.serving import hide_versions
+from shared.runtime.listeners import hide_versions
 
 log = logging.getLogger(__name__)
 

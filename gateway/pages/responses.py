@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.audit import AuditLog, Operation, Verified
+from gateway.audit_log import AuditLog, Operation, Verified
 from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import Refusal, RefusalRenderer, refusal_fields
 from gateway.core.access.site import Site

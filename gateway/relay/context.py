@@ -27,7 +27,7 @@ from gateway.relay.turns import Turns
 from gateway.relay.wheel import TimerWheel
 
 if TYPE_CHECKING:
-    from gateway.audit import AuditLog
+    from gateway.audit_log import AuditLog
     from gateway.bus.holder import RouteTableHolder
     from gateway.core.access.access_right import AccessRight
     from gateway.core.access.assertions import Assertions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gateway.live import ConnectionRegistry
     from gateway.relay.background_tasks import BackgroundTasks
     from gateway.relay.dial import Dialler
-    from gateway.reports import RecentFailures
+    from gateway.reporter import RecentFailures
     from gateway.session_tokens import BearerTokens
     from shared.routes.route import Kind
 

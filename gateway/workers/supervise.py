@@ -25,9 +25,9 @@ from gateway.workers.pool import EndReason, WorkerPool, WorkerSlot
 from gateway.workers.run import make_worker_main
 from gateway.workers.shares import Shares
 from gateway.workers.sums import Sums, families_of, metrics_of
-from shared.metrics import make_ops_app
+from shared.runtime.listeners import listen, listening
+from shared.runtime.ops import make_ops_app
 from shared.runtime.process import EXIT_FAILED, raise_descriptor_limit, stop_on_signals
-from shared.runtime.serving import listen, listening
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ events and snapshots, subscribes to events, and marks tokens as used.
   Cluster, and translate its exceptions.
 - ``scripts``: the three scripts that write the table.
 - ``publisher``, ``reader``: the two sides; ``signing``: signs the heads of a publisher.
-- ``reports``: reports of gateways to the controller, for display.
+- ``report_store``: reports of gateways to the controller, for display.
 - ``sign_out_requests``: grants that the controller shall revoke after sign-outs.
 - ``inspection``: the state of one session in Redis, for diagnosis.
 
@@ -21,7 +21,7 @@ from shared.bus.inspection import BusInspector, BusStanding
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import LOG_PART, BusReader, LogPart, Mark, Snapshot, parse_head
-from shared.bus.reports import ACTIVITIES_AT_ONCE, ReportReader, ReportWriter
+from shared.bus.report_store import ACTIVITIES_AT_ONCE, ReportReader, ReportWriter
 from shared.bus.sign_out_requests import (
     SignOutReader,
     SignOutRequest,

@@ -20,9 +20,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from shared.numbers import whole_number
 
 Node: TypeAlias = tuple[str, int]
-Kind: TypeAlias = Literal["one", "unix", "sentinel", "cluster"]
+Topology: TypeAlias = Literal["one", "unix", "sentinel", "cluster"]
 
-_KINDS: Final[dict[str, Kind]] = {"": "one", "sentinel": "sentinel", "cluster": "cluster"}
+_KINDS: Final[dict[str, Topology]] = {"": "one", "sentinel": "sentinel", "cluster": "cluster"}
 _PORTS: Final = {"one": 6379, "sentinel": 26379, "cluster": 6379}
 _TLS_OPTIONS: Final = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
 _SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
@@ -35,7 +35,7 @@ class RedisAddress:
     ``options`` are arguments of redis-py's connections, ``trust`` those of TLS (None: no TLS).
     """
 
-    kind: Kind
+    kind: Topology
     nodes: tuple[Node, ...]
     service: str
     options: dict[str, Any]
@@ -106,7 +106,7 @@ def _socket(url: SplitResult, host: str, options: dict[str, Any]) -> RedisAddres
     return RedisAddress("unix", (), "", options | {"path": unquote(url.path)}, {}, None)
 
 
-def _path(kind: Kind, path: str) -> tuple[str, int | None]:
+def _path(kind: Topology, path: str) -> tuple[str, int | None]:
     """Return the service and the database in a URL's path."""
     first, _, second = path.strip("/").partition("/")
     if kind == "cluster":

@@ -1,5 +1,6 @@
 """What both processes need to start, listen and end.
 
 - ``process``: command line, signals, file descriptors, garbage collector and address file.
-- ``serving``: listening sockets, and an aiohttp application on them.
+- ``listeners``: listening sockets, and an aiohttp application on them.
+- ``ops``: the application of the ops listener: health, readiness and metrics.
 """

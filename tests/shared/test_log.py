@@ -21,7 +21,7 @@ from shared.log import (
     configure,
     read_log_settings,
 )
-from shared.runtime.serving import listening
+from shared.runtime.listeners import listening
 from shared.settings import Environment
 
 

@@ -54,7 +54,7 @@ SIGNER = SIGNERS["EdDSA"]
 
 
 class ApiServer(TestServer):
-    """Serves an application as ``shared.runtime.serving`` does: bodies are not decompressed."""
+    """Serves an application as ``shared.runtime.listeners`` does: bodies are not decompressed."""
 
     async def _make_runner(self, **kwargs: Any) -> BaseRunner:
         return await super()._make_runner(auto_decompress=False, **kwargs)

@@ -34,8 +34,8 @@ from controller.store.sessions.revocations import active_revocations
 from controller.store.sessions.session_rows import Session, insert_session
 from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusReader, Keys, SignOutWriter
-from shared.metrics import make_registry
 from shared.routes.route import Route
+from shared.runtime.ops import make_registry
 from shared.settings import Environment
 from tests.controller.running import Controller, eventually
 from tests.controller.samples import make_job, make_observed

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.audit import AuditLog
+from gateway.audit_log import AuditLog
 from gateway.bus.holder import RouteTableHolder
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
@@ -35,7 +35,7 @@ from gateway.session_tokens import BearerTokens
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.routes.route import Kind, RouteReader
 from shared.routes.table import RouteTable
-from shared.runtime.serving import listen
+from shared.runtime.listeners import listen
 from shared.tokens import SessionClaims
 
 SID = "a" * 26

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.core.limits.values import Limits
 from gateway.relay.listening import Listener
-from shared.runtime.serving import listen
+from shared.runtime.listeners import listen
 from tests.gateway.relay.harness import Rig, rig
 
 

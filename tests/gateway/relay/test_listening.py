@@ -13,7 +13,7 @@ import pytest
 
 from gateway.core.limits.values import Limits
 from gateway.relay.listening import Listener
-from shared.runtime.serving import listen
+from shared.runtime.listeners import listen
 from tests.gateway.relay.arriving import PROXY, QUICK, asked, proxied, secured, settled
 from tests.gateway.relay.harness import (
     BASE,

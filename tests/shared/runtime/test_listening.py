@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from shared.runtime.serving import listen
+from shared.runtime.listeners import listen
 
 needs_ipv6 = pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 

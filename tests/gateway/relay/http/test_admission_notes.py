@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import AuditLog
+from gateway.audit_log import AuditLog
 from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.limits.overload import Step

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.limits.values import Limits
 from gateway.relay.http.splice import SpliceState
 from gateway.relay.listening import Listener
-from shared.runtime.serving import listen
+from shared.runtime.listeners import listen
 from tests.gateway.relay.bodies import (
     BODY,
     HEAD,

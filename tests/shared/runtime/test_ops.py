@@ -6,8 +6,8 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import Counter
 
-from shared.metrics import make_ops_app, make_registry
-from shared.runtime.serving import listening
+from shared.runtime.listeners import listening
+from shared.runtime.ops import make_ops_app, make_registry
 
 
 async def test_the_ops_listener_says_how_the_process_is() -> None:

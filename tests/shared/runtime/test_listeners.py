@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from shared.runtime import serving
-from shared.runtime.serving import listening
+from shared.runtime import listeners
+from shared.runtime.listeners import listening
 
 
 async def test_no_answer_says_what_serves_it() -> None:
@@ -84,7 +84,7 @@ async def until_ended(reader: asyncio.StreamReader) -> None:
 async def test_a_first_head_that_does_not_come_is_not_waited_for(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(listeners, "HEAD_SECONDS", 0.05)
     async with listening(web.Application(), ("127.0.0.1", 0)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(sent)
@@ -95,8 +95,8 @@ async def test_a_first_head_that_does_not_come_is_not_waited_for(
 async def test_of_connections_that_wait_the_oldest_make_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serving, "MOST_WAITING", 4)
-    monkeypatch.setattr(serving, "LOOK_AFTER", 2)
+    monkeypatch.setattr(listeners, "MOST_WAITING", 4)
+    monkeypatch.setattr(listeners, "LOOK_AFTER", 2)
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_request: web.Request) -> web.Response:
@@ -131,7 +131,7 @@ async def connected(
 
 
 async def test_a_client_that_takes_no_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "STALLED_SECONDS", 0.05)
+    monkeypatch.setattr(listeners, "STALLED_SECONDS", 0.05)
     ended = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reports import KEPT_SECONDS, RecentFailures
+from gateway.reporter import KEPT_SECONDS, RecentFailures
 from shared.reports import MOST_FAILING
 
 

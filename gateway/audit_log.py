@@ -21,7 +21,7 @@ from gateway.core.access.access_right import AccessRight
 from gateway.core.access.grants import Grant
 from gateway.core.access.refusals import Refusal
 from gateway.core.limits.addresses import limit_key
-from shared.audit import AuditRecord, Counted, Event, RecordQuota, write_audit
+from shared.audit import AuditEvent, AuditRecord, Counted, RecordQuota, write_audit
 from shared.routes.route import Route
 from shared.tokens import SessionClaims
 
@@ -251,7 +251,11 @@ class AuditLog:
         )
 
     def _record(
-        self, event: Event, who: Verified | None, where: Route | SessionClaims | None, **said: Any
+        self,
+        event: AuditEvent,
+        who: Verified | None,
+        where: Route | SessionClaims | None,
+        **said: Any,
     ) -> None:
         """Write *event* of the user *who* on the session *where*; *said* are further fields."""
         fields: dict[str, Any] = {}
