@@ -1,6 +1,6 @@
-"""A job whose ranks have addresses of their own: never another tenant's pod.
+"""Tests jobs whose ranks have their own addresses: no session reaches another tenant's pod.
 
-The controller, a gateway and Redis as processes, on the embedded cluster.
+Controller, gateway and Redis run as processes, on the embedded cluster.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ pytestmark = [
 ]
 
 PORT = 8000
-# The first process of a container does not end by a signal that it has no handler for.
+# A container's first process ignores signals without a handler.
 SERVER = ["sh", "-c", f"trap 'exit 0' TERM; python3 -m http.server {PORT} & wait"]
 WEB: dict[str, Any] = {
     "image": "python",
     "invocation": {"command": SERVER},
     "interactive": {"site": {"kind": "web", "port": PORT}},
 }
-# Says how many connections have come to it, by which one sees that none had.
+# Replies with the number of its connections, which shows that it had none before.
 OTHER = f"""
 import socket
 server, count = socket.create_server(("0.0.0.0", {PORT})), 0
@@ -51,7 +51,7 @@ while True:
     connection.sendall(f"other {{count}}".encode())
     connection.close()
 """
-# With this one the kubelet gives a freed address to the next pod at once.
+# With this seed the kubelet gives a freed address to the next pod at once.
 SEED = 7
 SERVICES_ONLY = "127.128.0.0/10"
 
@@ -82,7 +82,7 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
 async def installation(
     cluster: EmbeddedCluster, redis_url: str, folder: Path, instance: str, **settings: str
 ) -> AsyncIterator[tuple[Controller, GatewayProcess]]:
-    """Run a controller and a gateway that dials Services' addresses alone."""
+    """Run a controller, and a gateway that dials only Service addresses."""
     gateway = GatewayProcess(
         folder,
         redis_url,
@@ -106,7 +106,7 @@ async def installation(
 
 
 async def the_pod(admin: Kube, job: str, *, instead_of: str = "") -> Object:
-    """Return the job's pod once it runs; another one than *instead_of*."""
+    """Return the job's running pod, other than *instead_of*."""
 
     async def look() -> Object | None:
         for pod in await admin.list(PODS, labels=f"fumarole.dev/job={job}"):
@@ -119,7 +119,7 @@ async def the_pod(admin: Kube, job: str, *, instead_of: str = "") -> Object:
 
 
 async def start_other(admin: Kube, name: str) -> str:
-    """Start another tenant's pod on the node, past the scheduler; return its address."""
+    """Start another tenant's pod on the node, without the scheduler; return its address."""
     container = {
         "name": "main", "image": "python", "command": ["python", "-u", "-c", OTHER],
         "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
@@ -135,7 +135,7 @@ async def start_other(admin: Kube, name: str) -> str:
 
 
 async def heard(address: str) -> bytes | None:
-    """Return what is said at *address*; None where nobody listens."""
+    """Return the data sent at *address*, or None if nothing listens."""
     with suppress(OSError):
         reader, writer = await asyncio.open_connection(address, PORT)
         said = await reader.read()
@@ -167,14 +167,14 @@ async def test_a_pod_that_got_the_address_of_a_jobs_pod_gets_no_byte_of_its_sess
         pod = await the_pod(admin, "web1")
         address = pod["status"]["podIP"]
 
-        # Nobody tells the gateway: the controller is gone, and who starts pods anew waits.
+        # No update reaches the gateway: the controller is gone, and Volcano recreates no pods yet.
         await controller.kill()
         await cluster.kill_program("volcano")
         await admin.delete(
             PODS, pod["metadata"]["name"], "jobs", uid=pod["metadata"]["uid"], grace_seconds=0
         )
         await eventually(lambda: _is_gone(admin, pod), what="the pod is still there")
-        # The kubelet may still be about to free it.
+        # The kubelet may still be about to free the address.
         taken = [await start_other(admin, "other0")]
         while taken[-1] != address:
             assert len(taken) < 9, taken
@@ -186,7 +186,7 @@ async def test_a_pod_that_got_the_address_of_a_jobs_pod_gets_no_byte_of_its_sess
             assert await status() in (502, 503)
         assert await heard(address) == b"other 2", "somebody was there"
 
-        # The next pod at that rank is reached at the same address, though nobody was told yet.
+        # The next pod of that rank has the same Service address, before any update.
         await cluster.start_program("volcano")
         again = await the_pod(admin, "web1", instead_of=pod["metadata"]["uid"])
         assert again["status"]["podIP"] != address
@@ -255,7 +255,8 @@ async def test_a_job_that_ran_before_gets_its_addresses_and_they_are_made_again_
         ]
         await eventually(lambda: leads_to(made["spec"]["clusterIP"]), what="it leads elsewhere")
 
-        # Somebody removes it: its address may be another's at once, and is no longer led to.
+        # Somebody deletes the Service: another one may get its address, so it is no longer a
+        # target.
         await admin.delete(SERVICES, "rank-web2-0", "jobs")
 
         async def is_another() -> bool:
@@ -294,7 +295,7 @@ async def test_a_job_waits_for_a_quota_that_admits_its_services(
             return bool((await controller.job("web3"))["reason"] == "forbidden")
 
         await eventually(waits, what="nobody refuses it")
-        # It does not run without being reached.
+        # The job does not run without its Services.
         assert await admin.list(VCJOBS, labels="fumarole.dev/job=web3") == []
         await admin.delete(RESOURCE_QUOTAS, "few", "jobs")
         await controller.until("web3", "RUNNING")

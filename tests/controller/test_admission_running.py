@@ -1,4 +1,4 @@
-"""What webhooks of the cluster do to VolcanoJobs and pods, and what becomes of the jobs."""
+"""Tests webhooks that change or deny VolcanoJobs and pods, and the jobs' outcomes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS = "the licence server is away"
 
 
 def _patch_of(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a mesh, a policy and a tenant's rules change of it."""
+    """Return the changes of a mesh, a policy and a tenant's rules to the object."""
     name, of_pod = request["name"], request["kind"]["kind"] == "Pod"
     if of_pod and name.startswith("j-mesh-"):
         script = "sleep 1; exit 5" if "breaks" in name else FOREVER
@@ -60,7 +60,7 @@ async def _review(request: web.Request) -> web.Response:
 
 @asynccontextmanager
 async def webhooks(admin: Kube) -> AsyncIterator[None]:
-    """Have the API server ask here about pods that are made, and VolcanoJobs."""
+    """Make the API server call these webhooks for created pods and VolcanoJobs."""
     app = web.Application()
     app.router.add_post("/", _review)
     runner = web.AppRunner(app)

@@ -1,4 +1,4 @@
-"""Backup and restore as commands: what was removed since the backup stays removed."""
+"""Tests the backup and restore commands: what was removed since the backup stays removed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_what_was_removed_since_the_backup_stays_so(
             await delete_job_records(transaction, ["goes"], at=now)
             await raise_term_to(transaction, 7)
             told = {one: await take_number(transaction, one, 5) for one in SERIES}
-        # What a later version has added goes with the store that is replaced.
+        # An addition of a later version goes with the replaced store.
         async with store.write() as transaction:
             await transaction.execute(sa.text("ALTER TABLE jobs ADD COLUMN later INTEGER"))
             await transaction.execute(sa.text("UPDATE schema_version SET version_num = '9999'"))
@@ -108,8 +108,8 @@ async def test_what_was_removed_since_the_backup_stays_so(
         async with store.read() as transaction:
             assert (await read_store_metadata(transaction)).identity == "this one"
             assert (await read_leadership(transaction)).term == 7
-            # Readers had been told of more than the backup knows: they learn so, and miss nothing
-            # of what comes now, however much that is.
+            # Readers had received more updates than the backup holds. They get an error that says
+            # so, and miss none of the later updates, however many there are.
             for number in (0, told["updates"]):
                 with pytest.raises(Forgotten) as missing:
                     await updates_after(transaction, number, limit=9)
@@ -155,7 +155,7 @@ def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
     for words in (("restore", str(file)), ("restore", str(tmp_path / "none"))):
         done = command(settings, *words)
         assert done.returncode == 1, done
-        # One line: nothing was replaced, so nothing is to be said of what was.
+        # One line: nothing was replaced, so there is nothing to report about the old store.
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1
     with closing(sqlite3.connect(database)) as there:
@@ -178,6 +178,6 @@ async def test_a_damaged_store_is_told_from_a_damaged_backup(tmp_path: Path) -> 
     await restore(f"sqlite:///{database}", file, now=time.time())
     async with store.read() as transaction:
         assert (await read_store_metadata(transaction)).identity == "this one"
-        # Nobody knows how many numbers were told since.
+        # The number of updates published since is unknown.
         assert await read_counter(transaction, "updates") > last + MOST_TOLD
     await store.close()

@@ -1,4 +1,4 @@
-"""A store in a PostgreSQL that is shared and secured: copied and put back as it is connected to."""
+"""Tests backup and restore of a store in a shared, secured PostgreSQL, over its connection."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.redis_nodes import free_ports
 from tests.redis_tls import Authority
 
 PASSWORD = "p@ss word/%"
-# Somebody else's: a table of the name of one of ours, and one beside ours.
+# Foreign tables: one with the name of a product table, and one beside them.
 FOREIGN = """
 ALTER ROLE fumarole PASSWORD 'p@ss word/%';
 CREATE SCHEMA shelf;
 CREATE TABLE public.jobs (mine text); INSERT INTO public.jobs VALUES ('kept');
 CREATE TABLE shelf.notes (mine text); INSERT INTO shelf.notes VALUES ('kept');
 """
-# What the driver does not read in the environment must not lead the programs elsewhere.
+# Environment variables that the driver ignores must not redirect the PostgreSQL programs.
 ELSEWHERE = {"PGSERVICE": "elsewhere", "PGHOSTADDR": "127.0.0.2", "PGOPTIONS": "-csearch_path=none"}
 
 pytestmark = pytest.mark.needs("postgres")
 
 
 class Shared:
-    """A database with tables of others, reached by TLS with a password and a certificate."""
+    """A database with foreign tables, reached over TLS with a password and a certificate."""
 
     def __init__(self, server: Postgres, authority: Authority) -> None:
         self.local = server.new_database()
@@ -44,7 +44,7 @@ class Shared:
         self.sql(FOREIGN)
 
     def sql(self, script: str) -> str:
-        """Run *script* as the server's own administrator."""
+        """Run *script* as the server's administrator."""
         name = self.local.partition("@/")[2].partition("?")[0]
         done = subprocess.run(
             [self.server.programs / "psql", "-h", str(self.server.folder), "-U", "fumarole",
@@ -66,7 +66,7 @@ class Shared:
 
 
 def programs_that_note(folder: Path) -> Path:
-    """Return a folder with PostgreSQL's programs, each of which first notes its arguments."""
+    """Return a folder with wrappers of PostgreSQL's programs that first record their arguments."""
     folder.mkdir()
     for name in ("pg_dump", "pg_restore", "psql"):
         real = shutil.which(name, path=str(find_programs()))
@@ -103,7 +103,7 @@ async def test_only_ours_is_copied_and_put_back_over_tls(
         assert "public" not in held
         shared.sql("UPDATE shelf.position SET identity = 'another'; INSERT INTO shelf.notes "
                    "VALUES ('since')")  # fmt: skip
-        # Another user's view of this database holds no store: all stays as it was.
+        # Another user's schema of this database holds no store: everything stays as it was.
         elsewhere = settings | {
             "FUMAROLE_CONTROLLER_STORE_URL": shared.url(options="-csearch_path=public")
         }
@@ -119,7 +119,7 @@ async def test_only_ours_is_copied_and_put_back_over_tls(
         assert {"pg_dump", "pg_restore", "psql"} <= {Path(one).name for one in noted.split()}
         assert PASSWORD not in noted
         assert quote(PASSWORD, safe="") not in noted
-        # The server is asked who it is, by each of the programs.
+        # Each program verifies the server's identity.
         wrong = settings | {
             "FUMAROLE_CONTROLLER_STORE_URL": shared.url(
                 sslrootcert=str(Authority(tmp_path / "other").file)

@@ -1,4 +1,4 @@
-"""What is charged for pods that go while the API server cannot be reached, and nobody sees it."""
+"""Tests usage of pods that end unobserved, while the API server cannot be reached."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STAYS = "stays"
 
 @dataclass
 class Blinded:
-    """A controller whose link to the API server can be cut, and what it was asked to run."""
+    """A controller whose link to the API server can be cut, with its jobs."""
 
     controller: Controller
     admin: Kube
@@ -48,11 +48,11 @@ class Blinded:
             await self.controller.until(f"{self.name}-{kind}", "RUNNING", seconds=60)
 
     async def remove_jobs(self) -> None:
-        """Delete the VolcanoJobs as somebody else does, and one pod without its grace."""
+        """Delete the VolcanoJobs as another client does, and one pod without grace."""
         for kind in GONE:
             name = volcano_job_name(f"{self.name}-{kind}")
             if kind == "forced":
-                # Its owner first, or Volcano makes another one.
+                # Delete the owner first, or Volcano recreates the pod.
                 await self.admin.delete(VCJOBS, name, "jobs", propagation="Orphan")
                 await self.admin.delete(PODS, f"{name}-job-0", "jobs", grace_seconds=0)
             else:
@@ -64,7 +64,7 @@ class Blinded:
         return not any(f"{volcano_job_name(f'{self.name}-{kind}')}-job-0" in names for kind in GONE)
 
     async def charged(self, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the job's only run and its final entry, once there is one."""
+        """Return the job's only run and its final ledger entry, once it exists."""
         job = f"{self.name}-{kind}"
 
         async def final() -> dict[str, Any] | None:
@@ -98,7 +98,7 @@ async def blinded(
 
 
 async def is_charged_well(one: Blinded, cut_at: float, gone_at: float) -> None:
-    """See that the link is used again, and what was charged for what went meanwhile."""
+    """Check that the link works again, and the usage of the pods that ended meanwhile."""
     await eventually(one.controller.is_ready, seconds=90, what="it is not ready again")
     for kind in GONE:
         run, entry = await one.charged(kind)
@@ -115,7 +115,7 @@ async def is_charged_well(one: Blinded, cut_at: float, gone_at: float) -> None:
 async def test_what_went_while_the_api_server_was_away_is_charged_as_the_objects_say(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """Its connections break, fall silent, or a controller starts anew before it is back."""
+    """The links are reset, stall, or a new controller starts before the server is back."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(EmbeddedCluster())
         print(f"FUMAROLE_CLUSTER_SEED={cluster.seed}")

@@ -1,4 +1,4 @@
-"""Settings of plugins: read when the process starts, every problem told by the setting's name."""
+"""Tests plugins' settings: read at start, with every problem named by its setting."""
 
 from __future__ import annotations
 

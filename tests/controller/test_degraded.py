@@ -1,4 +1,4 @@
-"""Readiness and liveness: what is away, and what stands still."""
+"""Tests readiness and liveness with unavailable dependencies and a stalled reconciler."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_liveness_fails_only_where_jobs_wait_and_nothing_moves(
     queue = WorkQueue(clock=lambda: now[0], random=lambda: 0.5)
     one = make_reconciler(queue)
     now[0] += 10_000
-    assert one.faults() == ()  # it has not begun: store or cluster are not there yet
+    assert one.faults() == ()  # not started: store or cluster is unavailable yet
     one._note_progress()
     now[0] += 10_000
-    assert one.faults() == ()  # there is nothing to do
+    assert one.faults() == ()  # nothing to do
     queue.enqueue("j1", "asked")
     assert one.faults() == ()
     now[0] += module.STALL_SECONDS

@@ -1,4 +1,4 @@
-"""How soon programs end behind five hundred jobs whose objects the collector has not removed."""
+"""Tests how soon programs end behind 500 ended jobs that the garbage collector has yet to clear."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STAYS = "trap '' TERM; while :; do sleep 3600 & wait; done"
 
 @dataclass
 class World:
-    """A controller as a process, over a cluster whose collector is slow."""
+    """A controller as a process, over a cluster with a slow garbage collector."""
 
     controller: Controller
     cluster: EmbeddedCluster
@@ -76,7 +76,7 @@ class World:
         return await self.none_is("IN_QUEUE", "RUNNING")
 
     async def left_behind(self) -> int:
-        """Return how many jobs that have ended the collector has not come to."""
+        """Return the number of ended jobs whose objects the collector has not removed."""
         policies = await self.admin.list(NETWORK_POLICIES, "jobs")
         alive = {one["metadata"]["uid"] for one in await self.admin.list(VCJOBS, "jobs")}
         owners = {
@@ -98,7 +98,7 @@ async def opened(folder: Path, redis_url: str) -> AsyncIterator[World]:
 
 
 def programs_of(ids: Iterable[str]) -> dict[str, list[psutil.Process]]:
-    """Return the processes of each job: those that its mark is an argument of."""
+    """Return the processes of each job, found by the mark in their arguments."""
     marks = {f"{MARK}-{job_id}.": job_id for job_id in ids}
     found: dict[str, list[psutil.Process]] = {job_id: [] for job_id in marks.values()}
     for process in psutil.process_iter():
@@ -110,7 +110,7 @@ def programs_of(ids: Iterable[str]) -> dict[str, list[psutil.Process]]:
 
 
 async def seconds_to_end(world: World, job_id: str, programs: list[psutil.Process]) -> float:
-    """Return how long the job's program runs on after the orchestrator asked for its end."""
+    """Return the seconds from the orchestrator's request until the job's program ends."""
     assert programs, f"{job_id} has no program"
     began = time.monotonic()
     await world.cancel(job_id)
@@ -125,7 +125,7 @@ async def seconds_to_end(world: World, job_id: str, programs: list[psutil.Proces
 async def test_programs_end_in_time_behind_five_hundred_jobs_that_have_ended(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """From the cancel to the program's end: grace and two seconds, for 99 of 100."""
+    """From cancellation to the program's end: the grace period and two seconds, for 99 of 100."""
     async with opened(tmp_path, redis_server.url) as world:
         for first in range(0, ENDED, AT_ONCE):
             ids = [f"ended-{number}" for number in range(first, first + AT_ONCE)]

@@ -1,4 +1,4 @@
-"""Faults, one after the other, in one running system: each is named by the first sentence."""
+"""Tests explanations in a running system: the first sentence names each injected fault."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ GREEDY = {"image": "busybox", "invocation": {"command": SLEEP}, "resources": {"g
 
 @dataclass
 class World:
-    """What runs, and its sessions by the names of their jobs."""
+    """The running system, and its sessions by the names of their jobs."""
 
     controller: Controller
     hub: Controller
@@ -146,7 +146,7 @@ async def until(world: World, query: str, cause: str | None) -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
         last.clear()
         last.update(await world.explain(query))
-        # Where nothing fails, all can be said of it: its route leads somewhere.
+        # Without a fault, every finding is good: the route has a target.
         is_so = last["cause"] == cause and (cause or all(one["ok"] for one in last["findings"]))
         return last if is_so else None
 
@@ -167,7 +167,7 @@ async def test_where_nothing_fails_each_step_says_what_it_saw_and_when(world: Wo
     assert (good["cause"], good["findings"][0]["step"]) == (None, "token")
 
 
-# Each fault: what is wrong with the token or what is done, and the sentence that names it.
+# Each fault: the wrong token or the injected fault, and the sentence that names it.
 
 
 async def test_a_token_that_opens_nothing_is_named(world: World) -> None:
@@ -278,7 +278,7 @@ async def test_what_is_wrong_with_a_job_is_named_by_its_session_and_by_itself(
 
 
 async def test_a_job_that_waits_for_gpus_is_named(world: World) -> None:
-    # After the others: what comes later to its queue may wait behind it.
+    # Last of these: a later job in its queue may wait behind it.
     await world.controller.submit("greedy", **GREEDY)
     told = await until(world, "job=greedy", "pod_pending")
     assert (told["step"], told["sid"]) == ("pod", None)
@@ -323,7 +323,7 @@ async def test_what_is_not_asked_for_properly_is_refused(world: World) -> None:
     assert (told["cause"], told["job"]) == ("session_unknown", None)
 
 
-# What cannot be put right again comes last.
+# Faults that cannot be undone come last.
 
 
 async def test_a_hub_that_is_gone_is_named(world: World) -> None:
@@ -340,5 +340,5 @@ async def test_a_redis_that_is_gone_is_named(world: World) -> None:
     told = await world.explain(f"sid={world.sids['good']}")
     assert (told["cause"], told["step"]) == ("redis_unavailable", "route"), told
     assert told["sentence"].startswith("Redis is unavailable")
-    # What can be seen without it still is.
+    # The steps that need no Redis still have findings.
     assert [one["step"] for one in told["findings"]][-1] in ("pod", "port", "probe")

@@ -1,4 +1,4 @@
-"""Hook by fault by moment of a job's life: whatever a plugin does, it is that job's trouble."""
+"""Tests faulty plugins in every hook at several moments: only the plugin's job is affected."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def make_controller(
 
 
 def _some() -> list[tuple[str, str, str]]:
-    """Return every hook with half of most faults, in turns, each at one of the moments."""
+    """Return every hook with half of most faults, each at one of the moments in turn."""
     pairs = list(itertools.product(HOOKS, ("raises", "rejects", "hangs", "huge", "slow")))
-    # Only what rejects a job before there is one ends it so.
+    # Only a rejection before the job exists ends it with this state.
     chosen = [*pairs[::2], ("create", "rejects")]
     return [(*pair, MOMENTS[n % len(MOMENTS)]) for n, pair in enumerate(chosen)]
 
@@ -105,7 +105,7 @@ async def test_whatever_a_hook_does_its_job_ends_and_others_are_not_concerned(
 
 
 async def live(controller: Controller, hook: str, fault: str, moment: str, *, tag: str) -> None:
-    """Let one job live to its end, and see that what its plugin did is shown."""
+    """Run one job to its end, and check that the API shows its plugin's failures."""
     job_id = f"{hook}-{fault}-{moment}-{tag}"
     fields: dict[str, Any] = {"owner": {"user": job_id}}
     if moment == "itself":
@@ -138,7 +138,7 @@ async def live(controller: Controller, hook: str, fault: str, moment: str, *, ta
 
 def check_failures(hook: str, fault: str, job: dict[str, Any]) -> None:
     found = {(one["hook"], one["plugin"]): one for one in job["plugin_failures"]}
-    # What a hook returns that is asked for nothing does not matter.
+    # The return value of a hook without a result is ignored.
     harmless = fault == "slow" or (fault in ("wrong", "huge") and hook in ("complete", "cleanup"))
     if hook == "monitor" or harmless:
         assert found == {}
@@ -184,14 +184,15 @@ async def test_beside_eight_plugins_that_hang_others_are_as_fast(
             await one.until(f"complete-hangs-{number}", "RUNNING", seconds=150)
             await one.call("DELETE", f"/v1/jobs/complete-hangs-{number}", expect=202)
         beside = await made_and_gone(one, admin, "beside")
-        # Twice as long, and what a busy machine needs: with all workers taken it would be minutes.
+        # At most twice as long, plus slack for a busy machine. Without free workers it takes
+        # minutes.
         assert all(b < 2 * a + 3.0 for a, b in zip(before, beside, strict=True)), (before, beside)
-        # Their own removal did not wait either.
+        # The removal of these jobs did not wait either.
         for number in range(8):
             name = f"j-complete-hangs-{number}"
             await eventually(partial(gone, admin, name), what=f"{name} is left")
         assert (await one.job("complete-hangs-0"))["state"] == "CANCELING"
-        # Nor does that of one whose start hangs.
+        # Nor does the removal of a job whose start hook hangs.
         await one.until("start-hangs-0", "RUNNING")
         await one.call("DELETE", "/v1/jobs/start-hangs-0", expect=202)
         await eventually(lambda: gone(admin, "j-start-hangs-0"), what="it waits for its hook")
@@ -199,7 +200,7 @@ async def test_beside_eight_plugins_that_hang_others_are_as_fast(
 
 
 async def made_and_gone(one: Controller, admin: Kube, job_id: str) -> tuple[float, float]:
-    """Return how long it takes from a submission to the VolcanoJob, and from DELETE to its end."""
+    """Return the seconds from submission to the VolcanoJob, and from DELETE to its end."""
     began = time.monotonic()
     await one.submit(job_id)
     name = f"j-{job_id}"
@@ -234,7 +235,7 @@ async def test_a_hook_that_blocks_the_loop_is_found_and_switched_off_at_the_next
             return "a plugin blocks the event loop" in tail and "from the next start on" in tail
 
         await eventually(told, seconds=150, what="nobody has noticed")
-        # Liveness: nothing is answered any more, and the process is ended.
+        # Liveness fails because nothing responds any more, and the process is ended.
         with pytest.raises((TimeoutError, aiohttp.ClientError)):
             async with asyncio.timeout(2):
                 await one.is_ready()
@@ -265,5 +266,5 @@ async def test_hooks_that_sit_in_threads_are_given_up_and_keep_no_process_from_e
         assert job["plugin_failures"][0]["error"] == "took longer than 1.5 s"
         await one.call("DELETE", "/v1/jobs/start-threads-0", expect=202)
         await one.until("start-threads-0", "SUCCESS", seconds=150)
-        # Whose threads cannot be ended: the process does not wait for them.
+        # The process exits without waiting for threads that cannot be ended.
         assert await one.stop() == 0

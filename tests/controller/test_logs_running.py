@@ -1,4 +1,4 @@
-"""Logs outlive their pods: controllers as processes, real programs in the embedded cluster."""
+"""Tests stored logs that outlive their pods, with real controllers and programs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def get(controller: Controller, path: str, **headers: str) -> tuple[int, s
 async def events(
     controller: Controller, path: str, last: str = ""
 ) -> AsyncGenerator[tuple[str, str, Any], None]:
-    """Yield id, name and data of each event."""
+    """Yield the id, name and data of each event."""
     token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
     headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last} if last else {})
     url = f"http://{controller.addresses['api']}{path}"
@@ -95,7 +95,7 @@ async def events(
 
 
 async def kept_runs(controller: Controller, job_id: str) -> list[dict[str, Any]] | None:
-    """Return the pods in the job's history once each one's log is stored whole."""
+    """Return the pods in the job's history once the log of each is stored completely."""
     history = await controller.call("GET", f"/v1/jobs/{job_id}/history")
     runs = [run for one in history["attempts"] for run in one["runs"]]
     return runs if all(run["log"] and run["log"]["complete"] for run in runs) else None
@@ -124,7 +124,7 @@ async def test_logs_of_three_attempts_after_their_pods_are_gone(
     assert [run["log"] for run in runs] == [
         {"bytes": len(text), "complete": True, "truncated": []} for text in texts
     ]
-    # What is damaged is left out, and nobody waits for it.
+    # Damaged objects are left out, and no reader waits for them.
     for path in (controller.folder / "state/logs").glob("*/*"):
         path.write_bytes(b"damaged")
     assert await controller.read("/v1/jobs/three/logs") == ""
@@ -175,7 +175,7 @@ async def test_of_a_log_that_is_too_long_the_tail_is_kept_and_that_is_said(
 
 
 async def test_events_go_on_exactly_where_they_stopped(controller: Controller, admin: Kube) -> None:
-    """Byte by byte the same: from the pod while it runs, and from what is stored of it."""
+    """The bytes are the same from the running pod and from the stored log."""
     long = "printf '%060000d\\n' 7; printf '\\303\\274\\n\\n'"
     program = f"for i in 1 2 3; do echo early $i; done; {long}; sleep 4; printf 'the\\nend'; exit 3"
     policy = {"event": "PodFailed", "action": "RestartJob"}
@@ -198,7 +198,7 @@ async def test_events_go_on_exactly_where_they_stopped(controller: Controller, a
 
 
 async def read_in_parts(controller: Controller, path: str, *, at_a_time: int) -> dict[int, str]:
-    """Return each rank's log as events say it, by connections that break off."""
+    """Return each rank's log from the events of several interrupted connections."""
     texts: dict[int, str] = {}
     last, over, tries = "", False, 0
     while not over:
@@ -250,7 +250,7 @@ async def test_a_leader_that_is_killed_while_it_follows_loses_and_doubles_nothin
     policy = {"event": "PodFailed", "action": "RestartJob"}
     await submit(controller, "killed", program, policies=[policy], max_retry=0)
     await controller.until("killed", "RUNNING")
-    # It has stored some of it by then.
+    # Some of the log is stored by then.
     await eventually(lambda: has_stored(controller, "killed"), seconds=40)
     await controller.kill()
     await asyncio.sleep(1)
@@ -328,7 +328,7 @@ async def test_jobs_end_though_logs_cannot_be_stored_and_these_are_stored_later(
 async def test_logs_are_kept_in_a_bucket_and_jobs_end_without_it(
     cluster: EmbeddedCluster, admin: Kube, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    from moto.server import ThreadedMotoServer  # Takes a second, which this test alone needs.
+    from moto.server import ThreadedMotoServer  # The import takes a second.
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()

@@ -1,4 +1,4 @@
-"""How the process ends where it cannot go on."""
+"""Tests how the process ends when it cannot start."""
 
 from __future__ import annotations
 

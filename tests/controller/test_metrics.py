@@ -1,4 +1,4 @@
-"""What is counted of the steps done for jobs."""
+"""Tests the metrics of the reconciler's steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mount points that jobs made in an output folder are gone when the last of them is over."""
+"""Tests that a job's mount points in an output folder go with the folder's last job."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_empty_mount_points_go_with_the_last_job_and_nothing_else_does(
             FUMAROLE_CONTROLLER_VOLUMES="home=home-{user}",
         )
         async with running(controller):
-            # The first job's turn makes the namespace; the claim is the deployment's.
+            # The first job creates the namespace; the claim belongs to the deployment.
             await controller.submit("first", invocation={"command": ["true"]})
             await controller.until("first", "SUCCESS", seconds=90)
             home = await make_home(cluster, admin)
@@ -65,7 +65,7 @@ async def test_empty_mount_points_go_with_the_last_job_and_nothing_else_does(
             script = {"command": ["sh", "-c", FILL]}
             await controller.submit("ranks", **fields, replicas=2, invocation=script)
             await controller.until("ranks", "SUCCESS", seconds=90)
-            # The leader dies with it all to do; what it knew is in the store.
+            # The leader dies before the cleaning. The store holds what the cleaning needs.
             await controller.kill()
             (out / "stop").touch()
             await controller.start()
@@ -86,7 +86,7 @@ async def test_empty_mount_points_go_with_the_last_job_and_nothing_else_does(
             await eventually(are_ours_gone, seconds=60, what=controller.tail())
             shown = (await controller.call("GET", "/v1/jobs"))["items"]
             assert {one["id"] for one in shown} == {"first", "stays", "ranks"}
-            # The folder is free again, and the next job has what it needs there.
+            # The folder is free again, and the next job gets its mount points there.
             script = {"command": ["test", "-e", "new/data"]}
             await controller.submit("next", **fields, invocation=script)
             await controller.until("next", "SUCCESS", seconds=90)

@@ -1,4 +1,4 @@
-"""Owners, peers and public links: the controller as a process, on the embedded cluster."""
+"""Tests owners, peers and public links with a controller process and the embedded cluster."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.programs import RedisServer
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 NODES = Kind("v1", "nodes", "Node", namespaced=False)
-# The first process of a container does not end by a signal that it has no handler for.
+# A container's first process ignores signals without a handler.
 SERVER = ["sh", "-c", "trap 'exit 0' TERM; python3 -m http.server 8000 & wait"]
 WEB: dict[str, Any] = {
     "image": "python",
     "invocation": {"command": SERVER},
     "interactive": {"site": {"kind": "web", "port": 8000}},
 }
-# Ends well if the address answers in time.
+# Exits with 0 if the address responds in time.
 ASK = """
 import sys, time, urllib.request
 until = time.monotonic() + float(sys.argv[2])
@@ -130,7 +130,7 @@ async def test_each_owners_jobs_run_in_a_namespace_and_queue_of_their_own(
         await controller.call("DELETE", f"/v1/jobs/{job}", expect=202)
     for job in owners:
         await controller.until(job, "SUCCESS")
-        # What the owner's next job will need stays.
+        # What the owner's next job needs stays.
         assert await admin.get(NAMESPACES, places[job])
         assert await admin.get(QUEUES, places[job])
 
@@ -300,7 +300,7 @@ async def test_a_job_that_is_not_there_has_ended_or_is_anothers_cannot_be_named(
         (problem,) = answer["details"]["problems"]
         assert problem["path"] == "items[0].parameters.lab.job"
         messages.add(problem["message"])
-    # Nobody can find out which jobs others have.
+    # The messages do not reveal which jobs other owners have.
     assert len(messages) == 1
 
 

@@ -1,4 +1,4 @@
-"""A controller that was rolled back lives with the jobs of the version after it."""
+"""Tests a controller after a rollback: it parks the jobs of the newer version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 
 
 def rewrite(folder: Path, job_id: str, spec: str, **columns: Any) -> None:
-    """Keep *spec* for the job, as another version would have."""
+    """Replace the job's stored spec, as another version would write it."""
     with closing(sqlite3.connect(folder / "state" / "store.db")) as store, store:
         store.execute("UPDATE jobs SET spec = ? WHERE id = ?", (spec, job_id))
         for name, value in columns.items():
@@ -81,7 +81,7 @@ async def test_jobs_of_a_newer_version_are_parked_ended_in_time_and_taken_up_aga
             return await metric(one, "fumarole_controller_parked_jobs") == 3
 
         await eventually(parked, seconds=30, what="they are not parked")
-        # Shown, with the reason; and nothing that is asked of them is an error.
+        # Shown with the reason; no read of them is an error.
         assert "colour: unknown field" in (await one.job("runs"))["parked"]
 
         async def told() -> bool:
@@ -95,7 +95,7 @@ async def test_jobs_of_a_newer_version_are_parked_ended_in_time_and_taken_up_aga
         for path in ("", "/tasks", "/history"):
             for job_id in ("runs", "waits", "broken"):
                 await one.call("GET", f"/v1/jobs/{job_id}{path}")
-        # Ended when its time is over, when it is asked, and whatever is kept of it.
+        # A parked job ends at its deadline and on request, whatever its stored spec is.
         await one.until("runs", "EXPIRED", seconds=60)
         await one.call("DELETE", "/v1/jobs/broken", expect=202)
         await one.until("broken", "SUCCESS", seconds=60)
@@ -107,7 +107,7 @@ async def test_jobs_of_a_newer_version_are_parked_ended_in_time_and_taken_up_aga
         assert await one.is_ready()
         assert (await one.job("fine"))["state"] == "RUNNING"
         assert json.loads(kept(tmp_path, "runs")) == json.loads(newer["runs"])
-        # The version that can read it goes on with it.
+        # The version that can read the spec continues the job.
         assert kept(tmp_path, "waits") == newer["waits"]
         await one.stop()
         spec = {k: v for k, v in json.loads(newer["waits"]).items() if k != "colour"}

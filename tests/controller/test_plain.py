@@ -1,4 +1,4 @@
-"""What others say is shown as text, and in bounds."""
+"""Tests that text from other systems is reduced to plain text and bounded."""
 
 from __future__ import annotations
 

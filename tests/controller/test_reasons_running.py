@@ -1,4 +1,4 @@
-"""Why jobs wait and fail, as the orchestrator and people are told it, with programs that do so."""
+"""Tests the reported reasons of waiting and failed jobs, with programs that cause them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def runs(*command: str, **fields: Any) -> dict[str, Any]:
 
 
 async def failed(controller: Controller, job_id: str, **fields: Any) -> dict[str, Any]:
-    """Return a job that has failed; its last update says the same."""
+    """Return a failed job; its last update has the same reason."""
     await controller.submit(job_id, **fields)
     job = await controller.until(job_id, "FAILURE", "SUCCESS", seconds=SECONDS)
     history = await controller.call("GET", f"/v1/jobs/{job_id}/history")
@@ -61,7 +61,7 @@ async def failed(controller: Controller, job_id: str, **fields: Any) -> dict[str
 
 
 async def waits(controller: Controller, job_id: str, reason: str, cause: str) -> dict[str, Any]:
-    """Return a job once it says why it waits."""
+    """Return a job once it reports why it waits."""
     found: dict[str, Any] = {}
 
     async def is_told() -> bool:
@@ -83,7 +83,7 @@ async def test_a_crash_says_its_exit_code_and_the_last_lines(controller: Control
     assert (details["cause"], details["exit_code"], details["rank"]) == ("exit_code", 7, 0)
     assert details["log_tail"] == ["one", "two"]
     assert details["node"]
-    # Nothing of a log is in what a session's page shows.
+    # A session's page shows no log lines.
     assert "two" not in job["message"]
 
 
@@ -145,7 +145,7 @@ async def test_an_image_that_is_not_there_is_named_also_on_the_sessions_page(
         await eventually(is_shown, seconds=SECONDS, what="the page does not say so")
     finally:
         await redis.aclose()
-    # The kubelet pauses between two pulls, and then says no more what was wrong.
+    # The kubelet pauses between two pulls, and then no longer reports the cause.
     history = await controller.call("GET", "/v1/jobs/image/history")
     told = [one["message"] for one in history["updates"] if one["reason"] == "image"]
     assert told == [text]
@@ -195,7 +195,7 @@ async def test_a_policy_that_stops_the_job_says_what_made_it_so(controller: Cont
     policy = {"event": "PodFailed", "action": "TerminateJob"}
     crash = runs("sh", "-c", "echo last; exit 3", policies=[policy])
     job = await failed(controller, "stopped", **crash)
-    assert job["reason"] in ("stopped", "exit_code")  # Volcano may not come to ask its policies
+    assert job["reason"] in ("stopped", "exit_code")  # Volcano may not apply its policies
     assert "job 0 ended with exit code 3" in job["message"]
     assert job["details"]["log_tail"] == ["last"]
 
@@ -214,7 +214,7 @@ async def test_retries_are_those_that_took_place_and_each_pod_says_of_which_star
     assert len(pods) == 3
     assert {pod["exit_code"] for pod in pods} == {5}
     assert all(pod["started_at"] and pod["ended_at"] and pod["node"] for pod in pods)
-    # Of those that Volcano lost, the controller makes another attempt.
+    # The controller replaces a restart that Volcano lost by another attempt.
     assert sum(one["retries"] for one in attempts) + len(attempts) - 1 == 2
     assert all(one["started_at"] is not None for one in attempts)
     last = attempts[-1]

@@ -1,4 +1,4 @@
-"""A replica that only answers the API, and the leader in a process of its own."""
+"""Tests a replica with the API role only, and a leader in a process of its own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ async def test_a_leader_that_never_looks_by_itself_hears_what_a_replica_was_aske
             await replica.submit("heard1", **WEB)
             await replica.until("heard1", "RUNNING")
             sids = [await replica.open("heard1", endpoint="site") for _ in range(2)]
-            # Whoever is sent there at once finds it, or the replica says that it waited in vain.
+            # The routes are published when the response arrives, or the replica logs that its wait
+            # timed out.
             there = [await routes.of(sid) is not None for sid in sids]
             assert all(there) or "not published yet" in replica.log.read_text()
             await routes.until(sids[0], "starting")

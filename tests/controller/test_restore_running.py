@@ -1,8 +1,8 @@
-"""A store that is restored from an older backup, with everything else going on meanwhile.
+"""Tests the restore of an older backup while all other components keep running.
 
-Controller, gateway, Redis, cluster, pods and the two commands are the real ones. After the backup
-jobs are ended, removed, suspended, resumed and submitted, and rights are taken away. Then the
-controller stops, its store is replaced, and all of that still holds.
+Controller, gateway, Redis, cluster, pods and the two commands are real. After the backup, jobs are
+ended, removed, suspended, resumed and submitted, and rights are revoked. Then the controller stops
+and its store is replaced. All of these changes must still hold.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INSTANCE = "restored"
 SECONDS = 120.0
 FINAL = ("SUCCESS", "FAILURE", "EXPIRED")
 LOOK_SECONDS = 0.2
-# It says who it is, and ends well when it is asked to.
+# Responds with its name, and exits with 0 on SIGTERM.
 APP: Final = """
 import http.server, os, signal, sys
 ME = f"{sys.argv[1]} {os.urandom(8).hex()}".encode()
@@ -57,7 +57,7 @@ class App(http.server.BaseHTTPRequestHandler):
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 http.server.ThreadingHTTPServer(("", 8000), App).serve_forever()
 """
-# What is in each session's store row, and what has become of it since the backup.
+# Each session's state in the store, and its fate since the backup.
 SESSIONS: Final = {"kept": "stays", "shut": "stays", "closed": "stays", "removed": "removed"}
 
 
@@ -72,7 +72,7 @@ def app(job_id: str) -> dict[str, Any]:
 
 @dataclass
 class World:
-    """All that runs, and who looks at it."""
+    """All running components, and their clients."""
 
     controller: Controller
     gateway: GatewayProcess
@@ -116,19 +116,19 @@ class World:
         return await self.gateway.post_token(sid, self.gateway.signer.token(sid, **claims))
 
     async def look(self, name: str, path: str = "/") -> Answer:
-        """Return what the session's cookie gets."""
+        """Return the response to the session's cookie."""
         sent = {"Cookie": self.cookies[name]}
         return await self.gateway.ask(self.sids[name], "GET", path, sent)
 
     async def keep_looking(self) -> None:
-        """Ask for the session that nothing happens to, again and again."""
+        """Request the unchanged session again and again."""
         while True:
             answer = await self.look("kept")
             self.seen[answer.status, answer.text] += 1
             await asyncio.sleep(LOOK_SECONDS)
 
     async def uids(self, kind: Any = VCJOBS) -> dict[str, str]:
-        """Return the UIDs of our objects that are not on their way out, by name."""
+        """Return the UIDs of the instance's objects by name, without those being deleted."""
         found = await self.admin.list(kind, labels=f"fumarole.dev/instance={INSTANCE}")
         live = [one["metadata"] for one in found if "deletionTimestamp" not in one["metadata"]]
         return {one["name"]: one["uid"] for one in live}
@@ -138,7 +138,7 @@ class World:
 async def world_of(
     folder: Path, redis_url: str, store_url: str, *, programs: Mapping[str, Path] | None = None
 ) -> AsyncIterator[World]:
-    """Start everything, the two processes from *programs* where these are given."""
+    """Start everything; controller and gateway come from *programs*, if given."""
     gateway = GatewayProcess(folder, redis_url, FUMAROLE_INSTANCE=INSTANCE)
     redis = connect(redis_url)
     async with EmbeddedCluster() as cluster:
@@ -203,15 +203,15 @@ async def test_what_became_of_all_since_the_backup_stays_so(
         await run_command(world, "restore", file)
         await start(world, twice=lost)
         await check_jobs(world, lost=lost)
-        # The store says that "waits" was never submitted, and that it is time to submit it.
+        # The restored store takes "waits" for a job that is still to be submitted.
         await world.call("POST", "/v1/maintenance", {"action": "resume"})
         await check_sessions(world)
         await check_orchestrator(world, told, charged)
-        # Objects may go, as a finished job's do: none has come, and none is there twice.
+        # Objects may go, as a finished job's do. No object is new, and none exists twice.
         assert (await world.uids()).items() <= vcjobs.items()
         assert (await world.uids(PODS)).items() <= pods.items()
         assert not looking.done(), looking
-        world.gateway.kill()  # one that is started now knows Redis alone
+        world.gateway.kill()  # a new gateway knows only Redis
         looking.cancel()
         await world.gateway.start()
         await check_sessions(world)
@@ -227,7 +227,7 @@ async def run_command(world: World, name: str, file: Path) -> None:
 
 
 def lose_store(world: World, server: Postgres | None, folder: Path) -> None:
-    """Have nothing left of the store: only Redis and the cluster know what happened since."""
+    """Remove the store: only Redis and the cluster know what happened since the backup."""
     if server is None:
         for one in folder.glob("store.db*"):
             one.unlink()
@@ -237,7 +237,7 @@ def lose_store(world: World, server: Postgres | None, folder: Path) -> None:
 
 
 async def start(world: World, *, twice: bool) -> None:
-    """Start the controller; one whose store was lost may end once."""
+    """Start the controller; after the loss of its store, it may end once."""
     try:
         await world.controller.start()
     except AssertionError:
@@ -275,7 +275,7 @@ async def since_the_backup(world: World) -> None:
 
 
 async def check_jobs(world: World, *, lost: bool) -> None:
-    """Every job is where it was, though the backup knows less."""
+    """Check that every job is in its former state, though the backup knows less."""
     controller = world.controller
     assert (await world.call("GET", "/v1/maintenance"))["mode"] == "paused"
 
@@ -298,11 +298,11 @@ async def check_jobs(world: World, *, lost: bool) -> None:
 
 
 async def check_sessions(world: World) -> None:
-    """Whoever was shut out stays so, and nobody else is."""
+    """Check that revoked users stay out, and that no other user does."""
     sids = world.sids
     assert (await world.look("kept")).text.startswith("stays ")
     assert (await world.look("shut")).status == 401
-    past = int(time.time()) - 1800  # a token of an hour, issued before the revocation
+    past = int(time.time()) - 1800  # a one-hour token, issued before the revocation
     claims = {"sub": "mallory", "iat": past, "exp": past + 3600}
     assert (await world.post_token(sids["shut"], **claims)).status == 401
     assert (await world.post_token(sids["shut"], sub="ada")).status == 303
@@ -318,7 +318,7 @@ async def check_sessions(world: World) -> None:
 
 
 async def check_orchestrator(world: World, told: int, charged: list[Any]) -> None:
-    """Whoever follows is told to look at the jobs, and is charged for nothing twice."""
+    """Check that a reader is told to list the jobs, and that no usage is charged twice."""
     gone = await world.call("GET", f"/v1/updates?after={told}", expect=410)
     assert gone["details"]["through"] > told
     sent = await world.call("POST", "/v1/jobs", {"items": [app("later")]})
@@ -329,12 +329,12 @@ async def check_orchestrator(world: World, told: int, charged: list[Any]) -> Non
     assert len(set(again)) == len(again)
     known = {name: one["seconds"] for name, one in zip(names, charged, strict=True)}
     for name, one in zip(again, ledger, strict=True):
-        # Of what ended since, less may be known than before: never is more entered.
+        # The restored ledger may know less of what ended since, but never enters more.
         assert known.get(name, one["seconds"]) >= one["seconds"], one
 
 
 async def end_all(world: World, *, through: int) -> None:
-    """Every job ends once, and every second is charged once."""
+    """Check that every job ends once, and that every second is charged once."""
     running = ("stays", "again", "waits", "later")
     for job_id in running:
         await world.call("DELETE", f"/v1/jobs/{job_id}", expect=202)

@@ -1,4 +1,4 @@
-"""The controller as a process, on the embedded cluster and a real Redis."""
+"""Tests the controller as a process, on the embedded cluster and a real Redis."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 
-# The first process of a container does not end by a signal that it has no handler for.
+# A container's first process ignores signals without a handler.
 SERVER = ["sh", "-c", "trap 'exit 0' TERM; python3 -m http.server 8000 & wait"]
 WEB: dict[str, Any] = {
     "image": "python",
@@ -70,7 +70,7 @@ async def controller(
         tmp_path / "controller",
         kubeconfig=cluster.kubeconfig("controller"),
         redis_url=redis_server.url,
-        # Each test is an installation of its own in the one cluster.
+        # Each test is a separate installation in the shared cluster.
         instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
     )
     async with running(one):
@@ -118,7 +118,7 @@ async def test_a_job_runs_and_its_session_reaches_redis(
 async def test_a_second_endpoint_does_not_wait_for_the_first(
     controller: Controller, routes: Routes
 ) -> None:
-    # Such as a board that somebody starts later, from the notebook that stands behind it.
+    # For example a board that a user starts later, from the notebook of the second endpoint.
     first = {"board": {"kind": "web", "port": 6006}}
     await controller.submit("two1", **WEB | {"interactive": first | WEB["interactive"]})
     board = await controller.open("two1", endpoint="board")
@@ -191,7 +191,7 @@ async def test_a_chain_runs_one_after_the_other_and_not_on_from_one_that_failed(
     controller: Controller, admin: Kube
 ) -> None:
     short = {"command": ["sh", "-c", "sleep 1"]}
-    # However slow the machine is, none of them begins before it was seen what they wait for.
+    # Paused, so that no job starts before its waiting state was observed, even on a slow machine.
     await controller.call("POST", "/v1/maintenance", {"action": "pause"})
     await controller.submit("train1", invocation=short)
     await controller.submit("small1", invocation={"command": ["false"]}, after=["train1"])
@@ -233,7 +233,7 @@ async def test_what_only_the_cluster_knows_is_answered_to_who_submits(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("first1")
-    await controller.until("first1", "RUNNING")  # its namespace is there by now
+    await controller.until("first1", "RUNNING")  # its namespace exists by then
     least = {"owner": {"user": "ada"}, "image": "busybox"}
     jobs = [{**least, "id": "good1"}, {**least, "id": "typo1", "queue": "nobodys"}]
     said = await controller.call("POST", "/v1/jobs", {"items": jobs}, expect=422)
@@ -256,7 +256,7 @@ async def test_a_job_whose_pods_a_quota_refuses_waits_until_there_is_room(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("room0")
-    await controller.until("room0", "RUNNING")  # its namespace is there by now
+    await controller.until("room0", "RUNNING")  # its namespace exists by then
     quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
     await admin.create(RESOURCE_QUOTAS, quota, "jobs")
 
@@ -271,7 +271,7 @@ async def test_a_job_whose_pods_a_quota_refuses_waits_until_there_is_room(
     try:
         await controller.submit("room1")
         await eventually(is_told)
-        # As Volcano writes after fifteen tries, which take it three minutes.
+        # As Volcano writes it after fifteen tries, which take three minutes.
         given_up = {"status": {"state": {"phase": "Terminated"}}}
         await admin.merge(VCJOBS, "j-room1", given_up, "jobs", subresource="status")
         await eventually(is_tried_again)
@@ -285,7 +285,8 @@ async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(
 ) -> None:
     await controller.submit("first2")
     await controller.until("first2", "RUNNING")
-    # A leader before wrote down what an older Volcano takes; this process never saw that cluster.
+    # An earlier leader stored the features of an older Volcano; this process never saw that
+    # cluster.
     schema = schema_of("1.11") | {"x-kubernetes-group-version-kind": [KIND]}
     store = Store(f"sqlite:///{controller.folder}/state/store.db")
     async with store.write() as transaction:
@@ -308,7 +309,7 @@ async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(
             said = await one.call("POST", "/v1/jobs", {"items": wrong}, expect=422)
             paths = [problem["path"] for problem in said["details"]["problems"]]
             assert paths == ["items[0].topology.network", "items[1].queue"]
-        # What it takes is run by who leads.
+        # A job that this replica accepts is run by the leader.
         await answers.submit("other2")
     await controller.until("other2", "RUNNING", seconds=90)
 
@@ -345,7 +346,7 @@ async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
             parameters=secret,
             invocation={"command": command, "environment": {"T": {"parameter": "t"}}},
         )
-    # Killed somewhere in the middle of a batch, or just after it.
+    # Killed in the middle of a batch, or just after it.
     batch = make_batch("sweep1", ["sh", "-c", "test {{n}} -lt 9"], n=[1, 2, 3, "x" * 64])
     asking = asyncio.create_task(controller.call("POST", "/v1/batches", batch, expect=201))
     await asyncio.wait([asking], timeout=0.05)
@@ -355,7 +356,7 @@ async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
     for number in range(3):
         job = await controller.until(f"crash{number}", "SUCCESS", "FAILURE")
         assert job["state"] == "SUCCESS", job
-    with suppress(AssertionError):  # it was made before
+    with suppress(AssertionError):  # it exists already
         await controller.call("POST", "/v1/batches", batch, expect=201)
     again = await controller.call("POST", "/v1/batches", batch)
     results = [one["result"] for one in again["results"]]
@@ -366,7 +367,7 @@ async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
     # Ended while its jobs are being submitted.
     endless = make_batch("sweep2", ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"], n=[1, 2])
     await controller.call("POST", "/v1/batches", endless, expect=201)
-    with suppress(AssertionError):  # 200 where they are over already
+    with suppress(AssertionError):  # 200 if they are over already
         await controller.call("DELETE", "/v1/batches/sweep2", expect=202)
     assert (await batch_is_over(controller, "sweep2"))["counts"] == {"SUCCESS": 2}
 
@@ -391,7 +392,7 @@ def make_batch(batch_id: str, command: list[str], **matrix: list[Any]) -> dict[s
 async def test_of_a_matrix_with_two_bad_items_none_or_the_other_ten_are_run_once(
     controller: Controller, admin: Kube
 ) -> None:
-    # Together they are longer than a label may be in two of twelve cases.
+    # In two of the twelve combinations the values together are longer than a label may be.
     first, second = ["a" * 10, "a" * 20, "a" * 40], ["b" * 5, "b" * 10, "b" * 24, "b" * 30]
     batch = make_batch("grid", ["echo", "{{n}}", "{{m}}"], n=first, m=second)
     batch["template"]["labels"] = {"both": "{{n}}{{m}}"}
@@ -547,7 +548,7 @@ async def test_time_that_ran_out_while_nobody_looked_is_over_at_once(
     (asked,) = [one for one in history["updates"] if one["state"] == "CANCELING"]
     assert asked["at"] - looks_since < 2 + machine.longest
     assert (await controller.job("time3"))["state"] == "RUNNING"
-    # Whose wish came first decides: it ended by its time, not as asked.
+    # The first cause decides: the job expired before the request to end it.
     await controller.call("DELETE", "/v1/jobs/time2")
     assert (await controller.job("time2"))["reason"] == "expired"
 
@@ -563,7 +564,7 @@ async def test_updates_of_a_whole_life_are_told_once_and_logs_while_there_are_so
     states = [one["state"] for one in before]
     assert states[0] == "IN_QUEUE"
     assert set(states) <= {"IN_QUEUE", "RUNNING"}
-    # While it is said to run, nobody is told that it has ended.
+    # No update with state RUNNING carries a reason of the end.
     assert {one["reason"] for one in before if one["state"] == "RUNNING"} <= {None}
     assert "exit_code" not in {one["reason"] for one in before}
     assert (last["reason"], last["exits"][0]["exit_code"]) == ("exit_code", 3)

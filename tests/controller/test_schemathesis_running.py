@@ -1,4 +1,4 @@
-"""A running controller does what its description says, whatever it is asked (schemathesis)."""
+"""Tests a running controller against its OpenAPI description, with schemathesis."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ async def test_it_does_what_its_description_says(
             redis_url=redis_server.url,
         )
         async with running(controller):
-            # The job of the examples, which runs and can be reached; others are only accepted.
+            # The examples' job runs and is reachable; other jobs are only accepted.
             await controller.submit("j1", interactive={"lab": {"kind": "web", "port": 8888}})
             await controller.until("j1", "RUNNING", seconds=90)
             await controller.open("j1", endpoint="lab")
             await controller.call("POST", "/v1/maintenance", {"action": "pause"})
-            # Whoever drains the controller keeps all others from submitting: that comes last.
+            # Draining the controller prevents submissions, so this operation comes last.
             for which in ("--exclude-operation-id", "--include-operation-id"):
                 chosen = ("--seed", str(seed), which, "setMaintenance")
                 done = await asyncio.to_thread(ask_anything, controller, tmp_path, chosen)
@@ -50,7 +50,7 @@ async def test_it_does_what_its_description_says(
 def ask_anything(
     controller: Controller, folder: Path, chosen: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
-    """Ask whatever the description lets one ask of the *chosen* calls, and what it does not."""
+    """Send valid and invalid requests of the *chosen* operations."""
     claims = make_claims(time.time(), aud="fumarole-controller")
     token = SIGNER.sign(claims | {"exp": claims["iat"] + 3600})
     command = [

@@ -1,4 +1,4 @@
-"""A sign-out at one gateway, known at another: controller, Redis and two gateways as processes."""
+"""Tests that a sign-out at one gateway reaches another, through controller and Redis."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def two_gateways(
 
 
 async def state(gateway: GatewayProcess, sid: str, cookie: str) -> int:
-    """Return the status that the cookie gets; 0 where its right ended in that very moment."""
+    """Return the status for the cookie, or 0 if its right ended during the request."""
     with suppress(ConnectionError, EOFError):
         answer = await gateway.ask(sid, "GET", "/.fumarole/state", {"Cookie": cookie})
         return answer.status
@@ -67,7 +67,7 @@ async def sign_out(gateway: GatewayProcess, sid: str, cookie: str) -> None:
 
 
 async def measured(folder: Path, redis_server: RedisServer, times: int) -> list[float]:
-    """Return how long the other gateway took to know of each of so many sign-outs."""
+    """Return the seconds until the other gateway knew each of *times* sign-outs."""
     found: list[float] = []
     async with two_gateways(folder, redis_server.url) as (controller, one, two):
         await controller.submit("j1")
@@ -87,7 +87,7 @@ async def measured(folder: Path, redis_server: RedisServer, times: int) -> list[
                     await asyncio.sleep(0.005)
             found.append(time.monotonic() - began)
         redis: Redis = connect(redis_server.url)
-        # From Redis alone, too: a gateway that is started now knows of all.
+        # A gateway that starts now learns all of them from Redis alone.
         assert await redis.zcard(f"fumarole:{{{INSTANCE}}}:revoked") == times
         await redis.aclose()
     return sorted(found)
@@ -103,7 +103,7 @@ async def test_another_gateway_knows_of_a_sign_out(
 async def test_each_of_fifty_sign_outs_is_known_within_a_second(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    # No more than one session may have in a minute.
+    # As many as one session may have in a minute.
     found = await measured(tmp_path, redis_server, 50)
     print(f"median {found[25]:.3f} s, worst {found[-1]:.3f} s")
     assert found[-1] <= 1.0

@@ -1,4 +1,4 @@
-"""A controller with a signing key and a gateway with its public key, as processes."""
+"""Tests a controller with a signing key, and a gateway with its public key, as processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_what_a_controller_signs_a_gateway_serves_and_goes_on_after_it(
 
 
 async def follow(controller: Controller, gateway: GatewayProcess, server: RedisServer) -> None:
-    """Open, revoke and end a session; the gateway follows all of it, and proves it."""
+    """Open, revoke and end a session; check that the gateway follows and proves each change."""
     await controller.submit("j1", **JOB)
     sid = await controller.open("j1", endpoint="site")
     await until_equal(controller, gateway)

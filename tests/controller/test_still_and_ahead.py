@@ -1,4 +1,4 @@
-"""What ends or accuses a controller's process: a reconciler that stands still, a later schema."""
+"""Tests what fails liveness or ends the process: a stalled reconciler, a later schema."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 
 
 def install(folder: Path) -> dict[str, str]:
-    """Install a fault of the reconciler's own as a plugin is; return the settings it needs."""
+    """Install a plugin that stalls the reconciler; return the settings it needs."""
     about = folder / "still-1.0.dist-info"
     about.mkdir(parents=True)
     (folder / "still.py").write_text(STANDS_STILL)
@@ -117,7 +117,7 @@ async def test_a_schema_two_versions_ahead_ends_the_process_with_code_2(
     assert (
         last == f"error: the store's schema is {later}, of a later version; this one knows {found}"
     )
-    # Nothing was changed by it.
+    # The failed start changed nothing.
     store = Store(url)
     async with store.read() as transaction:
         assert await transaction.scalar(sa.text("SELECT version_num FROM alembic_version")) == later

@@ -1,4 +1,4 @@
-"""Three controllers on one store, asked in turns, of which each is started anew meanwhile."""
+"""Tests three controllers on one store with alternating calls, each restarted meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RETRIED = (429, 503)
 
 
 class Turns:
-    """An orchestrator that asks another replica with each call; it tries again what it may."""
+    """An orchestrator that calls another replica each time, and retries safe calls."""
 
     def __init__(self, replicas: list[Controller]) -> None:
         self._turns = cycle(replicas)
@@ -37,7 +37,7 @@ class Turns:
     async def call(
         self, method: str, path: str, body: Any = None, key: str = "", at: Controller | None = None
     ) -> tuple[int, Any]:
-        """Return status and body of the first answer that is none to try again."""
+        """Return the status and body of the first response that needs no retry."""
         token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
         headers = {"Authorization": f"Bearer {token}"}
         headers |= {"Idempotency-Key": key} if key else {}
@@ -78,14 +78,14 @@ async def test_three_replicas(
             await stack.enter_async_context(running(one))
         turns, (first, second, third) = Turns(replicas), replicas
 
-        # What one was asked the next one knows at once.
+        # What one replica accepted, the next one knows at once.
         for number in range(4):
             name = f"known-{number}"
             status, _ = await turns.call("POST", "/v1/jobs", {"items": [job(name)]}, at=first)
             assert status == 200, status
             assert (await turns.call("GET", f"/v1/jobs/{name}", at=second))[0] == 200
             assert (await turns.call("DELETE", f"/v1/jobs/{name}", at=third))[0] == 202
-        # The same call at two of them at once is carried out once.
+        # Concurrent equal calls to two replicas are carried out once.
         for number in range(4):
             name = f"once-{number}"
             both = await asyncio.gather(
@@ -114,12 +114,12 @@ async def test_three_replicas(
         _, usage = await turns.call("GET", "/v1/usage?after=0")
         finals = Counter(one["job"] for one in usage["items"] if one["final"])
         assert {name: finals[name] for name in names} == dict.fromkeys(names, 1), finals
-        # Numbers are given in the order in which they can be read: no reader has passed one by.
+        # Updates become readable in the order of their numbers, so no reader missed one.
         assert {number for number, _ in turns.read} == await all_updates(turns, turns.read[-1][0])
 
 
 async def open_at_once(turns: Turns, replicas: list[Controller]) -> None:
-    """Open a session by one key at all of them at once: it is one session."""
+    """Open a session with one key at all replicas at once, and check that it is one session."""
     web = job("site", "sleep", "600") | {"interactive": {"site": {"kind": "web", "port": 8000}}}
     assert (await turns.call("POST", "/v1/jobs", {"items": [web]}))[0] == 200
     wanted = {"items": [{"job": "site", "rank": 0, "endpoint": "site"}]}

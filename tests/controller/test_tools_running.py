@@ -1,4 +1,4 @@
-"""Tools of jobs: the controller as a process, on the embedded cluster and a real Redis."""
+"""Tests tools of jobs with a controller process, the embedded cluster and a real Redis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 
 SITE = {
     "image": "python",
-    # The first process of a container does not end by a signal that it has no handler for.
+    # A container's first process ignores signals without a handler.
     "command": ["sh", "-c", "trap 'exit 0' TERM; python3 -m http.server 8000 & wait"],
     "port": 8000,
     "ready_path": "/",
@@ -84,7 +84,7 @@ def routes(redis: Redis, controller: Controller) -> Routes:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def pods(admin: Kube) -> AsyncIterator[Mapping[str, Object]]:
-    """Every pod as the API server showed it last, by its uid."""
+    """Yield the last state of every pod that the API server showed, by uid."""
     seen = dict[str, Object]()
 
     async def follow() -> None:
@@ -100,7 +100,7 @@ async def pods(admin: Kube) -> AsyncIterator[Mapping[str, Object]]:
 
 
 async def of_tools(admin: Kube, kind: Kind) -> Objects:
-    """Return what there is of tools' runs, of every job."""
+    """Return the objects of all tools' runs, of every job."""
     found = await admin.list(kind, labels="fumarole.dev/instance=tools,fumarole.dev/job")
     label = "fumarole.dev/job"
     return [one for one in found if one["metadata"]["labels"][label].startswith(TOOL_PREFIX)]
@@ -109,7 +109,7 @@ async def of_tools(admin: Kube, kind: Kind) -> Objects:
 async def until(
     controller: Controller, job: str, name: str, state: str, *reasons: str
 ) -> dict[str, Any]:
-    """Return the tool once it is so."""
+    """Return the tool once it has this state."""
 
     async def look() -> dict[str, Any] | None:
         found = await controller.call("GET", f"/v1/jobs/{job}/tools/{name}")
@@ -120,7 +120,7 @@ async def until(
 
 
 async def until_nothing_is_left(admin: Kube) -> None:
-    """Return once the cluster has nothing of any tool."""
+    """Wait until the cluster has no object of any tool."""
 
     async def look() -> bool:
         kinds = (VCJOBS, PODS, NETWORK_POLICIES, CONFIG_MAPS)
@@ -149,13 +149,13 @@ async def test_a_tool_runs_beside_its_job_and_goes_with_it(
     assert await of_tools(admin, NETWORK_POLICIES)
     said = await controller.call("POST", "/v1/jobs/beside/tools", {"tool": "site"})
     assert said["unshared"] == ["/dev/shm", "/work"]
-    # Its pod's being ready is published before, or after, its state is written down.
+    # The readiness of its pod is published before or after its state is stored.
     await until(controller, "beside", "site", "RUNNING")
-    # The node has asked it whether it is ready.
+    # The kubelet has probed its readiness.
     assert '"GET / HTTP/1.1" 200' in await controller.read("/v1/jobs/beside/logs?tool=site")
     assert await controller.read("/v1/jobs/beside/logs") == ""
     await eventually(lambda: has_used(controller, "beside", "site"), what="it costs nothing")
-    # A pod of the tool that is lost is not the job's trouble; its own end is shown.
+    # The loss of a tool's pod is not a failure of the job; the tool's own end is shown.
     await controller.call("DELETE", "/v1/jobs/beside", expect=202)
     await routes.until_gone(sid)
     await controller.until("beside", "SUCCESS")
@@ -177,7 +177,7 @@ async def has_used(controller: Controller, job: str, tool: str) -> bool:
 async def assert_usage_is_what_ran(
     controller: Controller, job: str, pods: Mapping[str, Object]
 ) -> None:
-    """Compare the ledger with how long containers ran, as their node told the API server."""
+    """Compare the ledger with the containers' running times, as the kubelet reported them."""
 
     async def look() -> dict[str | None, dict[str, Any]] | None:
         found = {one["tool"]: one for one in await usage_of(controller, job) if one["final"]}
@@ -233,7 +233,7 @@ async def test_one_that_ends_by_itself_is_run_again_only_when_it_is_asked_for(
     await controller.submit("alone", tools=["ends"])
     first = await until(controller, "alone", "ends", "ENDED", "exit_code")
     assert first["details"]["exit_code"] == 3
-    # Its log is there after its end.
+    # Its log remains after its end.
     assert await controller.read("/v1/jobs/alone/logs?tool=ends") == "it ends\n"
     runs = {one["metadata"]["uid"] for one in await of_tools(admin, VCJOBS)}
     await controller.call("POST", "/v1/jobs/alone/tools", {"tool": "ends"}, expect=201)
@@ -245,7 +245,7 @@ async def test_one_that_ends_by_itself_is_run_again_only_when_it_is_asked_for(
     await eventually(look, seconds=60, what="it is not run again")
     await until(controller, "alone", "ends", "ENDED", "exit_code")
     assert (await controller.job("alone"))["state"] == "RUNNING"
-    # The job's VolcanoJob goes by somebody's hand: so do those of its tools.
+    # The job's VolcanoJob is deleted by hand: the VolcanoJobs of its tools go too.
     (own,) = await admin.list(VCJOBS, labels="fumarole.dev/job=alone")
     await admin.delete(VCJOBS, own["metadata"]["name"], own["metadata"]["namespace"])
     await controller.until("alone", "FAILURE")

@@ -1,6 +1,6 @@
-"""Why jobs wait, as the orchestrator is told it, by a controller on the embedded cluster with lags.
+"""Tests the reported reasons of waiting, with a controller on the embedded cluster with lags.
 
-The embedded scheduler tells no events: here an administrator creates those that a real cluster has.
+The embedded scheduler emits no events. An administrator creates those that a real cluster has.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def time_in(seconds: float) -> str:
 
 
 async def tell(admin: Kube, job: dict[str, Any], reason: str, message: str) -> str:
-    """Create an event about the VolcanoJob, as its controller does."""
+    """Create an event about the VolcanoJob, as Volcano's controller does."""
     metadata = job["metadata"]
     about = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -150,7 +150,7 @@ async def test_what_comes_before_a_group_holds_a_job_until_its_group_is_there(
     controller: Controller, admin: Kube, cluster: EmbeddedCluster
 ) -> None:
     await controller.submit("early")
-    await controller.until("early", "RUNNING")  # its namespace is there by now
+    await controller.until("early", "RUNNING")  # its namespace exists by then
     spec = {"hard": {"count/podgroups.scheduling.volcano.sh": "0"}}
     await admin.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": spec}, "jobs")
     await controller.submit("late")
@@ -161,7 +161,7 @@ async def test_what_comes_before_a_group_holds_a_job_until_its_group_is_there(
         refused = 'podgroups.scheduling.volcano.sh "j-late" is forbidden: exceeded quota: q'
         await tell(admin, job, "PodGroupError", f"Failed to create PodGroup, err: {refused}")
         await says(controller, "late", "forbidden", "exceeded quota: q")
-        # As the next try of Volcano's does. The event stays for an hour.
+        # As Volcano's next try does. The event stays for an hour.
         await admin.create(POD_GROUPS, make_group(job), "jobs")
         await says(controller, "late", "queued", "waiting in the queue")
     finally:
@@ -201,7 +201,7 @@ async def test_a_volcano_that_is_away_is_why_it_waits(
 ) -> None:
     await cluster.kill_program("volcano")
     try:
-        # Else its webhooks, which are away, keep the VolcanoJob from being made.
+        # Otherwise Volcano's webhooks, which are away, would block the creation of the VolcanoJob.
         for kind in WEBHOOKS:
             for one in await admin.list(kind):
                 await admin.delete(kind, one["metadata"]["name"])

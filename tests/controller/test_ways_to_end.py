@@ -1,7 +1,7 @@
-"""However a job ends, what its end is to do is done once, and nothing of it is left.
+"""Tests that a job's end actions are done exactly once, in each way to end, and leave nothing.
 
-The controller has exactly the rights of the manifests: those within an owner's namespace go with
-it. All jobs live and end at once; what became of each is looked at afterwards.
+The controller has exactly the rights of the manifests; the rights within an owner's namespace are
+deleted with it. All jobs run and end at once; their outcomes are checked afterwards.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class World:
         await self.admin.delete(NAMESPACES, await self.place_of(job))
 
     async def wait(self, job: str) -> None:
-        """Do nothing: it ends without us."""
+        """Do nothing: the job ends by itself."""
 
     async def rows(self, table: sa.Table, job: str) -> list[Any]:
         async with self.store.read() as transaction:
@@ -90,7 +90,7 @@ class World:
 
 @dataclass(frozen=True)
 class Way:
-    """How a job is brought to its end, and what is told of it."""
+    """A way to end a job, and the expected report of it."""
 
     bring: Callable[[World, str], Awaitable[None]]
     state: str
@@ -138,7 +138,7 @@ async def world(
 
 
 async def live(world: World, job: str, way: Way) -> None:
-    """Let a job live to its end, with a session and a public link."""
+    """Run a job to its end, with a session and a public link."""
     fields = WEB | {"owner": {"user": job}, "links": [f"link-{job}"]} | way.fields
     await world.controller.submit(job, **fields)
     world.sids[job] = await world.controller.open(job, endpoint="site")
@@ -148,7 +148,7 @@ async def live(world: World, job: str, way: Way) -> None:
         rows = await world.rows(tables.hooks, job)
         return {one.plugin for one in rows if one.hook == "start"} == STARTS
 
-    # What ends before that was never started, as far as plugins are told.
+    # A job that ends earlier counts as never started, so its start hooks do not run.
     await eventually(started, seconds=60, what="not every plugin was told of the start")
     await way.bring(world, job)
     await world.controller.until(job, "SUCCESS", "FAILURE", "EXPIRED", seconds=90)
@@ -170,11 +170,11 @@ async def test_however_a_job_ends_its_end_is_told_paid_and_cleaned_up_after_once
     assert last.state == way.state, last
     assert last.reason in way.reasons
     assert not {one.state for one in before} & {"SUCCESS", "FAILURE", "EXPIRED"}
-    # Paid for once, to the second that its program ended.
+    # Charged once, exactly to the end of its program.
     assert run.ended_at is not None
     usage = await world.rows(tables.usage, job)
     assert [one.seconds for one in usage if one.final] == [run.ended_at - run.started_at]
-    # Each plugin that has a hook has done its part, and none waits to see the job again.
+    # Each plugin's hooks have run, and none waits to see the job again.
     parts = sorted(
         (hook, plugin.name)
         for hook, method in HOOKS.items()
@@ -189,14 +189,14 @@ async def test_however_a_job_ends_its_end_is_told_paid_and_cleaned_up_after_once
 
     await eventually(done, seconds=60, what="not every plugin has done its part")
     assert await world.rows(tables.due, job) == []
-    # Whoever was connected is told, nobody is let in, and the name is free for its owner.
+    # Clients are notified, new ones are refused, and the public link's name is free for its owner.
     sessions = await world.rows(tables.sessions, job)
     assert {one.sid for one in sessions} >= {world.sids[job]}
     assert all(one.ended_at is not None for one in sessions)
     assert await world.rows(tables.links, job) == []
     await routes.until_gone(world.sids[job])
     assert [one for one in await routes.all() if one["job"] == job] == []
-    # And nothing is left.
+    # Nothing is left.
     assert await world.rows(tables.companions, job) == []
 
     async def nothing() -> bool:

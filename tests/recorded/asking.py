@@ -1,4 +1,4 @@
-"""What a recording needs of a controller, and a test of what was recorded too."""
+"""Provides what both recording and reopening need of a controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.shared.samples import make_claims
 
 
 def plugin_environment(folder: Path, *, trouble: str = "") -> dict[str, str]:
-    """Return what lets a controller find the plugin, and the plugin write down what it does."""
+    """Return the environment for the plugin: where it is, and where it records its hooks."""
     return {
         "PYTHONPATH": str(FOLDER / "plugin"),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -24,13 +24,13 @@ def plugin_environment(folder: Path, *, trouble: str = "") -> dict[str, str]:
 
 
 def hooks_noted(folder: Path) -> list[str]:
-    """Return what the plugin's hooks were called for, in order."""
+    """Return the recorded hook calls of the plugin, in order."""
     path = folder / "hooks.log"
     return path.read_text().splitlines() if path.exists() else []
 
 
 async def read_page(controller: Controller, path: str, after: int = 0) -> Any:
-    """Return a page of updates, or of the ledger: as far back as there is one."""
+    """Return a page of updates or of the ledger, from the oldest one kept."""
     token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
     headers = {"Accept": "application/json", "Authorization": f"Bearer {token}"}
     url = f"http://{controller.addresses['api']}{path}?limit=1000&after={after}"

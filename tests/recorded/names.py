@@ -1,6 +1,6 @@
-"""The names that others read or store: what a version has, and what of it is gone in a later one.
+"""Lists the names that others read or store, and compares two versions' lists.
 
-``python -m tests.recorded.names``, in a tree of the commit that is recorded, writes them down.
+``python -m tests.recorded.names``, in a tree of the recorded commit, writes the lists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 class Asked(Mapping[str, str]):
-    """An environment in which nothing is set, and which remembers what it was asked for."""
+    """An empty environment that records the requested names."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -55,7 +55,7 @@ class Asked(Mapping[str, str]):
         return 0
 
 
-# What today's code has
+# Names in today's code
 
 
 def settings_of_today() -> dict[str, list[str]]:
@@ -85,7 +85,7 @@ def refusals_of_today() -> dict[str, int]:
 
 
 def redis_keys_of_today() -> dict[str, Any]:
-    """Return the names of one installation's keys."""
+    """Return the names of one installation's Redis keys."""
     keys = Keys("i")
     return {
         "routes": keys.routes,
@@ -105,7 +105,7 @@ def entry_points_of_today() -> dict[str, str]:
 
 
 def literals_of_today() -> set[str]:
-    """Return every word and number that stands in the product's code as a value."""
+    """Return every string and number literal in the product's code."""
     found: set[str] = set()
     for package in PRODUCT:
         for path in (ROOT / package).rglob("*.py"):
@@ -116,7 +116,7 @@ def literals_of_today() -> set[str]:
 
 
 async def live_names(controller: Controller, gateway: GatewayProcess) -> Json:
-    """Return what the running processes tell: the API's description, and both sides' metrics."""
+    """Return the running processes' names: the API's description, and both sides' metrics."""
     host, port = gateway.ops
     pages = {
         "controller": f"http://{controller.addresses['ops']}/metrics",
@@ -131,7 +131,7 @@ async def live_names(controller: Controller, gateway: GatewayProcess) -> Json:
 
 
 def metrics_in(page: str) -> dict[str, Json]:
-    """Return the metrics' types, and the labels that their samples have."""
+    """Return the metrics' types, and the labels of their samples."""
     found: dict[str, Json] = {
         name: {"type": kind, "labels": []}
         for name, kind in sorted(_FAMILY.findall(page))
@@ -146,15 +146,15 @@ def metrics_in(page: str) -> dict[str, Json]:
     return found
 
 
-# What is gone
+# Removed names
 
 
 def gone(before: Any, now: Any, path: str = "") -> Iterator[str]:
-    """Yield where something of *before* is no longer in *now*: a key, an item, a word."""
+    """Yield the path of each part of *before* that *now* lacks: a key, an item, a word."""
     if isinstance(before, dict):
         among = [one for one in ("anyOf", "oneOf") if one in now] if isinstance(now, dict) else []
         if among and among[0] not in before:
-            # What may be something else besides is not gone.
+            # A value that gained an alternative is not removed.
             now = next((one for one in now[among[0]] if not [*gone(before, one)]), now)
         for key, value in before.items():
             if not isinstance(now, dict) or key not in now:
@@ -170,7 +170,7 @@ def gone(before: Any, now: Any, path: str = "") -> Iterator[str]:
 
 
 def api_gone(before: Json, now: Json) -> Iterator[str]:
-    """Yield what a caller of the API as it was would miss, or must newly say."""
+    """Yield what an older API client would miss, or would newly have to send."""
     yield from gone(_without_prose(before), _without_prose(now))
     for name in sorted(_asked(before)):
         was, is_now = before["components"]["schemas"], now["components"]["schemas"]
@@ -185,7 +185,7 @@ _BOUNDS: Final = ("maxLength", "maxItems", "maximum", "maxProperties", "minLengt
 
 
 def _without_prose(value: Any, *, names: bool = False) -> Any:
-    """Return a description without its texts; what stands under ``properties`` is all names."""
+    """Return a description without its texts; keys under ``properties`` are names, and stay."""
     if isinstance(value, dict):
         return {
             key: _without_prose(one, names=key in ("properties", "schemas"))
@@ -218,7 +218,7 @@ def recorded(name: str) -> Any:
 
 
 def write(name: str, value: Any) -> None:
-    """Record a list."""
+    """Write a recorded list."""
     NAMES.mkdir(parents=True, exist_ok=True)
     (NAMES / f"{name}.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
 

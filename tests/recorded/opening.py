@@ -1,7 +1,7 @@
-"""Puts a recording back: the cluster's objects first, then Redis and the store in their words.
+"""Restores a recording: first the cluster's objects, then Redis and the store with their UIDs.
 
-The cluster has no kubelet but the one that the test plays: what ran when the recording was made
-still runs, as far as anybody can see, and ends when the test says so.
+The cluster's only kubelet is the test's fake. Pods that ran at the time of the recording appear to
+run on, and end when the test says so.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def kind_of(value: Object) -> Kind:
 
 
 async def start_without_nodes(cluster: EmbeddedCluster) -> None:
-    """Start API server and Volcano, and then end Volcano: it must not act on half of a cluster."""
+    """Start API server and Volcano, then end Volcano: it must not act on an incomplete cluster."""
     for name in ("kubeconfig", "log", "pods"):
         (cluster.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
     (cluster.folder / "identities.json").write_text(json.dumps(IDENTITIES))
@@ -88,9 +88,9 @@ async def start_without_nodes(cluster: EmbeddedCluster) -> None:
 
 
 async def restore_cluster(recording: Recording, admin: Kube) -> Recording:
-    """Make the recorded objects; return the recording with the words that the cluster now uses."""
+    """Create the recorded objects; return the recording with the new UIDs and addresses."""
     words: dict[str, str] = {}
-    # Those of a kind together; each kind comes after those that own its objects.
+    # Objects of one kind together; each kind after the kinds that own its objects.
     for kind, objects in groupby(recording.objects, kind_of):
         some = list(objects)
         wanted = [recording_of(one, words) for one in some]
@@ -106,7 +106,7 @@ async def restore_cluster(recording: Recording, admin: Kube) -> Recording:
 
 
 def recording_of(value: Object, words: dict[str, str]) -> Object:
-    """Return the object with what is known so far of the new cluster's words."""
+    """Return the object with the new cluster's words, as far as they are known."""
     text = Recording("", "", json.dumps(value), "{}").with_replaced(words).cluster
     found: Object = json.loads(text)
     return found
@@ -134,7 +134,7 @@ async def _make(admin: Kube, kind: Kind, wanted: Object) -> Object:
 
 
 async def _create(admin: Kube, kind: Kind, body: Object, namespace: str | None) -> Object:
-    """Make an object; a namespace has its service account a moment after it was made."""
+    """Create an object; a new namespace gets its ServiceAccount only after a moment."""
     deadline = time.monotonic() + ACCOUNT_SECONDS
     while True:
         try:
@@ -146,7 +146,7 @@ async def _create(admin: Kube, kind: Kind, body: Object, namespace: str | None) 
 
 
 async def restore_redis(recording: Recording, redis: Any) -> None:
-    """Fill an empty Redis, as if it were the process that has held this all along."""
+    """Fill an empty Redis with the recorded content."""
     await redis.flushall()
     for command in recording.commands:
         await redis.execute_command(*command)
@@ -155,7 +155,7 @@ async def restore_redis(recording: Recording, redis: Any) -> None:
 
 
 def restore_sqlite(recording: Recording, path: Path) -> str:
-    """Make the database at *path*; return its URL."""
+    """Create the database at *path*; return its URL."""
     connection = sqlite3.connect(path)
     try:
         connection.executescript(recording.store)
@@ -165,7 +165,7 @@ def restore_sqlite(recording: Recording, path: Path) -> str:
 
 
 def restore_postgres(recording: Recording, server: Postgres) -> str:
-    """Make a database; return its URL."""
+    """Create a database; return its URL."""
     url = server.new_database()
     name = url.partition("@/")[2].partition("?")[0]
     subprocess.run(
@@ -177,7 +177,7 @@ def restore_postgres(recording: Recording, server: Postgres) -> str:
 
 
 class Kubelet:
-    """Plays the node: pods run as soon as they are bound, and end when they are told to."""
+    """Plays the node: pods run as soon as they are bound, and end as *ends* says."""
 
     def __init__(self, admin: Kube, *, address: str) -> None:
         self._admin = admin
@@ -188,7 +188,7 @@ class Kubelet:
         """Exit codes by job: its pods end with it, now and later."""
 
     async def run(self) -> None:
-        """Look, and look again, until cancelled."""
+        """Poll the pods until cancelled."""
         while True:
             with suppress(KubeError):
                 for pod in await self._admin.list(PODS):
@@ -215,12 +215,12 @@ class Kubelet:
 
 
 def now() -> str:
-    """Return the time as the cluster writes it."""
+    """Return the current time as the cluster formats it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def running_status(pod: Object, address: str) -> Object:
-    """Return the status of a pod all of whose containers run and are ready."""
+    """Return the status of a pod with all containers running and ready."""
     at = now()
     started: Any = {"running": {"startedAt": at}}
     return {

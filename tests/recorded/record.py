@@ -1,8 +1,8 @@
 """Makes recordings: ``python -m tests.recorded.record [sqlite] [postgresql]``.
 
-It runs the product of the tree in which it stands, that of the commit which is recorded: a real
-Redis, a real store, the embedded cluster, and a plugin from another package. When every job is
-where `scenario` wants it, controller and Volcano are killed, and what they left is written down.
+It runs the product of its own tree, that of the recorded commit, with a real Redis, a real store,
+the embedded cluster, and a third-party plugin. When every job is in the state that `scenario`
+wants, controller and Volcano are killed, and their data is written to files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from tests.recorded.asking import hooks_noted, plugin_environment, read_page
 from tests.recorded.recording import COMMIT, INSTANCE, STORES, Object, Recording
 from tests.recorded.scenario import TROUBLE, Scenario, make_foreign_objects
 
-# Each kind after those that own its objects.
+# Each kind comes after the kinds that own its objects.
 KINDS: Final[tuple[Kind, ...]] = (
     NODES, NAMESPACES, QUEUES, SERVICE_ACCOUNTS, ROLE_BINDINGS, RESOURCE_QUOTAS, LEASES, VCJOBS,
     COMMANDS, POD_GROUPS, PERSISTENT_VOLUME_CLAIMS, CONFIG_MAPS, SECRETS, SERVICES,
@@ -68,7 +68,7 @@ COMMON: Final = {
     ),
     "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS": "5",
 }
-# The two differ in what an installation may choose: owners apart or not, Services for ranks or not.
+# The two differ in an installation's choices: namespaces per owner, and Services per rank.
 SETTINGS: Final[dict[str, dict[str, str]]] = {
     "sqlite": COMMON,
     "postgresql": COMMON
@@ -122,7 +122,7 @@ async def record(kind: str, folder: Path) -> Recording:
 
 
 def by_line(facts: dict[str, Any]) -> str:
-    """Return JSON with a line for each fact."""
+    """Return JSON with one fact a line."""
     lines = ",\n".join(f"{json.dumps(name)}:{compact(value)}" for name, value in facts.items())
     return f"{{\n{lines}\n}}\n"
 
@@ -168,7 +168,7 @@ async def play(scenario: Scenario, kind: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Store]:
-    """Give the store, whose tables the controller makes."""
+    """Yield the store, whose tables the controller creates."""
     store = Store(url)
     try:
         yield store
@@ -176,11 +176,11 @@ async def opened(url: str) -> AsyncIterator[Store]:
         await store.close()
 
 
-# What is left behind
+# The recorded data
 
 
 def dump_sqlite(path: Path) -> str:
-    """Return the database as SQL, with numbers as Python writes them."""
+    """Return the database as SQL, with numbers in Python's format."""
     connection = sqlite3.connect(path)
     try:
         return "".join(f"{plain(line)}\n" for line in connection.iterdump())
@@ -204,7 +204,7 @@ def dump_postgres(server: Postgres, url: str) -> str:
 
 
 async def redis_commands(redis: Any) -> AsyncIterator[list[str]]:
-    """Yield the commands that fill an empty Redis as this one is."""
+    """Yield the commands that fill an empty Redis with this one's content."""
     for key in sorted([key.decode() async for key in redis.scan_iter("*")]):
         match (await redis.type(key)).decode():
             case "hash":
@@ -225,7 +225,7 @@ async def redis_commands(redis: Any) -> AsyncIterator[list[str]]:
 
 
 async def objects_of(admin: Kube) -> AsyncIterator[Object]:
-    """Yield what is in the cluster beside what every cluster has."""
+    """Yield the cluster's objects, without those that every cluster has."""
     for kind in KINDS:
         for found in await admin.list(kind):
             metadata = found["metadata"]
@@ -243,7 +243,7 @@ async def objects_of(admin: Kube) -> AsyncIterator[Object]:
 
 
 def main() -> None:
-    """Record what is named on the command line, else both."""
+    """Record the kinds named on the command line, or both."""
     head = ["git", "rev-parse", "--short=7", "HEAD"]
     print(f"recording at {subprocess.run(head, capture_output=True, text=True).stdout.strip()}")
     for kind in sys.argv[1:] or STORES:

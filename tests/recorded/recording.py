@@ -1,8 +1,9 @@
-"""A recording: what a store, Redis and a cluster held at one moment, as text.
+"""Provides recordings: the content of a store, Redis and a cluster at one moment, as text.
 
-What differs from one opening to the next is replaced in the text: times move by whole seconds, so
-that no more time has passed than when the recording was made; a cluster gives other UIDs and
-addresses to what is made anew.
+Values that differ between openings are replaced in the text:
+
+- Times move by whole seconds, so that no more time has passed than at the recording.
+- UIDs and addresses change, because a cluster assigns new ones to created objects.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The texts: ``store`` is SQL, ``redis`` commands, ``cluster`` an object a line."""
+    """The texts: ``store`` is SQL, ``redis`` commands, ``cluster`` one object a line."""
 
     store: str
     redis: str
@@ -44,7 +45,7 @@ class Recording:
         return cls(*((folder / name).read_text() for name in names))
 
     def write(self, kind: str, commit: str = COMMIT) -> None:
-        """Keep it."""
+        """Write the recording to its folder."""
         folder = FOLDER / commit / kind
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "store.sql").write_text(self.store)
@@ -53,13 +54,13 @@ class Recording:
         (folder / "facts.json").write_text(self.facts)
 
     def at(self, now: float) -> Recording:
-        """Return it as if it had been made at *now*."""
+        """Return the recording as if it had been made at *now*."""
         recorded_at = float(self.known["recorded_at"])
         shift = int(now - recorded_at)
         return self._each(lambda text: moved(text, around=recorded_at, by=shift))
 
     def with_replaced(self, replacements: Mapping[str, str]) -> Recording:
-        """Return it with each of these words as another one, wherever it stands."""
+        """Return the recording with each key of *replacements* replaced by its value."""
         if not replacements:
             return self
         longest_first = sorted(replacements, key=len, reverse=True)
@@ -74,13 +75,13 @@ class Recording:
 
     @property
     def known(self) -> dict[str, Any]:
-        """What the recorder knew: its settings and keys, and what the API said."""
+        """The recorder's facts: its settings and keys, and the API's responses."""
         found: dict[str, Any] = json.loads(self.facts)
         return found
 
     @property
     def objects(self) -> list[Object]:
-        """The cluster's objects; each comes after what owns it."""
+        """The cluster's objects; each comes after its owners."""
         return [json.loads(line) for line in self.cluster.splitlines()]
 
     @property
@@ -90,7 +91,7 @@ class Recording:
 
 
 def moved(text: str, *, around: float, by: int) -> str:
-    """Return *text* with every time that is near *around* moved by so many seconds."""
+    """Return *text* with every time near *around* moved by *by* seconds."""
 
     def seconds(found: re.Match[str]) -> str:
         raw = found[0]

@@ -1,4 +1,4 @@
-"""What b9911c7 left, opened by the code of today: store, Redis, cluster, controller and gateway."""
+"""Provides today's product opened on a recording of b9911c7: store, Redis and cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Gateway(GatewayProcess):
 
 @dataclass
 class Reopened:
-    """Everything, running; ``facts`` is what the orchestrator knew when the recording was made."""
+    """All running parts; ``facts`` is what the orchestrator knew at the recording."""
 
     folder: Path
     recording: Recording
@@ -65,13 +65,13 @@ class Reopened:
         return Routes(self.redis, INSTANCE)
 
     def start_kubelet(self) -> None:
-        """From now on pods start, and end when they are told to."""
+        """Start the kubelet: from now on pods start, and end when told to."""
         kubelet = Kubelet(self.admin, address=POD_BLOCK)
         kubelet.ends = self.ends
         self.kubelet = asyncio.create_task(kubelet.run())
 
     async def stop_kubelet(self) -> None:
-        """Leave the pods as they are; its errors are the test's."""
+        """Stop the kubelet and leave the pods as they are; its errors fail the test."""
         if self.kubelet is not None:
             self.kubelet.cancel()
             with suppress(asyncio.CancelledError):
@@ -81,23 +81,23 @@ class Reopened:
         return await self.controller.call(method, path, body, expect=expect)
 
     async def page(self, name: str) -> Any:
-        """Return the updates, or the ledger, as far back as there are any."""
+        """Return the updates or the ledger, from the oldest kept."""
         return await read_page(self.controller, f"/v1/{name}")
 
     async def history(self, job_id: str) -> Any:
         return await self.call("GET", f"/v1/jobs/{job_id}/history")
 
     async def volcano_jobs(self) -> dict[str, Object]:
-        """Return the VolcanoJobs of ours by their jobs."""
+        """Return the instance's VolcanoJobs by job."""
         made = await self.admin.list(VCJOBS, labels=f"fumarole.dev/instance={INSTANCE}")
         return {one["metadata"]["labels"]["fumarole.dev/job"]: one for one in made}
 
     def hooks(self) -> list[str]:
-        """Return what the plugin has written down since."""
+        """Return the plugin's hook calls since then."""
         return hooks_noted(self.folder)
 
     async def make_room(self) -> None:
-        """Give the node more than it had."""
+        """Enlarge the node's capacity."""
         status = {"status": {"allocatable": {"cpu": "256"}, "capacity": {"cpu": "256"}}}
         await self.admin.merge(NODES, "embedded", status, subresource="status")
 
@@ -106,7 +106,7 @@ class Reopened:
 async def reopened(
     kind: str, folder: Path, server: RedisServer, postgres: Postgres | None
 ) -> AsyncIterator[Reopened]:
-    """Put the recording back and start today's controller and gateway on it."""
+    """Restore the recording, and start today's controller and gateway on it."""
     cluster, redis = EmbeddedCluster(), connect(server.url)
     recording = Recording.read(kind).at(time.time())
     world: Reopened | None = None
@@ -150,9 +150,9 @@ async def reopened(
 
 
 async def foreign_objects(admin: Kube) -> Objects:
-    """Return what is none of ours, without what Volcano may write about it.
+    """Return foreign objects, without the fields that Volcano may write to them.
 
-    Nor with what the cluster puts into each namespace, some time after it was made.
+    Objects that the cluster puts into each namespace, some time after its creation, are left out.
     """
     found = [*await admin.list(VCJOBS, "strangers"), *await admin.list(CONFIG_MAPS, "strangers")]
     found = [one for one in found if one["metadata"]["name"] != "kube-root-ca.crt"]
@@ -165,7 +165,7 @@ async def foreign_objects(admin: Kube) -> Objects:
 
 @asynccontextmanager
 async def app_at(host: str, port: int) -> AsyncIterator[None]:
-    """Serve what a job's program would at a recorded address."""
+    """Serve the app of a job's program at a recorded address."""
 
     async def hello(request: web.Request) -> web.Response:
         return web.Response(text=f"the app, at {request.path}")

@@ -1,6 +1,6 @@
-"""Jobs, and how each is brought into the state in which it is recorded.
+"""Brings jobs into the states in which they are recorded.
 
-Nothing here is used when a recording is opened: it is the other half of `record`.
+It is a part of `record`; reopening a recording does not use it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.controller.running import Controller, eventually
 ENDS = "trap 'exit 0' TERM; "
 WAITS: Final = ["sh", "-c", f"{ENDS}sleep 3600 & wait"]
 SERVES: Final = ["sh", "-c", f"{ENDS}python3 -m http.server 8000 & wait"]
-# The first process of a container does not end by a signal that it has no handler for.
+# A container's first process ignores signals without a handler.
 STUBBORN: Final = ["sleep", "3600"]
 SITE: Final = {"site": {"kind": "web", "port": 8000}}
 
@@ -40,7 +40,7 @@ SESSIONS: Final[dict[str, dict[str, Any]]] = {
 
 
 class Scenario:
-    """A controller that leads, an administrator of its cluster, and what jobs are to become."""
+    """A leading controller, an administrator of its cluster, and the jobs' intended states."""
 
     def __init__(self, controller: Controller, admin: Kube, store: Store) -> None:
         self.controller = controller
@@ -49,7 +49,7 @@ class Scenario:
         self.sids: dict[str, str] = {}
 
     async def play(self) -> None:
-        """Bring every job where it is to be; the last ones stay there for some 20 seconds only."""
+        """Bring every job into its state; the last ones stay there for only some 20 seconds."""
         await self.those_that_ended()
         await self.those_that_run()
         await self.sessions()
@@ -62,7 +62,7 @@ class Scenario:
         await self.controller.submit(job_id, labels=labels, **fields)
 
     async def until(self, job_id: str, **wanted: Any) -> None:
-        """Wait until the row of the job has these values."""
+        """Wait until the job's row has these values."""
 
         async def look() -> bool:
             row = await self.row(job_id)
@@ -80,7 +80,7 @@ class Scenario:
             return dict((await transaction.execute(query)).one()._mapping)
 
     async def phase(self, job_id: str, phase: str) -> None:
-        """Wait until Volcano says so of the job."""
+        """Wait until Volcano reports this phase of the job."""
         place = (await self.row(job_id))["namespace"]
 
         async def look() -> bool:
@@ -90,7 +90,7 @@ class Scenario:
         await eventually(look, seconds=60, what=f"{job_id} is not {phase}")
 
     async def evict(self, job_id: str, index: int = 0) -> None:
-        """Do to a pod what a kubelet does that runs out of something."""
+        """Evict a pod as a kubelet does when its node runs low on a resource."""
         place = (await self.row(job_id))["namespace"]
         status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on disk"}
         name = f"j-{job_id}-job-{index}"
@@ -99,11 +99,11 @@ class Scenario:
     async def call(self, method: str, path: str, body: Any = None, expect: int = 200) -> Any:
         return await self.controller.call(method, path, body, expect=expect)
 
-    # What is forgotten
+    # Forgotten jobs
 
     async def forgotten(self) -> None:
-        """Have a job end of which nothing but its tombstone and its bill will be known."""
-        # A store without any job would take over what it finds in the cluster.
+        """End a job of which only the tombstone and the usage will be known."""
+        # A store without any job would adopt the cluster's objects.
         policies = [{"event": "PodFailed", "action": "AbortJob"}]
         await self.submit("pair", replicas=2, policies=policies)
         await self.submit("forgotten", invocation={"command": ["true"]})
@@ -157,7 +157,7 @@ class Scenario:
         await self.call("POST", "/v1/jobs/web/extend", {"seconds": 600})
 
     async def sessions(self) -> None:
-        # More than the one node has: it waits in Volcano's queue.
+        # More than the only node has: it waits in Volcano's queue.
         large = {"cpu": 63.9, "memory": "64Mi"}
         await self.submit("queued", resources=large, interactive=SITE)
         await self.until("queued", reason="queued")
@@ -208,7 +208,7 @@ class Scenario:
         await self.submit("accepted", parameters=secret, links=["recorded-later"],
                           interactive=SITE, invocation={"command": SERVES})  # fmt: skip
         await self.until("accepted", reason="paused")
-        # From here on no program that is asked to end does; it is killed 30 s later.
+        # From here on no program ends when asked to; each is killed 30 s later.
         await self.call("POST", "/v1/jobs/suspending/suspend", expect=202)
         await self.until("suspending", stopping=True)
         await self.phase("suspending", "Aborting")
@@ -225,7 +225,7 @@ class Scenario:
 
 
 async def make_foreign_objects(admin: Kube) -> None:
-    """Make what is none of the instance's, and must stay as it is whatever happens."""
+    """Create foreign objects, which must stay unchanged whatever happens."""
     await admin.create(NAMESPACES, {"metadata": {"name": "strangers"}})
     task = {
         "name": "job", "replicas": 1,

@@ -1,4 +1,4 @@
-"""What b9911c7 left goes on: nothing is lost, nothing is done twice, nothing else is touched."""
+"""Tests that the data of b9911c7 goes on: nothing is lost, repeated, or foreign and changed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.recorded.reopened import Reopened, app_at, foreign_objects, reopened
 
 pytestmark = pytest.mark.timeout(400)
 
-# What may be another the next moment; all else of a job is as it was told.
+# Fields of a job that may change at any moment. All others must be as recorded.
 CHANGING = {"state", "reason", "message", "attempt", "started_at", "finished_at", "expires_at",
             "queue_position", "exits", "revision", "retry", "uid"}  # fmt: skip
 FINAL = ("SUCCESS", "FAILURE", "EXPIRED")
 OVER = {"succeeded": "SUCCESS", "failed": "FAILURE", "expired": "EXPIRED", "unfunded": "FAILURE",
         "released": "SUCCESS"}  # fmt: skip
-# By the time that everything has gone on: the state, and the attempt that it is in.
+# State and attempt of each job once everything has gone on.
 GOES_ON = {
     "web": ("RUNNING", 1), "caller": ("RUNNING", 1), "pair": ("RUNNING", 1),
     "tasks": ("RUNNING", 1), "resumed": ("RUNNING", 2), "between-start": ("RUNNING", 1),
@@ -37,8 +37,8 @@ GOES_ON = {
     "canceling": ("SUCCESS", 1), "expiring": ("EXPIRED", 1), "between-complete": ("SUCCESS", 1),
 }  # fmt: skip
 GOES_ON |= {name: (state, 1) for name, state in OVER.items()}
-# It named the schema of a job's own policies, which no response has ever been, and called streams
-# of events strings, which tools took for what each event holds.
+# The description of b9911c7 named the schema of a job's own policies, which no response ever had.
+# It also called streams of events strings, which tools took for the content of each event.
 MENDED = {
     "/components/schemas/Retry/properties/policies/items/$ref: '#/components/schemas/Policy' "
     "is '#/components/schemas/PolicyView'",
@@ -73,7 +73,7 @@ async def test_what_b9911c7_left_goes_on(
 
 
 async def check_nothing_is_lost(world: Reopened) -> None:
-    """Everything that the orchestrator was ever told is told again, word by word."""
+    """Check that everything recorded from the API is returned again, word by word."""
     facts = world.facts
     for job_id, told in facts["jobs"].items():
         now = await world.controller.job(job_id)
@@ -87,7 +87,7 @@ async def check_nothing_is_lost(world: Reopened) -> None:
         assert [one["uid"] for one in recorded] == uids[: len(recorded)], job_id
     for name in ("updates", "usage"):
         told, now = facts[name]["items"], (await world.page(name))["items"]
-        # Later versions may say more of each.
+        # Later versions may return more fields of each.
         assert [one | was for one, was in zip(now, told, strict=False)] == now[: len(told)]
     for name in ("ledger", "acknowledged"):
         assert (await world.page("usage"))[name] == facts["usage"][name]
@@ -101,7 +101,7 @@ async def check_nothing_is_lost(world: Reopened) -> None:
 
 
 async def check_routes(world: Reopened) -> None:
-    """Every session that has not ended is routed, every revocation stands."""
+    """Check that every session that has not ended has a route, and that every revocation holds."""
     facts = world.facts
     going = {sid for sid, told in facts["sessions"].items() if told["ended_at"] is None}
 
@@ -124,7 +124,7 @@ async def check_routes(world: Reopened) -> None:
 
 
 async def check_sessions_at_the_gateway(world: Reopened) -> None:
-    """A gateway leads people to where they were, and keeps out those who were shut out."""
+    """Check that the gateway routes users to their apps, and refuses revoked users."""
     sids, gateway = world.facts["sids"], world.gateway
     route = await world.routes.of(sids["site"])
     assert route is not None
@@ -140,7 +140,7 @@ async def check_sessions_at_the_gateway(world: Reopened) -> None:
         cookie = await eventually(opened, what=gateway.log()[-3000:])
         answer = await gateway.ask(sids["site"], "GET", "/here", {"Cookie": cookie})
         assert (answer.status, answer.body) == (200, b"the app, at /here")
-    # A token of an hour, issued before the revocation: however slow this machine is.
+    # A one-hour token, issued before the revocation, however slow this machine is.
     past = int(time.time()) - 1800
     refused = {
         "jti": (sids["shared"], claims | {"jti": "recorded-jti"}),
@@ -154,7 +154,7 @@ async def check_sessions_at_the_gateway(world: Reopened) -> None:
 
 
 async def go_on(world: Reopened) -> None:
-    """Every job goes on from where it was."""
+    """Check that every job continues from its recorded state."""
     before = await world.volcano_jobs()
     world.start_kubelet()
     await world.make_room()
@@ -178,7 +178,7 @@ async def go_on(world: Reopened) -> None:
 
 
 async def check_plugin_refuses(world: Reopened) -> None:
-    """The other package's plugin still refuses in its own words, by both of its ways."""
+    """Check that the third-party plugin still refuses jobs with its messages, in both ways."""
     job = {"id": "new", "owner": {"user": "ada"}, "image": "busybox", "resources": {"cpu": 1}}
     for labels, why in (({}, "is missing"), ({"cost-centre": "closed"}, "is closed")):
         refused = await world.call("POST", "/v1/jobs", {"items": [job | {"labels": labels}]}, 422)
@@ -188,7 +188,7 @@ async def check_plugin_refuses(world: Reopened) -> None:
 
 
 async def check_secrets(world: Reopened) -> None:
-    """Secrets that were sealed then reach the jobs that are submitted only now."""
+    """Check that secrets sealed by b9911c7 reach the jobs that are submitted only now."""
     for job_id in ("accepted", "prepared"):
         (secret,) = await world.admin.list(SECRETS, labels=f"fumarole.dev/job={job_id}")
         values = {base64.b64decode(one) for one in secret["data"].values()}
@@ -196,7 +196,7 @@ async def check_secrets(world: Reopened) -> None:
 
 
 async def end_all(world: Reopened) -> None:
-    """Have everything end."""
+    """End all jobs."""
     running = [job_id for job_id, (state, _) in GOES_ON.items() if state == "RUNNING"]
     for job_id in running:
         world.ends[job_id] = 0
@@ -206,7 +206,7 @@ async def end_all(world: Reopened) -> None:
 
 
 async def check_the_whole_story(world: Reopened) -> None:
-    """Each job ended once, each second is charged once, each hook ran and none ran again."""
+    """Check that each job ended once, each second is charged once, and each hook ran once."""
     facts, updates = world.facts, (await world.page("updates"))["items"]
     numbers = [one["id"] for one in updates]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -239,7 +239,7 @@ async def check_the_whole_story(world: Reopened) -> None:
 
 
 async def check_live_names(world: Reopened) -> None:
-    """The API takes and tells what it did; every metric is there, with its labels."""
+    """Check that the API's fields and every metric, with its labels, still exist."""
     today = await live_names(world.controller, world.gateway)
     assert set(api_gone(recorded("openapi"), today["openapi"])) <= MENDED
     for page in ("controller_metrics", "gateway_metrics"):

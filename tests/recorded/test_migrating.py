@@ -1,4 +1,4 @@
-"""A store of b9911c7 is migrated in place: every row and column is there afterwards."""
+"""Tests that a store of b9911c7 is migrated in place, with every row and column kept."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ async def test_no_row_and_no_column_is_lost(
         assert before["jobs"]
         assert all(before[name] for name in recorded("columns")), before
         await store.open()
-        await store.open()  # once more changes nothing
+        await store.open()  # a second time changes nothing
         after = await rows_of(store)
         for name, columns in recorded("columns").items():
             assert len(after[name]) == len(before[name])
             kept = [{key: row[key] for key in columns} for row in after[name]]
             assert kept == before[name], name
         async with store.read() as transaction:
-            # b9911c7 reads it, and finds the schema that it made: it may be gone back to.
+            # b9911c7 reads its own schema version, so a rollback to it is possible.
             version = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
         assert version == "0005"
     finally:
@@ -49,7 +49,7 @@ async def test_no_row_and_no_column_is_lost(
 
 
 async def rows_of(store: Store) -> dict[str, list[dict[str, object]]]:
-    """Return the rows of each table, whatever columns it has now."""
+    """Return the rows of each table, with all its current columns."""
     found: dict[str, list[dict[str, object]]] = {}
     async with store.read() as transaction:
         for name in recorded("columns"):

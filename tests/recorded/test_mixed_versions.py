@@ -1,4 +1,4 @@
-"""b9911c7 itself beside the code of today: its gateway, its controller, and a way back to it."""
+"""Tests b9911c7 beside today's code: its gateway, its controller, and a rollback to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THEN = "b9911c7"
 
 @pytest.fixture
 def older(tmp_path: Path) -> Path:
-    """The tree of b9911c7."""
+    """Return the tree of b9911c7."""
     archive, tree = tmp_path / "then.tar", tmp_path / "then"
     known = subprocess.run(
         ["git", "archive", "--output", archive, THEN], cwd=ROOT, capture_output=True, timeout=60
@@ -33,9 +33,9 @@ def older(tmp_path: Path) -> Path:
         pytest.skip(f"the repository is a shallow clone, without {THEN}")
     with tarfile.open(archive) as packed:
         packed.extractall(tree, filter="data")
-    # Built pages are in no commit; today's will do, since nobody looks at them here.
+    # No commit contains built pages. Today's serve: no browser opens them here.
     shutil.copytree(ROOT / "gateway/web/build", tree / "gateway/web/build")
-    # An empty list of metadata is null, as Go writes it: that version ended by it, on any store.
+    # An empty list of metadata is null, as Go encodes it. It ended that version, on any store.
     sweeping = tree / "controller/jobs/sweeping.py"
     sweeping.write_text(
         sweeping.read_text().replace("for given in page if", "for given in page or () if")
@@ -50,7 +50,7 @@ async def test_b9911c7_works_with_today_and_can_be_gone_back_to(
 ) -> None:
     (tmp_path / "world").mkdir()
     async with reopened("sqlite", tmp_path / "world", redis_server, None) as world:
-        # The controller is upgraded, the gateways are not yet.
+        # The controller is upgraded, but not yet the gateways.
         await run(world, controller=ROOT, gateway=older)
         await check_nothing_is_lost(world)
         await check_routes(world)
@@ -64,7 +64,7 @@ async def test_b9911c7_works_with_today_and_can_be_gone_back_to(
         await check_sessions_at_the_gateway(world)
         await world.controller.submit("then", labels={"cost-centre": "c"})
         await check_leaves_what_is_new(world)
-        # And upgraded again: what the older version wrote into the newer schema is read.
+        # Upgraded again: today's version reads what the older one wrote into the newer schema.
         await stop(world)
         await run(world, controller=ROOT, gateway=ROOT)
         await check_nothing_is_lost(world)
@@ -82,7 +82,7 @@ NEW = ("sweep-0", "sweep-1", "chained")
 
 
 async def accept_what_is_new(world: Reopened) -> str:
-    """Have today's controller write what b9911c7 has no table, column or word for.
+    """Make today's controller write rows, columns and words that b9911c7 lacks.
 
     Returns:
         A desktop whose clipboard is restricted.
@@ -98,14 +98,14 @@ async def accept_what_is_new(world: Reopened) -> str:
 
 
 async def check_leaves_what_is_new(world: Reopened) -> None:
-    """A version that cannot read a job makes nothing of it, and goes on with all others."""
+    """Check that the older version leaves jobs alone that it cannot read, and runs all others."""
     made = await world.volcano_jobs()
     assert not {*NEW, "then"} & made.keys()
     assert await world.controller.is_ready()
 
 
 async def check_what_is_new(world: Reopened, desk: str) -> None:
-    """Whatever the older version did not know is as it was."""
+    """Check that everything unknown to the older version is unchanged."""
     batch = await world.call("GET", "/v1/batches/sweep")
     assert (batch["jobs"], batch["counts"]) == (2, {"IN_QUEUE": 2})
     for number, job_id in enumerate(("sweep-0", "sweep-1")):
@@ -119,13 +119,13 @@ async def check_what_is_new(world: Reopened, desk: str) -> None:
 
 
 async def run(world: Reopened, *, controller: Path, gateway: Path) -> None:
-    """Start both, each from its tree."""
+    """Start controller and gateway, each from its tree."""
     world.controller.place, world.gateway.place = controller, gateway
     await world.gateway.start()
     await world.controller.start()
 
 
 async def stop(world: Reopened) -> None:
-    """End both."""
+    """Stop controller and gateway."""
     assert await world.controller.stop() == 0, world.controller.tail()
     world.gateway.kill()

@@ -1,7 +1,7 @@
-"""Nothing that others read or store has gone since b9911c7; more may have come.
+"""Tests that no name that others read or store is gone since b9911c7; new names are allowed.
 
-Where one of these has to go all the same, the old name is taken for one minor version beside the
-new one, and CHANGELOG.md says so; then, and only then, it is taken from the recorded list.
+If a name must go all the same, the old name works beside the new one for one minor version, and
+CHANGELOG.md says so. Then, and only then, the old name is removed from the recorded list.
 """
 
 from __future__ import annotations

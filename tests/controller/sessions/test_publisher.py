@@ -1,4 +1,4 @@
-"""Routes follow jobs, pods and sessions, with a real Redis and a real store."""
+"""Tests routes that follow jobs, pods and sessions, with a real Redis and a real store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_route_follows_its_pod(world: World) -> None:
 async def test_a_session_that_cannot_be_made_out_is_starting_and_not_withdrawn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Withdrawn is final: gateways do not let it come back."""
+    """A withdrawal would be final: gateways do not accept the session again."""
     world.show(make_pod())
     sid = await world.open(endpoint="lab")
     await world.until_ready(sid)

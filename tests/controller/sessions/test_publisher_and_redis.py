@@ -1,4 +1,4 @@
-"""What Redis loses, has from elsewhere or does not answer: the publisher makes it good."""
+"""Tests the publisher's repair of what Redis loses, holds from elsewhere, or does not confirm."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_whatever_stands_in_redis_is_no_reason_to_end_anything(
 
 
 async def test_what_another_process_wrote_is_noticed(world: World) -> None:
-    # An API of its own has no way to wake this publisher.
+    # An API in another process cannot wake this publisher.
     published = PublishedRoutes(world.reader, lambda: None)
     service = SessionService(
         store=world.store,
@@ -131,7 +131,7 @@ async def test_another_publisher_that_begins_disturbs_nobody(
         head = await second.reader.head()
         assert head is not None
         assert head.since is None
-        # The first one learns by its heartbeat that it leads no more.
+        # The first publisher learns from its heartbeat that it lost leadership.
         with pytest.raises(LeadershipLost):
             await asyncio.wait_for(world.task, 8)
 
@@ -159,7 +159,7 @@ async def test_of_two_stores_under_one_instance_the_one_that_came_first_publishe
         await eventually(lambda: _is_published(world))
         await world.until(sid, lambda route: True)
         assert "routes are not published to Redis" in second.publisher.problems
-        # Once nobody is there any more to give way to, it is its turn.
+        # Once the other publisher is gone, it is this one's turn.
         world.task.cancel()
         again.set()
         await eventually(lambda: _is_published(second))
@@ -207,7 +207,7 @@ async def test_what_redis_lost_is_a_problem_until_it_is_there_again(
     await world.until(sid, lambda route: True)
     await eventually(lambda: _is_published(world))
     assert world.publisher.problems == ()
-    # What it has published is what there is, without another look at all.
+    # The published table is complete without a further read of the store.
     snapshot = await world.reader.snapshot()
     assert snapshot is not None
     told = world.publisher.describe()
@@ -215,7 +215,7 @@ async def test_what_redis_lost_is_a_problem_until_it_is_there_again(
 
 
 async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
-    # Published for certain: opening waits for that with patience, but not for good.
+    # Surely published: opening waits for the publication, but only within a deadline.
     first = await world.open(endpoint="lab")
     await world.until(first, lambda route: True)
     copy = await dump(world.redis)
@@ -230,7 +230,7 @@ async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
 
 
 async def dump(redis: Redis) -> dict[bytes, bytes]:
-    """Return all keys as they are at one moment."""
+    """Return all keys as of one moment."""
     keys: Any = await redis.keys("*")
     async with redis.pipeline(transaction=True) as pipe:
         for key in keys:
@@ -239,7 +239,7 @@ async def dump(redis: Redis) -> dict[bytes, bytes]:
 
 
 async def restore(redis: Redis, copy: dict[bytes, bytes]) -> None:
-    """Put them back, all at the same moment: the publisher's heart beats all the time."""
+    """Restore all keys in one transaction, because the publisher's heartbeat continues."""
     async with redis.pipeline(transaction=True) as pipe:
         for key, value in copy.items():
             pipe.restore(key, 0, value, replace=True)
@@ -307,7 +307,7 @@ async def test_a_redis_that_comes_back_is_told_everything(
         async with asyncio.timeout(8):
             while told not in caplog.messages:
                 await asyncio.sleep(0.05)
-        # In all this time it has tried several times.
+        # Meanwhile the publisher has tried several times.
         for line in ("cannot publish routes", told):
             assert caplog.messages.count(line) == 1
     await redis.aclose()
@@ -334,12 +334,12 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     world: World, answers: list[bool]
 ) -> None:
     first = await world.open(endpoint="lab")
-    # Opening waits for it with patience, but not for good.
+    # Opening waits for the publication, but only within a deadline.
     await eventually(lambda: _is_published(world))
     await world.until(first, lambda route: True)
     epoch = world.publisher.describe()["epoch"]
     bus = world.publisher._bus
-    bus._publish = Silent(bus._publish, list(answers))  # type: ignore[assignment]  # it wraps it
+    bus._publish = Silent(bus._publish, list(answers))  # type: ignore[assignment]  # a wrapper
     world.show(make_pod())
     second = await world.open(endpoint="lab")
     await world.until_ready(first)
@@ -353,7 +353,7 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     snapshot = await world.reader.snapshot()
     assert snapshot is not None
     assert told["hash"] == f"{digest(first, snapshot.routes[first]):016x}"
-    # What turned out to have been told is not told again.
+    # An event whose delivery is confirmed later is not published again.
     logged: Any = await world.redis.xrevrange(Keys("test").log)
     events = [json.loads(fields[b"event"]) for _, fields in logged]
     ready = [one["sid"] for one in events if (one.get("route") or {}).get("state") == "ready"]
@@ -376,7 +376,7 @@ async def test_what_two_publishers_fill_in_at_once_is_not_mixed(redis: Redis) ->
 
 
 async def of_another_store(redis: Redis, clock: Clock) -> Publisher:
-    """Have Redis hold what another installation's controller has published, in its term 70."""
+    """Fill Redis as another installation's controller does, in its term 70."""
     theirs = Publisher(redis, Keys("test"), term=70)
     await theirs.rebuild({}, {}, epoch="theirs", now=clock())
     await redis.set(Keys("test").store, "theirs 9")
@@ -386,7 +386,7 @@ async def of_another_store(redis: Redis, clock: Clock) -> Publisher:
 async def test_a_redis_with_another_installations_table_is_taken_at_the_second_start(
     store: Store, redis: Redis, clock: Clock, job: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its backup was put in place of ours, say: each restart of ours would have raised one term."""
+    """As after a foreign backup replaced ours. One term per restart would take many restarts."""
     del job
     monkeypatch.setattr("shared.bus.publisher.LISTEN_SECONDS", 0.2)
     async with publishing(store, redis, clock) as world:

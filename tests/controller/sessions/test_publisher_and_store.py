@@ -1,4 +1,4 @@
-"""Stores that are away, old or new: which publisher leads, and what it may tell."""
+"""Tests publishers over stores that are unavailable, restored or new: which one may publish."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_store_of_an_hour_ago_gives_nothing_back(
     fresh = replace(await session_of(store, kept), sid=make_sid(os.urandom))
 
     async def meanwhile() -> None:
-        # The API and the leader's other parts do not wait: soon the revision is the higher one.
+        # The API and the leader's other components go on: soon the revision is the higher one.
         async with store.write() as transaction:
             await raise_revision(transaction, 50)
             await insert_session(transaction, fresh)
@@ -87,7 +87,7 @@ async def test_a_store_of_an_hour_ago_gives_nothing_back(
         assert now.revoked == revoked.revoked
         last = (await session_of(store, ended)).end_reason
         assert last == "ended"
-        # It goes on from there: what was opened while nobody published has not ended.
+        # Publishing continues from there: a session opened without a publisher has not ended.
         opened = replace(await session_of(store, kept), sid=make_sid(os.urandom))
         async with store.read() as transaction:
             assert (await read_store_metadata(transaction)).revision > then.revision + 4
@@ -95,7 +95,7 @@ async def test_a_store_of_an_hour_ago_gives_nothing_back(
         await insert_session(transaction, opened)
     async with publishing(store, redis, clock) as world:
         await world.until(opened.sid, lambda route: True)
-        # Redis was lost, and the store knows what it knew.
+        # Redis was lost, and the store still knows everything.
         await redis.flushall()
         await eventually(lambda: _is_rebuilt(world, now.head.epoch))
         lost = await world.reader.snapshot()
@@ -157,7 +157,7 @@ async def test_a_revocation_is_told_at_once_by_who_does_not_lead(world: World) -
     sid = await world.open(endpoint="lab")
     world.task.cancel()
     await asyncio.wait([world.task])
-    # Nobody leads.
+    # No replica leads.
     async with world.reader.subscribe() as messages:
         await world.sessions.revoke(sid, sub="eve")
         event = decode_event(await asyncio.wait_for(anext(messages), 5))
@@ -168,7 +168,7 @@ async def test_a_revocation_is_told_at_once_by_who_does_not_lead(world: World) -
     assert isinstance(event, GrantRevoked)
     assert isinstance(other, GrantRevoked)
     assert (event.epoch, event.seq, event.sub, other.kid) == (head.epoch, head.seq, "eve", "k1")
-    # And the next leader has them in its table.
+    # The next leader has the revocations in its table.
     async with publishing(world.store, world.redis, world.clock) as second:
 
         async def revoked() -> bool:
@@ -194,7 +194,7 @@ async def test_a_replica_with_an_old_store_tells_nothing(world: World) -> None:
 async def test_a_leader_that_the_store_does_not_know_any_more_stops_by_itself(
     world: World,
 ) -> None:
-    # Cut off together with a part of Redis, it would never be refused there.
+    # If it were cut off together with a part of Redis, Redis would never refuse it.
     async with world.store.write() as transaction:
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
@@ -263,7 +263,7 @@ async def test_what_was_looked_at_while_redis_or_store_went_away_is_looked_at_ag
         return await real(self, *given)
 
     monkeypatch.setattr(DesiredRoutes, "of", fails_once)
-    # Only the cluster shows it: the store has nothing new that would be read again.
+    # Only the cluster changed: the store has nothing new to read.
     world.show()
     world.publisher.enqueue("j1")
     await world.until(sid, lambda route: route["state"] == "starting")

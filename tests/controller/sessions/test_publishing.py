@@ -1,4 +1,4 @@
-"""When the publisher looks, how often, and who is told: with a real Redis and a real store."""
+"""Tests when and how often the publisher reads and publishes, with a real Redis and store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST, SECOND = make_sid(1), make_sid(2)
 
 
 async def insert(store: Store, sid: str) -> None:
-    """Open a session as another process does: nobody is woken."""
+    """Open a session as another process does: this publisher is not woken."""
     one = Session(
         sid=sid, job_id="j1", rank=0, kind="web", endpoint="lab", port=8888, base_path="/",
         created_at=1.0,
@@ -38,7 +38,7 @@ async def insert(store: Store, sid: str) -> None:
 
 
 def counted(function: Callable[..., Awaitable[Any]], calls: list[Any]) -> Callable[..., Any]:
-    """Return *function*, whose calls are put down."""
+    """Wrap *function* so that its calls are appended to *calls*."""
 
     async def called(*given: Any, **named: Any) -> Any:
         calls.append(given)
@@ -49,7 +49,7 @@ def counted(function: Callable[..., Awaitable[Any]], calls: list[Any]) -> Callab
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The publisher does nothing for a long time unless it is woken."""
+    """Make the publisher's periods very long, so that it acts only when woken."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 600.0)
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 600.0)
 
@@ -73,7 +73,7 @@ async def test_before_anything_is_published_that_is_what_is_told(
             return len(publisher.problems) == 2
 
         await eventually(why)
-        # It is asked for again after a while, and not all the time.
+        # The read is repeated after a pause, and not continuously.
         assert (len(calls), sleep.asked) == (1, [0.25])
         sleep.end()
         await sleep.until_asked(2)
@@ -123,7 +123,7 @@ async def test_what_nobody_told_of_is_found_each_minute(
     async with publishing(store, redis, clock, monotonic=steady) as one:
         sid = await one.open(endpoint="lab")
         await one.until(sid, lambda route: True)
-        # All was looked at when it began, and what is opened later is told of.
+        # Everything was read at the start, and each opening notifies the publisher.
         for steady.now in (64.0, 123.75):
             for _ in range(2):
                 await one.open(endpoint="lab")
@@ -143,7 +143,7 @@ async def test_a_heartbeat_is_told_each_second(store: Store, redis: Redis, clock
         async with one.reader.subscribe() as messages:
 
             async def told_with_two() -> list[str]:
-                # What is due is told in the round of a change, so that two of them show it.
+                # A due heartbeat is published in the round of a change, so two changes show it.
                 for _ in range(2):
                     await one.open(endpoint="lab")
                 return [await next_type(messages) for _ in range(2)]
@@ -179,7 +179,7 @@ async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
     async with publishing(store, redis, clock, monotonic=Clock(64.0)) as one:
         await eventually(partial(is_published, one))
         bus = one.publisher._bus
-        bus._publish = Silent(bus._publish, [True])  # type: ignore[assignment]  # it wraps it
+        bus._publish = Silent(bus._publish, [True])  # type: ignore[assignment]  # a wrapper
         async with one.reader.subscribe() as messages:
             await one.open(endpoint="lab")
             assert await next_type(messages) == "RouteUpserted"
@@ -189,7 +189,7 @@ async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
 
 
 async def is_over(caplog: pytest.LogCaptureFixture) -> bool:
-    """Say whether one outage was told of, once, and that it is over."""
+    """Return whether exactly one outage was logged, and its end."""
     told = ("cannot publish routes", "routes are published again")
     return tuple(one for one in caplog.messages if one in told) == told
 
@@ -213,7 +213,7 @@ async def test_an_outage_is_over_with_the_first_table(
     monkeypatch.setattr(Publisher, "head", away)
     async with publishing(store, redis, clock, monotonic=Clock(64.0)) as one:
         await eventually(partial(is_published, one))
-        # No heartbeat is due that could say it.
+        # No heartbeat is due that could show it.
         await eventually(partial(is_over, caplog))
 
 
@@ -226,7 +226,7 @@ async def test_only_the_first_table_takes_back_what_redis_knows(
     async with publishing(store, redis, clock) as one:
         sid = await one.open(endpoint="lab")
         await one.until(sid, lambda route: True)
-        # From now on it may be damaged.
+        # From now on Redis may be damaged.
         await redis.hdel(Keys("test").routes, sid)
         await one.until(sid, lambda route: True)
         assert len(calls) == 1
@@ -329,7 +329,7 @@ async def test_a_revision_goes_up_also_under_another_leader(
     for uid in ("p1", "p2"):
         async with publishing(store, redis, clock) as one:
             await eventually(partial(is_published, one))
-            # Only a signed route says to which epoch it belongs.
+            # Only a signed route names its epoch.
             route = await one.route(FIRST)
             assert route is not None
             assert "epoch" not in route

@@ -1,4 +1,4 @@
-"""Positions in queues are looked up for those who wait for them, and for nobody else."""
+"""Tests queue positions: they are read only for jobs whose start page is open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def routed(job: str, status: Status = QUEUED) -> Route:
 
 
 class Pages:
-    """Start pages that are open, as gateways report them."""
+    """Open start pages, as gateways report them."""
 
     def __init__(self) -> None:
         self.open: dict[str, float] = {}
@@ -44,7 +44,7 @@ class Pages:
 
 @pytest.fixture
 async def queued(store: Store) -> Store:
-    """Three jobs that wait in one queue, in their order."""
+    """Store three jobs that wait in one queue, in order."""
     async with store.write() as transaction:
         for number, job in enumerate(JOBS):
             record = make_record(
@@ -72,7 +72,7 @@ async def test_a_position_is_known_where_somebody_waits_and_follows_the_queue(
         await update_job(transaction, first, now=1.0, state="RUNNING", reason=None, message=None)
     assert await positions.look(routes) == ["q2"]
     assert dict(positions) == {"q2": 2}
-    # Nobody looks any more: what was known last stays as long as the job waits.
+    # No page is open any more: the last known position stays while the job waits.
     now = 2000.0
     assert await positions.look(routes) == []
     assert dict(positions) == {"q2": 2}

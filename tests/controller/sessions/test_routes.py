@@ -71,7 +71,7 @@ def test_a_rank_with_a_service_is_reached_at_its_address_and_still_follows_its_p
     service = make_service()
     first = route(session(), make_pod(), by=service).target
     assert (first.host, first.port, first.id) == (service.address, 8888, "pod-0")
-    # So that sockets to the pod before are closed.
+    # The new target id makes gateways close connections to the earlier pod.
     assert route(session(), make_pod(uid="next"), by=service).target.id == "next"
     assert route(session(), make_pod(ready=False), by=service).target is None
 
@@ -139,10 +139,10 @@ def test_an_endpoint_that_is_not_probed_does_not_wait_for_the_one_that_is(
     other = session(endpoint=endpoint, port=6006)
     made = route(other, make_pod(ready=False, answers=False))
     assert (made.state, made.target.port) == ("ready", 6006)
-    # Its container does not run yet, or its node is gone: then nothing of the pod answers.
+    # The container does not run yet, or its node is gone: no port of the pod responds.
     for pod in (make_pod(ready=False, answers=False, running=False), make_pod(ready=False)):
         assert route(other, pod).state == "starting"
-    # Nor behind a Service, which leads to no pod that is not ready.
+    # A Service leads to ready pods only.
     service = make_service(ports=frozenset({6006, 8888}))
     assert route(other, make_pod(), by=service).state == "ready"
     assert route(other, make_pod(ready=False, answers=False), by=service).state == "starting"
@@ -229,7 +229,7 @@ def test_a_hub_that_goes_moves_no_terminal_but_its_own(sid: str, count: int, gon
 
 
 def test_every_version_chooses_the_same_hub() -> None:
-    # Or an upgrade would move all terminals.
+    # Otherwise an upgrade would move all terminals.
     hubs = {f"h{n}": Hub(id=f"h{n}", host="x", port=1) for n in range(5)}
     chosen = [choose_hub(make_sid(number), hubs).id for number in range(4)]
     assert chosen == ["h4", "h2", "h1", "h0"]

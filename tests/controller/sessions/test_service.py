@@ -29,7 +29,7 @@ async def service(store: Store) -> SessionService:
 
 
 async def make_service(store: Store) -> SessionService:
-    """Return one that knows the job."""
+    """Return a session service over a store that knows the job."""
     async with store.write() as transaction:
         await insert_job(transaction, make_record(spec=public_spec(JOB)), labels={})
     return SessionService(

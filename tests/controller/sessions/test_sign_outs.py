@@ -1,4 +1,4 @@
-"""Sign-outs are taken up once, by whoever leads, and end grants of live sessions alone."""
+"""Tests sign-outs: the leader handles each once, and ends only grants of live sessions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIVE, OTHER, ENDED = make_sid(1), make_sid(2), make_sid(3)
 
 
 class Leader:
-    """One leader of the store."""
+    """A leader of the store."""
 
     def __init__(self, store: Store, redis: Redis, clock: Clock, term: int) -> None:
         self.published = 0
@@ -166,7 +166,7 @@ async def test_a_stream_that_was_lost_and_begun_anew_is_taken_up(
     await leader.take_all()
     await redis.delete(KEYS.asks)
     await leader.take_all()
-    # Its clock was set back, so that its entries are before what was taken up.
+    # The clock of Redis was set back, so its new entries precede those already handled.
     await redis.xadd(KEYS.asks, {"sid": LIVE, "jti": "new"}, id="4000-0")
     await leader.take_all()
     assert sorted(await revoked(store, clock)) == [(LIVE, "new"), (LIVE, "old")]

@@ -66,7 +66,7 @@ async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
 async def test_while_the_store_is_read_a_change_of_any_job_matters(
     reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch, everything: bool
 ) -> None:
-    """Its session may be among what is read, and the change not: then nobody would look again."""
+    """The read may include the job's session but not the change; no later event would repair it."""
     told = []
 
     async def changes_meanwhile(transaction: Transaction, *, now: float) -> dict[str, Hub]:
@@ -132,7 +132,7 @@ async def test_who_leads_no_more_reads_nothing(store: Store, reader: SnapshotRea
         (None, 9.0),
         (("e", 7), 3.0),
         (("e", 8), 3.0),
-        # It has forgotten what it was told last.
+        # Redis has lost the last head that was published.
         (("e", 6), 9.0),
         (("other", 7), 9.0),
     ],
@@ -143,7 +143,7 @@ async def test_used_tokens_count_since_redis_last_lost_something(
     told = None
     if head is not None:
         told = Head(term=1, epoch=head[0], seq=head[1], since=3.0, routes=0, revoked=0)
-    # Nothing was ever published: there was nothing to lose.
+    # Nothing was ever published, so nothing could be lost.
     assert (await reader.everything(None, data_lost=False, now=9.0))[1] is None
     async with store.write() as transaction:
         await record_published(transaction, epoch="e", seq=7)

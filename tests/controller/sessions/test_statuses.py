@@ -1,4 +1,4 @@
-"""What people are told follows from store and cluster, and changes only with what it tells of."""
+"""Tests session statuses: they follow from store and cluster, and change only with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_job_that_waits_says_since_when_and_why() -> None:
         app="My notebook",
     )  # fmt: skip
     assert told(**record) == status
-    # Volcano makes pods before there is a place for them.
+    # Volcano creates pods before a node has room for them.
     assert told(make_pod(node="", running=False, ready=False), **record) == status
     assert told(attempt=2, **record).since is None
 

@@ -1,4 +1,4 @@
-"""Which images jobs may use: what a pattern means, and what an image means to a node."""
+"""Tests the list of allowed images: how patterns match, and how a node reads an image."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_no_node_reads_is_never_allowed(image: str) -> None:
         read_image(image)
 
 
-# A digest is written @A or @B here.
+# ``@A`` and ``@B`` stand for digests here.
 MEANINGS = [
     (
         "quay.io/jupyter/base",
@@ -139,7 +139,7 @@ def test_nothing_of_another_registry_is_ever_allowed(text: str) -> None:
     assert pattern.allows(reference) is (reference.registry == "quay.io")
 
 
-# Where it is asked
+# Where the list applies
 
 
 async def submit(store: Store, *jobs: Job, defaults: JobDefaults) -> list[str]:
@@ -167,7 +167,7 @@ async def test_every_image_that_a_job_names_is_asked_about(store: Store) -> None
     result, *problems = await submit(store, job, defaults=defaults)
     assert result == "rejected"
     why = "is not one of the images that jobs may use"
-    # With whatever else is wrong with it.
+    # Together with the job's other problems.
     assert problems[:2] == [f"image: {why}", f"tasks[1].image: {why}"]
     assert any("priority" in one for one in problems[2:])
     assert await submit(store, make_job(image="quay.io/good/y"), defaults=defaults) == ["created"]

@@ -1,4 +1,4 @@
-"""The deployment's file of tools, as the controller reads it when it starts."""
+"""Tests the deployment's file of tools, as the controller reads it at start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of receivers: what is wrong with it is told with its path, and without a secret."""
+"""Tests the file of webhook receivers: errors name the path, and contain no secret."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_receivers_secret_is_not_the_link_key_and_who_never_leads_needs_none(
     assert environment.problems == [
         "FUMAROLE_CONTROLLER_WEBHOOKS_FILE gives a receiver the link key as its secret"
     ]
-    # The secrets' files need not be where only the API or the hub runs.
+    # The secret files may be missing where only the API or the hub runs.
     (folder / "good").unlink()
     environment = Environment(values | {"FUMAROLE_CONTROLLER_ROLES": "api,hub"})
     assert read_settings(environment).webhooks == ()

@@ -1,1 +1,1 @@
-"""Tests, laid out as the source is."""
+"""Tests of the store, in the same layout as the source."""

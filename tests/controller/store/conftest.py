@@ -1,4 +1,4 @@
-"""Everything about the store is tried on both databases."""
+"""Fixtures for store tests: each test runs on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=BOTH)
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database that nothing has used yet."""
+    """Return the URL of an unused database."""
     return new_store(request, tmp_path, empty=True)

@@ -135,7 +135,7 @@ async def test_a_database_that_goes_away_is_unavailable_and_then_there_again(
 async def test_a_leader_that_is_stopped_in_a_transaction_keeps_nobody_from_leading(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, within_a_statement: bool
 ) -> None:
-    # Either the server ends what is idle, or the next leader ends what holds the fence.
+    # Either the server ends the idle transaction, or the next leader ends the one with the fence.
     if within_a_statement:
         monkeypatch.setattr(database, "_WAIT_FOR_FENCE", sa.text("SET LOCAL lock_timeout = '1s'"))
     else:
@@ -156,10 +156,10 @@ async def test_a_leader_that_is_stopped_in_a_transaction_keeps_nobody_from_leadi
 
 async def _lead_while(stopped: Store, term: int, other: Store, *, within_a_statement: bool) -> None:
     async with stopped.lead(term) as held:
-        # It holds the row, and does nothing more.
+        # The transaction holds the row and sends nothing more.
         if within_a_statement:
             driver: Any = (await held.get_raw_connection()).driver_connection
-            # Parsed, and never run: the server waits, and does not call that idle.
+            # Parsed but not executed: the server waits, but does not count this as idle.
             await driver.prepare("SELECT 1")
         async with asyncio.timeout(60), other.write() as transaction:
             assert await raise_term(transaction) == term + 1
@@ -176,7 +176,7 @@ async def test_writers_of_a_busy_leader_keep_nobody_waiting(postgres: Postgres) 
         while not ends.is_set():
             try:
                 async with store.lead(term) as transaction:
-                    # As a step of several statements does.
+                    # As a step with several statements does.
                     await transaction.execute(sa.text("SELECT pg_sleep(0.3)"))
                     written["done"] += 1
             except LeadershipLost:
@@ -193,7 +193,7 @@ async def test_writers_of_a_busy_leader_keep_nobody_waiting(postgres: Postgres) 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(8):
                 tasks.create_task(write(term))
-                await asyncio.sleep(0.04)  # so that there is always one under way
+                await asyncio.sleep(0.04)  # so that a write is always in progress
             before = written["done"]
             for _ in range(5):
                 async with store.write() as transaction:
@@ -207,10 +207,10 @@ async def test_writers_of_a_busy_leader_keep_nobody_waiting(postgres: Postgres) 
                     await asyncio.sleep(0.05)
             ends.set()
         assert raised == term + 1
-        # It waits for none of them; with the row held shared, each waited until all had ended.
+        # It waits for none of them. With a shared row lock, it waited until all had ended.
         assert beside_five < 5 * 8
-        # For those that are under way, and not for those that would begin meanwhile: once it has
-        # asked, each can do one more, while it connects two or three.
+        # It waits for the writes in progress, not for later ones. After its request each writer can
+        # do one more, while the new leader opens two or three connections.
         assert beside_term < 5 * 8
         assert written["done"] >= 8
     finally:

@@ -1,4 +1,4 @@
-"""What is asked about many jobs at once, and what is read when most of them are over."""
+"""Tests queries for many jobs at once, and queries that must not read finished jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MORE_THAN_ONE_STATEMENT_TAKES = 70_000
 
 async def test_more_jobs_than_one_statement_takes_are_asked_about(store: Store) -> None:
     ids = [f"j{number:05}" for number in range(MORE_THAN_ONE_STATEMENT_TAKES)]
-    # The first and the last, and those on either side of where one statement ends.
+    # The first and the last, and both sides of the boundary between two statements.
     there = {ids[0], ids[MOST_VALUES - 1], ids[MOST_VALUES], ids[-1]}
     over = {"state": "SUCCESS", "finished_at": 2.0}
     async with store.write() as transaction:
@@ -43,7 +43,7 @@ async def test_more_jobs_than_one_statement_takes_are_asked_about(store: Store) 
 
 @pytest.fixture
 async def statements(store: Store) -> list[tuple[str, Any]]:
-    """Return the statements that the store is given from now on, with their values."""
+    """Return the list to which the store's further statements are added, with their values."""
     given: list[tuple[str, Any]] = []
 
     def note(_c: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
@@ -54,7 +54,7 @@ async def statements(store: Store) -> list[tuple[str, Any]]:
 
 
 async def scans(transaction: Transaction, statements: list[tuple[str, Any]]) -> list[str]:
-    """Return how SQLite would carry out the statements, of which each table whole."""
+    """Return the full table scans in SQLite's plans of the statements."""
     plans: list[str] = []
     for statement, values in list(statements):
         plan = await transaction.run_sync(
@@ -76,7 +76,7 @@ async def test_what_is_over_is_not_read_to_find_what_is_not(
         await live_sessions(transaction)
         await forget_jobs(transaction, finished_before=1.0, limit=9)
         assert len(statements) == 5
-        # Whose last run is kept is asked of the tools, which go with their jobs.
+        # Kept last runs are found through the tools, which are deleted with their jobs.
         assert await scans(transaction, statements) == ["SCAN tools"]
         whole = [(str(sa.select(tables.jobs.c.id).where(tables.jobs.c.message == "x")), ("x",))]
         assert await scans(transaction, whole) == ["SCAN jobs"]

@@ -1,4 +1,4 @@
-"""What an older version wrote is still there after its tables were changed."""
+"""Tests migrations: data of an older version is kept when the tables change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _as_it_was(connection: sa.Connection) -> None:
 
 
 def _shape(connection: sa.Connection) -> dict[str, dict[str, tuple[str, bool]]]:
-    """Return each table's columns: their types, and whether a row may leave them out."""
+    """Return each table's columns: their types, and whether a row may omit them."""
     looked = sa.inspect(connection)
     return {
         table: {
@@ -67,7 +67,7 @@ def _each_adds_only(connection: sa.Connection) -> None:
         for table, columns in before.items():
             assert columns.items() <= after[table].items(), (script.revision, table)
             for name in after[table].keys() - columns.keys():
-                # The version before inserts rows without it.
+                # The previous version inserts rows without this column.
                 assert after[table][name][1], (script.revision, table, name)
         before = after
 
@@ -86,11 +86,11 @@ async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_the
 @pytest.mark.parametrize(
     ("schema", "oldest", "taken"),
     [
-        (40, 0, True),  # a later release, however many migrations it has, that only adds
+        (40, 0, True),  # a later release that only adds, with any number of migrations
         (1, 0, True),
-        (40, 40, False),  # it takes something away that this version needs
+        (40, 40, False),  # it removes something that this version needs
         (1, 1, False),
-        (0, 1, True),  # as versions without a table of their own for the schema had it
+        (0, 1, True),  # as versions without a table for the schema version
         (0, 2, False),
     ],
 )

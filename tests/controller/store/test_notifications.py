@@ -19,14 +19,14 @@ pytestmark = pytest.mark.needs("postgres")
 
 @pytest.fixture
 async def other(store_url: str, store: Store) -> AsyncIterator[Store]:
-    """Another process' store."""
+    """Return the store of another process."""
     opened = Store(store_url)
     yield opened
     await opened.close()
 
 
 class Heard:
-    """Counts what was heard."""
+    """Counts notifications."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -37,7 +37,7 @@ class Heard:
         self._news.set()
 
     async def something(self, seconds: float = 20.0) -> None:
-        """Return when something was heard since the last call."""
+        """Wait for a notification since the last call."""
         async with asyncio.timeout(seconds):
             await self._news.wait()
         self._news.clear()
@@ -56,7 +56,7 @@ async def hearing(store: Store) -> AsyncIterator[Heard]:
 
 @pytest.fixture
 def store_url(postgres: Postgres) -> Iterator[str]:
-    """Only PostgreSQL tells."""
+    """Return a PostgreSQL store: SQLite has no notifications."""
     url = postgres.new_store()
     yield url
     postgres.drop(url)
@@ -77,7 +77,7 @@ async def test_what_others_have_committed_is_heard_at_once_and_ones_own_is_not(
     store: Store, other: Store
 ) -> None:
     async with hearing(store) as heard:
-        await heard.something()  # what came before, nobody heard
+        await heard.something()  # earlier notifications were not received
         await write(store)
         async with other.write() as transaction:
             await raise_revision(transaction)
@@ -111,7 +111,7 @@ async def test_a_connection_that_broke_is_made_again_and_what_came_meanwhile_is_
 
 
 async def test_who_reads_sees_one_state_of_the_store(store: Store, other: Store) -> None:
-    # Else a revision read last would be of a change that is not among the rows read before.
+    # Otherwise the revision, read last, could belong to a change that the rows lack.
     async with store.read() as transaction:
         before = await read_store_metadata(transaction)
         await write(other)
@@ -135,7 +135,7 @@ async def test_an_update_wakes_followers_in_this_process_and_in_others_once_it_i
     try:
         async with asyncio.timeout(60):
             connected = there.next
-            await connected.wait()  # what was told before it listened, nobody heard
+            await connected.wait()  # notifications before the subscription were not received
             mine, its = here.next, there.next
             with pytest.raises(KeyError):
                 await write_update(store, "never", fails=True)

@@ -1,4 +1,4 @@
-"""Lists: every filter in both orders, page by page, and none that reads what it does not show."""
+"""Tests lists: every filter in both orders, page by page, reading only what they return."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ORDERS: tuple[Order, ...] = ("id", "newest")
 
 
 def make_many(count: int) -> Iterator[tuple[JobRecord, dict[str, str]]]:
-    """Yield jobs, all fields of which go through their values at different paces."""
+    """Yield jobs whose fields cycle through their values at different rates."""
     for number in range(count):
         kind = {0: {}, 1: {"kind": "batch"}, 2: {"kind": "lab"}}[number % 3]
         record = make_record(
@@ -42,7 +42,7 @@ def make_many(count: int) -> Iterator[tuple[JobRecord, dict[str, str]]]:
             owner_user="ada" if number % 2 else "eve",
             owner_project=None if number % 5 else "sun",
             state=STATES[number % len(STATES)],
-            # Several at one moment.
+            # Several jobs share a creation time.
             created_at=float(number // 4),
             spec={"id": "x", "owner": {"user": "ada"}} | kind,
             batch=f"b{number % 3}" if number < 30 else None,
@@ -156,7 +156,7 @@ async def test_labels_without_end_are_one_question(
 
 
 class Looked:
-    """Hands out keys as an index would, and counts them."""
+    """Yields keys as an index would, and counts them."""
 
     def __init__(self, count: int) -> None:
         self.keys = [Key(float(-number), f"j{number}") for number in range(count)]
@@ -185,12 +185,12 @@ async def test_a_page_costs_the_same_however_many_there_are() -> None:
     assert costs[20_000][1] <= paging.MOST_CANDIDATES + paging.AT_ONCE
 
 
-# By which index
+# Which index is used
 
 
 @pytest.fixture
 async def statements(store: Store) -> list[tuple[str, Any]]:
-    """Return the statements that the store is given from now on, with their values."""
+    """Return the list to which the store's further statements are added, with their values."""
     given: list[tuple[str, Any]] = []
 
     def note(_c: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
@@ -202,13 +202,13 @@ async def statements(store: Store) -> list[tuple[str, Any]]:
 
 
 async def plan_of(transaction: Transaction, statement: str, values: Any, *, index: str) -> str:
-    """Return how the statement is carried out; PostgreSQL may only use *index*, and keys."""
+    """Return the statement's plan; PostgreSQL may use only *index* and the keys."""
     if transaction.dialect.name == "sqlite":
         plan = await transaction.run_sync(
             sa.Connection.exec_driver_sql, f"EXPLAIN QUERY PLAN {statement}", values
         )
         return "\n".join(row.detail for row in plan)
-    # Of a few rows it reads all, by whichever way: here it is seen that there is the right one.
+    # PostgreSQL scans a small table whatever the indexes are. This shows that the right one exists.
     async with transaction.begin_nested() as tried:
         for one in (*tables.jobs.indexes, *tables.job_labels.indexes, *tables.sessions.indexes):
             if one.name != index:
@@ -260,7 +260,7 @@ async def test_candidates_are_read_in_order_from_the_filters_own_index(
     assert {name.removeprefix("pk_").removeprefix("sqlite_autoindex_").removesuffix("_1")
             for name in names} >= {index}, plan  # fmt: skip
     several = len(wanted.get("states", ())) > 1
-    # Only what several ranges have in common is sorted, or merged, and that is a page of each.
+    # Only several ranges are sorted or merged, one page of each.
     assert several or not re.search("TEMP B-TREE|Sort", plan), plan
     assert "Seq Scan" not in plan
     assert not re.search(r"SCAN (jobs|job_labels)(?! USING)", plan), plan

@@ -94,7 +94,7 @@ async def test_a_root_certificate_that_is_not_there_is_said(
 async def test_a_changed_password_file_is_read_with_the_next_connection(
     postgres: Postgres, tmp_path: Path
 ) -> None:
-    """docs/how-to/keys.md: no process is started anew for it."""
+    """docs/how-to/keys.md promises that no process must be restarted for it."""
     url = sa.make_url(postgres.new_database())
     role, file = f"r{url.database}", tmp_path / "pgpass"
 
@@ -125,7 +125,7 @@ async def test_a_changed_password_file_is_read_with_the_next_connection(
 
 
 async def answers(store: Store) -> bool:
-    """Say whether the database can be asked: a pool finds out when a connection of it is used."""
+    """Return whether the database responds: a pool notices a dead connection when it uses it."""
     try:
         async with store.read() as transaction:
             return bool(await transaction.scalar(sa.text("SELECT 1")))

@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses, and for how long: its errors are raised by itself, on purpose."""
+"""Tests how the store handles PostgreSQL's errors, which the tests make PostgreSQL raise."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ async def opened(url: str) -> AsyncIterator[Store]:
 
 
 async def set_default(store: Store, name: str, value: str) -> None:
-    """Give sessions of the store's database that begin from now on another default."""
+    """Set another default for new sessions of the store's database."""
     async with store.write() as transaction:
-        # An operator's session: it may, whatever the default is by now.
+        # An operator's session may write, whatever the default is.
         await transaction.execute(sa.text("SET TRANSACTION READ WRITE"))
         database_name = await transaction.scalar(sa.select(sa.func.current_database()))
         await transaction.execute(sa.text(f'ALTER DATABASE "{database_name}" SET {name} = {value}'))
@@ -54,8 +54,8 @@ async def revise(store: Store) -> int:
         return await raise_revision(transaction)
 
 
-# A serialization failure, a deadlock, a full disk, no connection left, a standby, a statement that
-# took too long, a restart, a broken page, a password that is being changed, a restore.
+# A serialization failure, a deadlock, a full disk, no connection left, a standby, a statement
+# timeout, a restart, a broken page, a password change, a restore.
 @pytest.mark.parametrize(
     "state",
     ["40001", "40P01", "53100", "53300", "25006", "57014", "57P01", "XX001", "28P01", "3D000"],
@@ -102,14 +102,14 @@ async def test_the_servers_own_limits_and_isolation_are_not_ours(
         async with store.read() as transaction:
             level = await transaction.scalar(sa.text("SHOW transaction_isolation"))
             assert level == "repeatable read"
-        # Each waits for the one before, and goes on from what that has written.
+        # Each transaction waits for the previous one, and reads what it wrote.
         revisions = await asyncio.gather(*(revise(store) for _ in range(8)))
         assert sorted(revisions) == list(range(1, 9))
 
 
 async def test_behind_a_pooler_nothing_of_a_session_is_used(postgres: Postgres) -> None:
-    # What one transaction leaves in a session, the next one may not find; and some of it a pooler
-    # refuses: settings that are sent with the first message.
+    # The next transaction may not find session state of the previous one. A pooler also refuses
+    # some of it: settings in the startup message.
     async with opened(postgres.new_database() + "&prepared_statement_cache_size=0") as store:
         assert not store.has_notifications
         for _ in range(2):
@@ -136,7 +136,7 @@ async def test_connections_to_what_is_a_standby_by_now_are_given_up(postgres: Po
         store = Store(url)
         with pytest.raises(StoreUnavailable, match="read-only"):
             await revise(store)
-        # Its connections were good ones, but for where they lead.
+        # The connections were good, but led to the wrong server.
         await set_default(operator, "default_transaction_read_only", "off")
         assert await revise(store) == 1
         await store.close()
@@ -229,6 +229,6 @@ async def test_a_revocation_by_a_clock_that_is_behind_has_the_databases_time(
     async with opened(postgres.new_database()) as store, store.write() as transaction:
         before = await database_clock(transaction)
         assert before is not None
-        # Grants of the last minute would outlive it.
+        # Otherwise grants of the last minute would outlive the revocation.
         assert await revocation_time(transaction, now=before - 60) >= before
         assert await revocation_time(transaction, now=before + 600) == before + 600

@@ -32,7 +32,7 @@ async def test_what_was_learned_last_is_found_by_whoever_has_another(store: Stor
 
 
 async def test_every_replica_refuses_alike_from_the_moment_it_is_learned(store: Store) -> None:
-    # Neither of them ever saw a cluster.
+    # Neither replica ever saw a cluster.
     replicas = make_pipeline(), make_pipeline()
 
     async def refused() -> list[bool]:

@@ -1,1 +1,1 @@
-"""Tests, laid out as the source is."""
+"""Tests of the VolcanoJob builder and observer, in the same layout as the source."""

@@ -10,7 +10,7 @@ from deploy.local.cluster.volcano.definitions import make_definitions
 from tests.controller.plugins.making import plan_of
 
 SINCE: dict[str, tuple[str, ...]] = {
-    # Which release brought which part of a VolcanoJob's schema.
+    # The release that introduced each part of a VolcanoJob's schema.
     "1.12": ("spec.networkTopology",),
     "1.14": ("spec.networkTopology.highestTierName", "spec.tasks.partitionPolicy"),
 }
@@ -19,7 +19,7 @@ VERSIONS = ["1.11", "1.13", "1.15"]
 
 
 def schema_of(version: str) -> dict[str, Any]:
-    """Return the schema of a release: that of 1.15, without what came after *version*."""
+    """Return the schema of a release: that of 1.15, without the parts added after *version*."""
     (definition,) = [one for one in make_definitions() if one["spec"]["names"]["kind"] == "Job"]
     versions = definition["spec"]["versions"]
     schema: dict[str, Any] = copy.deepcopy(versions[0]["schema"]["openAPIV3Schema"])
@@ -108,7 +108,7 @@ def test_the_document_names_the_kind_that_is_meant() -> None:
     other = {"x-kubernetes-group-version-kind": [{**kind, "kind": "JobList"}]}
     document = {"components": {"schemas": {"a": other, "b": schema, "c": {}}}}
     found = read_openapi(document)
-    # What nobody here reads is left out: it is most of the document, and this is kept.
+    # Unread parts are dropped: they are most of the document, and the result is kept.
     assert found.schema == {"properties": {"spec": {"properties": {"queue": {"maxLength": 63}}}}}
     assert found.digest == read_openapi(document).digest
     fields["queue"]["maxLength"] = 64

@@ -1,4 +1,4 @@
-"""What is kept of each object is all that is read of it."""
+"""Tests that the trimmed objects in the cache keep every field that is read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_exceptions_lie_within_the_network_and_are_not_all_of_it(
 
 
 def test_nothing_outside_is_no_rule_and_not_an_empty_one() -> None:
-    # A rule without a destination would mean everywhere.
+    # A rule without a destination would admit every destination.
     assert network_rules((), networks("10.0.0.0/8"), blocked_ports=(25,)) == []
     assert server_rules([("licences.example.com", 27000)]) == []
 

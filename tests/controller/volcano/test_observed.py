@@ -101,7 +101,7 @@ def test_a_pod_that_waits_says_why() -> None:
 def test_whether_the_jobs_own_container_answers_is_told_apart_from_the_pods_readiness(
     ready: bool,
 ) -> None:
-    # The node controller takes the pod's condition away and leaves its containers' as they were.
+    # The node controller changes the pod's condition, and leaves the containers' conditions.
     statuses = [
         {"name": "another", "ready": not ready},
         {"name": "job", "ready": ready, "state": {"running": {}}},
@@ -179,7 +179,7 @@ def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any
 @pytest.mark.parametrize(
     ("phase", "before", "ran"),
     [
-        # As Volcano 1.15.1 lists them, each phase once, the last one last.
+        # Volcano 1.15.1 lists each phase once, the last one last.
         ("Completed", ["Pending", "Running", "Completed"], True),
         ("Failed", ["Pending", "Running", "Failed"], True),
         ("Failed", ["Pending", "Running", "Restarting", "Failed"], False),
@@ -191,7 +191,7 @@ def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any
         ("Pending", ["Running", "Pending"], False),
         ("Completed", [], False),
         ("", [], False),
-        # Before 1.15.1 each change is listed.
+        # Before 1.15.1, Volcano lists each change.
         (
             "Completed",
             ["Pending", "Running", "Restarting", "Pending", "Running", "Completed"],
@@ -213,7 +213,7 @@ def test_whether_it_ran_before_it_ended_is_read_from_its_conditions(
         ("1;3", (0,)),
         ("", ()),
         (None, ()),
-        # A kubelet takes the end of what is long: this may have been 12 or 1002.
+        # A kubelet keeps the end of a long message: the first number may have been 12 or 1002.
         ("2;" + "1000;" * 818 + "100;", (999, 99)),
     ],
 )

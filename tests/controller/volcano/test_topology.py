@@ -1,4 +1,4 @@
-"""Whole processors, for a NUMA topology policy."""
+"""Tests the rounding to whole CPUs for a NUMA topology policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers of webhooks on loopback, which behave as a test says."""
+"""Provides webhook receivers on loopback, with scripted responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = (ip_network("127.0.0.0/8"),)
 
 @dataclass
 class Request:
-    """What came."""
+    """A received request."""
 
     line: str
     headers: dict[str, str]
@@ -45,13 +45,13 @@ async def accept(_request: Request, _writer: asyncio.StreamWriter) -> bytes:
 
 
 class Server:
-    """Reads requests, notes them, and has each answered; None closes the connection."""
+    """Records requests and sends the scripted responses; None closes the connection."""
 
     def __init__(self, answer: Answer = accept) -> None:
         self.answer = answer
         self.requests: list[Request] = []
         self.connections = 0
-        # Bound at once: until it listens it is refused, and nobody else can have the port.
+        # Bound at once: before it listens, connections are refused, and the port stays reserved.
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
@@ -63,11 +63,11 @@ class Server:
 
     @property
     def numbers(self) -> list[int]:
-        """The updates that came, in their order."""
+        """The numbers of the received updates, in order."""
         return [one.json["id"] for one in self.requests if "id" in one.json]
 
     def close(self) -> None:
-        """Give the port back where it never listened."""
+        """Free the port if the server never listened."""
         self._socket.close()
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What is sent next, and when: in order for each job, whatever the receiver does."""
+"""Tests the order and times of webhook deliveries: in order per job, whatever happens."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_the_receiver_asks_for_is_bounded() -> None:
     (send,) = take(one, 30.0)
     one.failed(send, now=30.0, retry_after=1e9, is_busy=True)
     one.take_up(heads("c", first=3), through=3)
-    # It was about all messages, and a day is too long.
+    # The pause applied to all messages. A day is too long.
     assert one.wait(30.0) == module.LONGEST_RETRY_AFTER_SECONDS
 
 
@@ -176,7 +176,7 @@ def test_who_is_gone_is_sent_nothing_more() -> None:
 
 @dataclass
 class World:
-    """An outbox, a receiver that errs as it likes, and controllers that die."""
+    """An outbox, a receiver with random errors, and controllers that die."""
 
     chance: random.Random
     jobs: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -214,7 +214,8 @@ class World:
             if number is None:
                 self.core.found_nothing(send)
                 continue
-            # Nothing is sent before all that came earlier was accepted, by whichever controller.
+            # A message is sent only after all earlier ones of its job were accepted, by any
+            # controller.
             earlier = [one for one in self.jobs[send.job_id] if one < number]
             assert set(earlier) <= set(self.accepted[send.job_id])
             assert all(other.job_id != send.job_id for other, _ in self.under_way)
@@ -235,7 +236,7 @@ class World:
         self.saved = self.core.cursor
 
     def die(self) -> None:
-        # What was under way may have been accepted all the same.
+        # A message in flight may have been accepted all the same.
         for send, number in self.under_way:
             if self.chance.random() < 0.5:
                 self.accepted[send.job_id].append(number)

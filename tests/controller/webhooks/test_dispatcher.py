@@ -1,4 +1,4 @@
-"""From the outbox to real receivers, by leaders that come and go."""
+"""Tests webhook delivery from the outbox to real receivers, under changing leaders."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(deliveries, "LONGEST_RECEIVER_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(deliveries, "LONGEST_PAUSE_SECONDS", 0.2)
-    # What is slow here is this machine.
+    # Long deadlines: only this machine is slow here.
     monkeypatch.setattr(sender, "CONNECT_SECONDS", 60.0)
     monkeypatch.setattr(sender, "ATTEMPT_SECONDS", 60.0)
 
 
 class Leading:
-    """Sends as the leader of the newest term does."""
+    """Sends messages as the leader of the newest term."""
 
     def __init__(self, store: Store, receivers: Sequence[Receiver]) -> None:
         self.registry = CollectorRegistry()
@@ -150,7 +150,7 @@ async def test_a_receiver_that_is_new_begins_with_what_happens_next(store: Store
 
 async def test_after_a_restart_in_the_middle_nothing_is_lost(store: Store) -> None:
     async def answer(_request: Request, _writer: asyncio.StreamWriter) -> bytes | None:
-        # Some are accepted, and the controller does not hear of it.
+        # Some messages are accepted, but the controller gets no response.
         return response(200) if len(server.requests) % 4 else None
 
     server = Server(answer)
@@ -173,7 +173,7 @@ async def test_after_a_restart_in_the_middle_nothing_is_lost(store: Store) -> No
     for numbers in by_job.values():
         assert list(dict.fromkeys(numbers)) == sorted(set(numbers))
     names = {(one.json["id"], one.headers["webhook-id"]) for one in server.requests}
-    assert len(names) == 54  # the same name with every attempt
+    assert len(names) == 54  # each attempt has the same name
 
 
 async def test_a_receiver_that_is_dead_or_slow_delays_no_other_and_gets_all_in_the_end(
@@ -197,7 +197,7 @@ async def test_a_receiver_that_is_dead_or_slow_delays_no_other_and_gets_all_in_t
         for number in range(20):
             await happen(store, "IN_QUEUE", job=f"j{number}")
         await until_saved(store, 20, "good")
-        # What waits for the others is bounded, here and on the wire.
+        # The connections that wait for the others are bounded, in the process and on the network.
         assert slow.connections <= deliveries.AT_ONCE
         for name in ("slow", "dead"):
             assert len((await cursor_of(store, name)).pending) <= 5
@@ -238,7 +238,7 @@ async def test_a_job_that_is_refused_is_tried_again_and_others_do_not_wait(store
         async with Leading(store, [receiver]).running():
             await until_saved(store, 5)
         assert server.numbers[-2:] == [1, 2]
-        # What was accepted and saved is not sent again.
+        # An accepted and saved message is not sent again.
         assert [server.numbers.count(number) for number in (3, 4, 5)] == [1, 1, 1]
 
 

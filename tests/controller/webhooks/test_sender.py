@@ -1,4 +1,4 @@
-"""One attempt, at real receivers that behave as badly as they can."""
+"""Tests single delivery attempts to real receivers that misbehave."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MESSAGE = Message("upd_1_x", b'{"id":1}')
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is slow is this machine, unless a test says otherwise."""
+    """Make deadlines long, because this machine may be slow; a test may shorten them."""
     for name in ("CONNECT_SECONDS", "ATTEMPT_SECONDS", "IDLE_SECONDS"):
         monkeypatch.setattr(module, name, 60.0)
 
@@ -78,7 +78,7 @@ async def test_a_message_is_sent_with_its_name_its_time_and_a_signature_by_each_
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n", Result("broken")),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 10_000 + b"\r\n", Result("broken")),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 1_000_000 + b"\r\n\r\n", Result("broken")),
-        # The status says it; what comes after it does not matter.
+        # The status decides; the rest of the response does not matter.
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", Result("accepted", 200)),
         (
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz",
@@ -177,7 +177,7 @@ async def test_an_endless_body_is_not_read_to_its_end(monkeypatch: pytest.Monkey
             async with opened_sender(receiver, clock=time.time) as sender:
                 await sender.send(MESSAGE)
                 await sender.send(MESSAGE)
-            assert server.connections == 3  # what is not read to its end is not used again
+            assert server.connections == 3  # a connection with an unread body is not reused
     assert sent < 100 << 20
 
 
@@ -191,7 +191,7 @@ async def test_a_connection_is_used_again_when_its_answer_was_read() -> None:
     assert server.connections == 1
 
 
-# Where it may be
+# Permitted addresses
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ async def test_no_special_or_private_address_is_dialled_unless_it_is_listed(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", connect, raising=False)
     found = await attempt(f"http://{host}:9/hook", networks=())
-    # The last two are no names to the HTTP client, though they are addresses to the C library.
+    # The HTTP client takes the last two for invalid names, though the C library parses them.
     assert found.outcome == ("broken" if host in ("127.1", "2130706433") else "forbidden")
 
 
@@ -226,7 +226,7 @@ def info(address: str, port: int) -> AddressInfo:
 
 
 async def test_a_name_is_judged_by_the_address_that_is_dialled_each_time() -> None:
-    """A name server that gives another answer each time gets nowhere by that."""
+    """A name server that changes its response each time does not bypass the check."""
     server = Server()
     async with server.listening():
         answers = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2", "127.0.0.1"]]
@@ -305,7 +305,7 @@ async def test_who_nobody_vouches_for_is_sent_nothing(
     async with plain.listening():
         assert (await attempt(plain.url.replace("http:", "https:"))).outcome == "unreachable"
     silent = Server()
-    assert (await attempt(silent.url)).outcome == "unreachable"  # nobody listens
+    assert (await attempt(silent.url)).outcome == "unreachable"  # nothing listens
     silent.close()
 
 

@@ -1,4 +1,4 @@
-"""Messages are signed as Standard Webhooks says, and verified as the docs say."""
+"""Tests signatures of messages: as Standard Webhooks specifies, verified as the docs say."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_message_has_one_name_and_another_one_after_a_restored_backup() -> Non
 
 @pytest.fixture(scope="module")
 def verify() -> Callable[..., None]:
-    """What the page tells receivers to run."""
+    """Return the function that the documentation gives to receivers."""
     found = re.search(r"## Webhooks\n.*?```python\n(.*?)```", DOCS, re.DOTALL)
     assert found is not None
     names: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def test_a_receiver_that_does_as_the_page_says_takes_what_is_signed(
     verify: Callable[..., None],
 ) -> None:
     verify(headers(b"{}", KEY), b"{}", SECRET)
-    # While secrets are rotated both sign, in either order.
+    # During a rotation of secrets both sign, in either order.
     verify(headers(b"{}", KEY, OTHER), b"{}", SECRET)
     verify(headers(b"{}", OTHER, KEY), b"{}", SECRET)
 

@@ -1,4 +1,4 @@
-"""Batches in the store: made once, counted from indexes, and their items outlive jobs' records."""
+"""Tests batches in the store: made once, counted from indexes, items outlive job records."""
 
 from __future__ import annotations
 

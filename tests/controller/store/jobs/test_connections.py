@@ -119,5 +119,5 @@ def test_a_companion_is_settled_by_its_owner_and_its_basis() -> None:
     assert not one(basis="old").is_settled("v", "new")
     assert one(basis="new").is_settled("v", "new")
     assert one(owner_uid=None, lasting=True).is_settled("w", "any")
-    # Intended, and perhaps never made.
+    # Intended, but perhaps never created.
     assert not one(owner_uid=None, lasting=True, uid="").is_settled("w", "any")

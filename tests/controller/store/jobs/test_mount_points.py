@@ -1,4 +1,4 @@
-"""While a job has its output folder nobody cleans it, and while it is cleaned no job has it."""
+"""Tests output folders: a folder in use is not cleaned, and a folder in cleaning is not used."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ async def test_a_folder_is_cleaned_once_the_last_job_has_left_it(store: Store) -
         await record_missing_mount_points(transaction, "one", {0, 2})
         await record_missing_mount_points(
             transaction, "one", {2}
-        )  # by its next attempt, which found the other
+        )  # by its next attempt, which found the other one
         await record_missing_mount_points(transaction, "two", {1, 7})
         await release_mount_points(transaction, "one", at=5.0)
         assert await places_to_clean(transaction, limit=9) == []
         assert await begin_cleaning(transaction, "out", now=6.0) is None
         await release_mount_points(transaction, "two", at=7.0)
-        # It found all there, and has nothing to leave.
+        # It found all mount points, so it leaves none of its own.
         await release_mount_points(transaction, "three", at=8.0)
         assert sorted(await last_jobs_of(transaction, "out")) == ["one", "two"]
         assert await places_to_clean(transaction, limit=9) == ["out"]
@@ -61,7 +61,7 @@ async def test_no_job_takes_hold_of_a_folder_that_is_being_cleaned(store: Store)
         assert await begin_cleaning(transaction, "out", now=6.0)
         assert not await hold(transaction, "two")
         assert await hold(transaction, "other", "elsewhere")
-        # Whoever leads next goes on with what was begun.
+        # The next leader continues the cleaning.
         again = await begin_cleaning(transaction, "out", now=60.0)
         assert again is not None
         assert again.began_at == 6.0

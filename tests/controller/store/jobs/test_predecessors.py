@@ -1,4 +1,4 @@
-"""How a job ended is known to those that wait for it, also when its record is gone."""
+"""Tests that waiting jobs know their predecessors' ends, even after the record is deleted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_an_end_is_kept_with_those_that_wait_for_it(store: Store) -> None:
         assert await end(transaction, "a", "FAILURE", "exit_code") == ["b", "c"]
     async with store.write() as transaction:
         await delete_job_records(transaction, ["a"], at=9.0)
-        # The next one of this id is another job.
+        # A later job with this id is another job.
         await add(transaction, "a")
         await end(transaction, "a", "SUCCESS", "completed")
         found = await predecessors_of(transaction, "c")
@@ -51,7 +51,7 @@ async def test_of_a_job_that_was_over_before_the_end_is_known_at_once(store: Sto
         await delete_job_records(transaction, ["a"], at=9.0)
         (found,) = await predecessors_of(transaction, "b")
         assert (found.state, found.goes_on, found.ended_well) == ("SUCCESS", False, True)
-        # One that was forgotten by a version that knows nothing of this is known no more.
+        # An end deleted by a version without this table is unknown.
         await add(transaction, "c", "nobody")
         (lost,) = await predecessors_of(transaction, "c")
     assert (lost.goes_on, lost.ended_well) == (False, False)

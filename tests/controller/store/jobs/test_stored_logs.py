@@ -1,4 +1,4 @@
-"""Which objects a pod's log consists of."""
+"""Tests which stored objects make up a pod's log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_log_is_one_whoever_opens_it_and_goes_with_its_job(store: Store)
         assert sorted(kept.lost) == ["size"]
     async with store.write() as transaction:
         await delete_job_records(transaction, ["j1"], at=1.0)
-        await write_log(transaction, kept, now=9.0)  # late: it stays dropped
+        await write_log(transaction, kept, now=9.0)  # late: the log stays dropped
         await insert_job(transaction, make_record(), labels={})
         assert await find_log(transaction, "j1", "p1") is None
         assert await dropped_keys(transaction, limit=5) == [KEY]

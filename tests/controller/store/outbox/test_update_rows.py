@@ -35,7 +35,7 @@ async def test_updates_come_in_order_and_from_where_one_was(store: Store) -> Non
 
 
 async def test_who_has_read_a_number_misses_nothing_that_is_committed_later(store: Store) -> None:
-    """Each writer dawdles between taking its number and committing."""
+    """Each writer pauses between taking its number and committing."""
     async with store.write() as transaction:
         for number in range(6):
             await insert_job(transaction, make_record(id=f"j{number}"), labels={})
@@ -87,7 +87,7 @@ async def test_whoever_is_behind_what_was_forgotten_is_told(store: Store) -> Non
 
 
 async def test_what_all_write_at_once_ends(store: Store) -> None:
-    """Locks are taken in one order, by leaders' and others' transactions: none waits for ever."""
+    """All transactions take locks in one order, so none waits for ever."""
     async with store.write() as transaction:
         term = await raise_term(transaction)
         for number in range(4):

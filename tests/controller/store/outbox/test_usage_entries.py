@@ -1,4 +1,4 @@
-"""The ledger goes from its beginning, once it was taken and is old; a number says how far."""
+"""Tests the removal of old, acknowledged ledger entries from the start, without gaps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controller.store.outbox.usage_entries import (
 
 
 async def write(store: Store, ages: Sequence[float]) -> None:
-    """Enter one for each of *ages*; they have the numbers from 1 on."""
+    """Insert one entry for each of *ages*, numbered from 1."""
     async with store.write() as transaction:
         for period, at in enumerate(ages):
             entry = UsageEntry(

@@ -1,4 +1,4 @@
-"""Causes from sentences of Kubernetes, kubelets, container runtimes and several Volcanos."""
+"""Tests the causes read from messages of Kubernetes, kubelets, runtimes and Volcano versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        # As recorded from 1.36.2, and as its admission plugins write them.
+        # Recorded from Kubernetes 1.36.2 and its admission plugins.
         ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota"),
         ("failed quota: q: must specify limits.memory for: main", "quota"),
         # A quota whose use is not counted yet, as in a new namespace.
@@ -118,12 +118,12 @@ def test_what_a_container_lacks(text: str, cause: str) -> None:
         (NOT_FOUND, "docker.io/library/nope:1: not found"),
         (f'Back-off pulling image "nope:1": ErrImagePull: {NOT_FOUND}',
          "docker.io/library/nope:1: not found"),
-        # CRI-O from 1.34 on.
+        # CRI-O from 1.34 on
         ("unable to pull image or OCI artifact: pull image err: initializing source "
          "docker://nope:1: reading manifest 1 in docker.io/library/nope: requested access to the "
          "resource is denied; artifact err: get manifest: build image source: reading manifest 1",
          "requested access to the resource is denied"),
-        # Kubelets before 1.32 say no more than this between two pulls.
+        # Kubelets before 1.32 report only this between two pulls.
         ('Back-off pulling image "nope:1"', ""),
         ("", ""),
         ("unexpected status code 401 Unauthorized", "unexpected status code 401 Unauthorized"),

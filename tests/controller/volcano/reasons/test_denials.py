@@ -238,7 +238,7 @@ def test_a_long_refusal_is_read_quickly() -> None:
 
 
 def test_each_problem_of_volcanos_webhook_is_told_by_itself() -> None:
-    # As it puts them together: each ends in a semicolon, some begin with a space.
+    # Volcano joins its messages like this: each ends in a semicolon, some begin with a space.
     said = (
         "duplicated task name worker; job 'minAvailable' should not be greater than total replicas "
         'in tasks; unable to find job queue: queues.scheduling.volcano.sh "q" not found;'

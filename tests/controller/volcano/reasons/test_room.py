@@ -1,4 +1,4 @@
-"""What no node could take if it were empty is said, with the largest that there is."""
+"""Tests the report of a pod that no empty node could take, with the largest node's room."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def job(*, init: dict[str, str] | None = None, select: Any = None, **asked: str)
         (job(gpu="8"), [node()], "each pod of job asks for 8 nvidia.com/gpu, and the largest node "
          "has 4", ["nvidia.com/gpu"]),
         (job(memory="64Gi"), [node()], "64Gi memory, and the largest node has 32Gi", ["memory"]),
-        # What comes before the program needs its place, too.
+        # An init container needs room too.
         (job(cpu="1", init={"cpu": "9"}), [node()], "asks for 9 cpu", ["cpu"]),
         (job(gpu="1"), [], "there is no node that takes pods now", None),
         (job(cpu="1", select={"pool": "a100"}), [node({"pool": "t4"})],

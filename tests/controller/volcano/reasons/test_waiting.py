@@ -1,4 +1,4 @@
-"""Why a VolcanoJob waits, from what Kubernetes 1.36.2 with Volcano 1.15.1 said."""
+"""Tests why a VolcanoJob waits, from messages of Kubernetes 1.36.2 with Volcano 1.15.1."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def created(message: str) -> str:
             'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
             '(container "main" must set it)',
         ),
-        # Events are cut off at 1 KiB.
+        # Events are truncated at 1 KiB.
         (created(SECURITY).partition(" (container")[0],
          'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'),
         (
@@ -80,7 +80,7 @@ def test_what_the_server_refuses_of_pods_is_told_in_its_words(message: str, said
 def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
     reason: str, led_by: str
 ) -> None:
-    # Its plugin svc makes a Service for each job, which the owner's quota may not admit.
+    # Volcano's plugin svc creates a Service per job, which the owner's quota may refuse.
     said = "exceeded quota: q, requested: services=1, used: services=5, limited: services=5"
     found = explain_refused([event(f'{led_by}services "j-a" is forbidden: {said}', reason)])
     assert found == Explanation("forbidden", said)
@@ -90,7 +90,7 @@ def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
 
 @pytest.mark.parametrize("reason", ["PluginError", "PVCError", "PodGroupError"])
 def test_what_comes_before_a_group_was_made_where_the_group_is_there(reason: str) -> None:
-    # The event of a try that failed stays for an hour, whatever the next one has made.
+    # The event of a failed try stays for an hour, whatever the next try has created.
     old = event("failed calling webhook", reason, lastTimestamp="2026-11-22T12:00:00Z")
     pods = event(created(QUOTA), lastTimestamp="2026-11-22T10:00:00Z")
     assert explain_refused([old], has_group=True) is None
@@ -120,7 +120,7 @@ def test_the_last_event_counts() -> None:
 @pytest.mark.parametrize(
     ("status", "events", "found"),
     [
-        # Not let into the queue: no conditions at all, and the event's type is Normal.
+        # Not admitted to the queue: no conditions at all, and the event's type is Normal.
         ({"phase": "Pending"}, ["queue resource quota insufficient: insufficient cpu"],
          ("queued",
           "waiting in the queue: queue resource quota insufficient: insufficient cpu")),
