@@ -150,16 +150,16 @@ async def watch(
     *,
     labels: str = "",
     transform: FieldTransform = WHOLE,
-    told: Callable[[KubeError | None], None] = _nobody,
+    report: Callable[[KubeError | None], None] = _nobody,
     connection: WatchConnection | None = None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield all objects, then each change; raises nothing but cancellation.
 
-    *told* is called with the error that interrupts the watch, and with None when it continues.
+    *report* is called with the error that interrupts the watch, and with None when it continues.
     *transform* reduces each object. *connection* allows to reconnect.
     """
     connection = connection or WatchConnection()
-    stream = _Stream(kube, kind, labels, transform, told, connection)
+    stream = _Stream(kube, kind, labels, transform, report, connection)
     while True:
         try:
             async with aclosing(stream.events()) as events:
@@ -170,7 +170,7 @@ async def watch(
             # A server whose versions expire at once must not make the watch list without a pause.
             await connection.rest(stream.begin_again(error))
         except KubeError as error:
-            told(error)
+            report(error)
             pause = stream.pause_after(error)
             log.warning("watch of %s failed: %s; retrying in %.1f s", kind.plural, error, pause)
             await connection.rest(pause)
@@ -187,14 +187,14 @@ class _Stream:
         kind: Kind,
         labels: str,
         transform: FieldTransform,
-        told: Callable[[KubeError | None], None],
+        report: Callable[[KubeError | None], None],
         connection: WatchConnection,
     ) -> None:
         self._kube = kube
         self._connection = connection
         self._path = path_of(kind)
         self._labels = labels
-        self._told = told
+        self._report = report
         self._transform = transform
         self._list_parts = partial(kube.parts, kind, labels=labels, transform=transform)
         self._clock = asyncio.get_running_loop().time
@@ -225,7 +225,7 @@ class _Stream:
                     raise _WentBack("it sent a version that is older than an earlier one")
                 # The first event only shows that the stream is open: it may be quiet for long.
                 self._opened = min(self._opened, self._clock())
-                self._told(None)
+                self._report(None)
                 if change is not None or seen != self._version:
                     self._fruitless = 0
                 if seen != self._version:
@@ -269,7 +269,7 @@ class _Stream:
                 if part.is_last:
                     self._version, self._expired_lists = part.version, 0
                     self._floor, self._older = "", 0
-                    self._told(None)
+                    self._report(None)
                 yield Listed(tuple(part.objects), first=first, last=part.is_last)
                 first = False
 

@@ -194,7 +194,7 @@ class WatchGap:
             return now
         return min(now, self._blind_since)
 
-    def told(self, trouble: KubeError | None) -> None:
+    def report(self, trouble: KubeError | None) -> None:
         """Record that the watch is up, or why it is not."""
         now = self._clock()
         if trouble is None:
@@ -375,9 +375,9 @@ class InformerCache:
         kind = reader.kind
         followed = self._followed[kind.plural]
 
-        def told(trouble: KubeError | None) -> None:
+        def report(trouble: KubeError | None) -> None:
             if kind is PODS:
-                self._pods_gap.told(trouble)
+                self._pods_gap.report(trouble)
             if trouble is None:
                 self._trouble.pop(kind.plural, None)
             else:
@@ -389,7 +389,7 @@ class InformerCache:
             kind,
             labels=self._labels,
             transform=reader.transform,
-            told=told,
+            report=report,
             connection=followed.connection,
         )
         async for event in events:

@@ -62,19 +62,19 @@ _CAUSES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What is known of a waiting job; ``kept`` and ``told`` as in :func:`explain_waiting`."""
+    """What is known of a waiting job; ``kept`` and ``reported`` as in :func:`explain_waiting`."""
 
     job: ObservedJob
     pods: tuple[ObservedPod, ...]
     kept: Explanation | None
-    told: Explanation | None
+    reported: Explanation | None
 
 
 def explain_waiting(
     job: ObservedJob,
     pods: Iterable[ObservedPod],
     kept: Mapping[str, Any] | None = None,
-    told: Explanation | None = None,
+    reported: Explanation | None = None,
 ) -> Explanation:
     """Return why the job does not run yet.
 
@@ -82,11 +82,11 @@ def explain_waiting(
         job: The VolcanoJob.
         pods: The observed pods.
         kept: The last result of asking the cluster (see ``cluster.pending_reasons``).
-        told: The reason that was reported last. A kubelet that pauses between two pulls of an image
-            no longer says what was wrong.
+        reported: The reason that was reported last. A kubelet that pauses between two pulls of an
+            image no longer says what was wrong.
     """
     mine = tuple(pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting)
-    evidence = _Evidence(job, mine, _of_this(job, kept), told)
+    evidence = _Evidence(job, mine, _of_this(job, kept), reported)
     return next(found for hold in _HOLDS if (found := hold(evidence)) is not None)
 
 
@@ -148,9 +148,9 @@ def _stuck(evidence: _Evidence) -> Explanation | None:
         details["image"] = stuck.image
         text = f"{text}: {stuck.image}"
     made = Explanation(reason, plain_text(f"{text}: {said}" if said else text, LONGEST), details)
-    told = evidence.told
-    if of_image and not said and told is not None and _is_same_image(told, made):
-        return told
+    reported = evidence.reported
+    if of_image and not said and reported is not None and _is_same_image(reported, made):
+        return reported
     return made
 
 
@@ -244,9 +244,9 @@ def _first_stuck(pods: Iterable[ObservedPod]) -> tuple[ObservedPod, Stuck] | Non
     return None
 
 
-def _is_same_image(told: Explanation, now: Explanation) -> bool:
-    same = told.details.get("image") == now.details.get("image")
-    return told.reason == now.reason and same and "image" in now.details
+def _is_same_image(reported: Explanation, now: Explanation) -> bool:
+    same = reported.details.get("image") == now.details.get("image")
+    return reported.reason == now.reason and same and "image" in now.details
 
 
 def _without_numbers(text: str | None) -> str:

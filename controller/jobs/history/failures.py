@@ -114,8 +114,8 @@ def explain_failure(
     written = [_of_run(run) for run in last_of_ranks(known.values()) if _was_failed(run)]
     for found in (seen, written):
         for failure in sorted(found, key=lambda one: one.order):
-            if (told := _told(failure)) is not None:
-                return told
+            if (explanation := _explanation_of(failure)) is not None:
+                return explanation
     return Explanation("failed", job.message, {"cause": "volcano"}) if job.message else None
 
 
@@ -123,7 +123,7 @@ def explain_run(run: PodRecord) -> Explanation:
     """Return how the pod of *run* failed."""
     failure = _of_run(run)
     text = f"{failure.name} failed"
-    return _told(failure) or Explanation("failed", text, _details(failure, "failed"))
+    return _explanation_of(failure) or Explanation("failed", text, _details(failure, "failed"))
 
 
 def explain_unprepared(container: str, message: str) -> tuple[str, str]:
@@ -231,8 +231,8 @@ _WAYS: Final[tuple[Callable[[_Failure], Explanation | None], ...]] = (
 )
 
 
-def _told(failure: _Failure) -> Explanation | None:
-    return next((told for way in _WAYS if (told := way(failure)) is not None), None)
+def _explanation_of(failure: _Failure) -> Explanation | None:
+    return next((found for way in _WAYS if (found := way(failure)) is not None), None)
 
 
 def _made(reason: str, text: str, one: _Failure, cause: str, *, tail: str = "") -> Explanation:

@@ -401,9 +401,9 @@ def to_keep(record: JobRecord, job: ObservedJob, pods: Iterable[ObservedPod]) ->
     """
     if record.started_at is None:
         return None
-    told = recovered(job, pods, {}, allocated=record.spec.get("time_allocation_seconds"))
-    late = told.started_at is None or abs(told.started_at - record.started_at) > _A_MOMENT_SECONDS
-    if not late and told.allocated_seconds == record.allocated_seconds and record.kept is None:
+    past = recovered(job, pods, {}, allocated=record.spec.get("time_allocation_seconds"))
+    late = past.started_at is None or abs(past.started_at - record.started_at) > _A_MOMENT_SECONDS
+    if not late and past.allocated_seconds == record.allocated_seconds and record.kept is None:
         return None
     kept = {_FIRST_START: repr(record.started_at)}
     if record.allocated_seconds is not None:

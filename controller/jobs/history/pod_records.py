@@ -214,10 +214,10 @@ def _reason(pod: ObservedPod, before: PodRecord | None) -> str:
     taken = before is not None and before.reason in EVICTIONS and pod.deleting
     if before is not None and taken and not pod.was_evicted:
         return before.reason
-    told = pod.reason or pod.disrupted or (pod.ended.reason if pod.ended else "")
-    if not told and pod.unprepared is not None:
-        told = INIT + pod.unprepared[0]
-    return told[:64]
+    reason = pod.reason or pod.disrupted or (pod.ended.reason if pod.ended else "")
+    if not reason and pod.unprepared is not None:
+        reason = INIT + pod.unprepared[0]
+    return reason[:64]
 
 
 def _message(pod: ObservedPod) -> str:

@@ -180,12 +180,12 @@ class Actions:
         if what is None or not (row.reason or row.means["submission"] == "final"):
             return None
         text = plain_text(f"{what}: {error}", LONGEST_MESSAGE)
-        told: dict[str, Any] = {"reason": row.reason or "refused", "details": None}
+        values: dict[str, Any] = {"reason": row.reason or "refused", "details": None}
         if record.state == State.CANCELING:
-            told = {"details": record.details}  # they say who requested the end, and why
+            values = {"details": record.details}  # they say who requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
-            told["reason"] = SUSPENDING["reason"]
-        return await self._records.update_if_changed(record, message=text, **told)
+            values["reason"] = SUSPENDING["reason"]
+        return await self._records.update_if_changed(record, message=text, **values)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
         await self._records.update_if_changed(seen.record, parked=why)
@@ -227,8 +227,8 @@ class Actions:
         if job is None:
             return
         # Recorded before the command: a leader that finds the VolcanoJob ended must know why.
-        told = {"ordered": step.action, "ordered_why": step.why}
-        if await self._records.update_if_changed(record, **told) is None:
+        values = {"ordered": step.action, "ordered_why": step.why}
+        if await self._records.update_if_changed(record, **values) is None:
             return  # the job was changed meanwhile
         await self._cluster.command(record.id, job, step.action)
         # Volcano loses a command that arrives while it restarts the job.

@@ -86,8 +86,8 @@ class EndActions:
         # Recorded before the command: a leader that finds the VolcanoJob aborted must know that the
         # abort was ours. The message that the command was refused stays until it is accepted.
         was_refused = record.stopping and record.reason == SUSPENDING["reason"]
-        told = {} if was_refused else SUSPENDING
-        if await self._records.update_if_changed(record, stopping=True, **told) is None:
+        values = {} if was_refused else SUSPENDING
+        if await self._records.update_if_changed(record, stopping=True, **values) is None:
             return  # resumed, or ended, meanwhile
         await self._cluster.command(record.id, job, "AbortJob")
         if was_refused:

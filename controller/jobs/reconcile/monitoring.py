@@ -165,16 +165,16 @@ class Monitoring:
         # once.
         again_at = self._clock() + (AGAIN_SECONDS if len(batch) == 1 else 0.0)
         try:
-            told = await self._ask(plugin, batch)
+            next_times = await self._ask(plugin, batch)
             again_at = self._clock() + AGAIN_SECONDS
             self._suspects.get(plugin, set()).difference_update(job_ids)
         except PluginFailed as error:
             log.warning(
                 "a plugin failed to monitor jobs", extra={"plugin": plugin, "why": str(error)}
             )
-            told = {}
+            next_times = {}
             self._suspects.setdefault(plugin, set()).update(one.job.id for one in batch)
-        again = dict.fromkeys(job_ids) | {one.job.id: again_at for one in batch} | told
+        again = dict.fromkeys(job_ids) | {one.job.id: again_at for one in batch} | next_times
         async with self._store.lead(self._term) as transaction:
             held = await lock_jobs(transaction, job_ids)
             for job_id, at in again.items():

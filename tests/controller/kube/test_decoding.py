@@ -133,7 +133,7 @@ async def test_an_error_without_words_is_the_servers(tmp_path: Path) -> None:
     told: list[Any] = []
     async with (
         serving(script, tmp_path) as kube,
-        aclosing(watch(kube, PODS, told=told.append)) as events,
+        aclosing(watch(kube, PODS, report=told.append)) as events,
     ):
         assert await anext(events) == Listed(())
         assert await anext(events) == Changed(pod)

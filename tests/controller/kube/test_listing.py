@@ -152,7 +152,7 @@ async def test_a_list_without_a_version_removes_nothing(
     )
     async with (
         serving(script, tmp_path) as kube,
-        aclosing(watch(kube, PODS, told=told.append)) as events,
+        aclosing(watch(kube, PODS, report=told.append)) as events,
     ):
         assert await anext(events) == Listed(())
     assert [type(one) for one in told] == [Unavailable, Unavailable, type(None)]

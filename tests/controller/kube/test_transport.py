@@ -118,7 +118,7 @@ async def test_a_watch_whose_token_has_ended_goes_on_at_once(tmp_path: Path) -> 
     )
     trouble: list[object] = []
     async with asked_for(plugin, server, tmp_path) as kube:
-        stream = watch(kube, PODS, told=trouble.append)
+        stream = watch(kube, PODS, report=trouble.append)
         async with aclosing(stream):
             await anext(stream)
             assert await anext(stream) == Changed(thing("a", "6"))

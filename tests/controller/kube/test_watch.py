@@ -77,7 +77,7 @@ async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path)
         streams(("ADDED", thing("b", "7")), then="hang"),
     )
     async with serving(script, tmp_path) as kube:
-        stream = watch(kube, PODS, told=tell)
+        stream = watch(kube, PODS, report=tell)
         async with aclosing(stream):
             seen = [await anext(stream) for _ in range(3)]
     assert [type(one) for one in seen] == [Listed, Changed, Changed]
@@ -100,7 +100,7 @@ async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_i
     async with serving(script, tmp_path) as kube:
         connection.renew()  # no connection exists yet
         assert connection.opened.is_set()
-        stream = watch(kube, PODS, told=told.append, connection=connection)
+        stream = watch(kube, PODS, report=told.append, connection=connection)
         async with aclosing(stream), asyncio.timeout(60):
             assert names([await anext(stream) for _ in range(2)]) == ["=", "+a"]
             connection.renew()
@@ -119,7 +119,7 @@ async def test_a_pause_after_a_failure_ends_when_another_connection_is_asked_for
     connection, failed = WatchConnection(), asyncio.Event()
     script = Script(says({}, 503), listing(version="5"), streams(then="hang"))
     async with serving(script, tmp_path) as kube:
-        told = watch(kube, PODS, told=lambda _: failed.set(), connection=connection)
+        told = watch(kube, PODS, report=lambda _: failed.set(), connection=connection)
         async with aclosing(told), asyncio.timeout(60):
             first = asyncio.ensure_future(anext(told))
             await failed.wait()

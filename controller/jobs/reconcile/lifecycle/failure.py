@@ -116,8 +116,8 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
             text = (
                 f"{followed.why}; {followed.rule.action} follows after a while, as its policy says"
             )
-            told = seen.update_if_new(UpdateStatus(JobEvent.WAITS, "restarting", text))
-            return Wait(timer.due_at) if isinstance(told, Wait) else told
+            update = seen.update_if_new(UpdateStatus(JobEvent.WAITS, "restarting", text))
+            return Wait(timer.due_at) if isinstance(update, Wait) else update
     step = after_failure(seen, job, policies, followed)
     # A pod that is not recorded yet may have the reason.
     return ConfirmPods(step) if policies or _is_unexplained(step) else step

@@ -366,8 +366,8 @@ def _companions_first(seen: ObservedState, step: Step) -> Step:
 
 def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     record = seen.record
-    told = Explanation(record.reason or "", record.message or "", record.details or {})
-    found = explain_waiting(job, seen.pods, record.explained, told)
+    reported = Explanation(record.reason or "", record.message or "", record.details or {})
+    found = explain_waiting(job, seen.pods, record.explained, reported)
     update = UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details)
     step = seen.update_if_new(update)
     if isinstance(step, Wait) or not _only_numbers_changed(record, update):

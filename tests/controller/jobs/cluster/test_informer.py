@@ -105,11 +105,11 @@ class Watched:
     def __init__(self) -> None:
         self.now = 100.0
         self.followed = WatchGap(lambda: self.now)
-        self.followed.told(None)
+        self.followed.report(None)
 
     def after(self, seconds: float, trouble: KubeError | None) -> None:
         self.now += seconds
-        self.followed.told(trouble)
+        self.followed.report(trouble)
 
     def unseen(self, seconds: float = 0.0, *, listed: bool = False) -> float | None:
         self.now += seconds
@@ -168,10 +168,10 @@ def test_a_pod_that_went_unseen_says_since_when() -> None:
     for index in range(2):
         informer.pods.put(make_pod(index))
     informer.pods.drop(make_pod(0))
-    informer._pods_gap.told(None)
-    informer._pods_gap.told(Unavailable("cut"))
+    informer._pods_gap.report(None)
+    informer._pods_gap.report(Unavailable("cut"))
     now[0] = 147.6
-    informer._pods_gap.told(None)
+    informer._pods_gap.report(None)
     relist(informer.pods)
     seen, unseen = informer.pods.departed_of("j1")
     assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)

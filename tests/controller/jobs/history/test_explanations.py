@@ -114,10 +114,10 @@ def test_the_first_thing_that_holds_a_job_is_told(
 def test_a_kubelet_that_pauses_between_two_pulls_takes_no_word_back() -> None:
     failed = explain_waiting(WAITS, [pod(waiting=waits("ErrImagePull", NOT_FOUND))])
     pauses = pod(waiting=waits("ImagePullBackOff", 'Back-off pulling image "nope:1"'))
-    assert explain_waiting(WAITS, [pauses], told=failed) == failed
+    assert explain_waiting(WAITS, [pauses], reported=failed) == failed
     # An explanation about another image does not count.
     other = Explanation("image", "of another", {"image": "other:1"})
-    assert explain_waiting(WAITS, [pauses], told=other).message == (
+    assert explain_waiting(WAITS, [pauses], reported=other).message == (
         "the image cannot be pulled: nope:1"
     )
 
