@@ -28,7 +28,8 @@ from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.context import Dependencies
+from gateway.relay.gateway import DataPath
 from gateway.relay.http.upstream import UpstreamConnection as Upstream
 from shared.bus import Snapshot
 from shared.events import Head
@@ -96,7 +97,7 @@ class Bench:
         parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
         parts |= {"holder": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
         parts |= {"live": ConnectionRegistry(table=lambda: table, wall=time.time, loop=loop)}
-        self.path = DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
+        self.path = DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
 
     async def connect(self, _target: object, factory: Callable[[], Upstream]) -> None:
         """Connect to no peer."""

@@ -41,8 +41,9 @@ from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
 from gateway.relay.background_tasks import BackgroundTasks
+from gateway.relay.context import Dependencies
 from gateway.relay.dial import Dialler
-from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
 from gateway.reporter import Activities
 from shared.bus import Snapshot
@@ -168,7 +169,7 @@ def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
     parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
     parts |= {"holder": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
     parts["dialler"] = Dialler(networks=[ip_network("127.0.0.0/8")], loop=loop)
-    return DataPath(Parts(background_tasks=BackgroundTasks(), **parts))
+    return DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
 
 
 async def make_table(port: int) -> RouteTable:

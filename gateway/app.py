@@ -50,9 +50,9 @@ from gateway.pages.sign_out import SignOutPage
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge.terminal import TerminalBridge
 from gateway.relay.bridge.vnc import VncBridge
-from gateway.relay.context import BridgeFactory, UpgradeRequest
+from gateway.relay.context import BridgeFactory, Dependencies, UpgradeRequest
 from gateway.relay.dial import Dialler, make_upstream_tls
-from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.gateway import DataPath
 from gateway.relay.meters import Meters
 from gateway.reporter import Activities, RecentFailures, Reporter
 from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
@@ -334,7 +334,7 @@ class Gateway:
     def make_data_path(self, pages: web.Server) -> DataPath:
         """Return the data path, which passes requests for the gateway's own pages to *pages*."""
         self.path = DataPath(
-            Parts(
+            Dependencies(
                 loop=asyncio.get_running_loop(),
                 site=self.settings.site,
                 holder=self.follower,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Dependencies:
     """The dependencies of the data path.
 
     - ``pages`` returns a fresh aiohttp protocol for one request, such as a ``web.Server``: the
@@ -130,7 +130,7 @@ transport calls it."""
 class Context:
     """What connections share: limits, meters, deadlines, pools, and the other connections."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self.parts = parts
         self.meters = parts.meters
         self.draining = False

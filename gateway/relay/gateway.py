@@ -9,7 +9,7 @@ from gateway.core.access.access_right import DRAINING
 from gateway.core.access.decision import Access
 from gateway.core.limits.connection_quota import DROPPED
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import Context, Parts
+from gateway.relay.context import Context, Dependencies
 from gateway.relay.ending.stalls import StallSweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
@@ -18,8 +18,6 @@ from gateway.relay.http.page_connection import PageConnection
 if TYPE_CHECKING:
     from gateway.live import Member
     from gateway.relay.ending.stalls import StallChecked
-
-__all__ = ["DataPath", "Parts"]
 
 _ROOM_FOR_ONE: Final = 2
 """Idle connections evicted for a new one: more than one, so that the quota is not full for long."""
@@ -35,7 +33,7 @@ class DataPath(Context):
 
         background_tasks, dialler = BackgroundTasks(), Dialler(networks=..., loop=loop)
         live = ConnectionRegistry(table=lambda: follower.table, wall=time.time, loop=loop)
-        path = DataPath(Parts(loop=loop, site=Site.from_url(...), world=follower, ...))
+        path = DataPath(Dependencies(loop=loop, site=Site.from_url(...), world=follower, ...))
         listener = Listener(path, [bind(host, port)])
         ...
         # follower, after every change of the table:
@@ -46,7 +44,7 @@ class DataPath(Context):
         await path.close()      # ends what is left
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         super().__init__(parts)
         self.arriving = BackgroundTasks()
         """The accepts in progress: reading a PROXY header, or the TLS handshake."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from gateway.core.frames import FrameTracker
-from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
+from gateway.core.rfb.browser_filter import BrowserFilter
+from gateway.core.rfb.desktop_filter import DesktopFilter
+from gateway.core.rfb.filter import RfbError
+from gateway.core.rfb.handshake import Handshake, Side
 from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
     viewer_messages,

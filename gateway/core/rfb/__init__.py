@@ -11,18 +11,3 @@ A bridge relays RFB without parsing it, with three exceptions:
 
 Bytes may arrive in any pieces. Bytes that cannot be parsed end the connection.
 """
-
-from gateway.core.rfb.browser_filter import INPUT_ENCODINGS, BrowserFilter
-from gateway.core.rfb.desktop_filter import DesktopFilter
-from gateway.core.rfb.filter import RfbError
-from gateway.core.rfb.handshake import Handshake, Side, answer_challenge
-
-__all__ = [
-    "INPUT_ENCODINGS",
-    "BrowserFilter",
-    "DesktopFilter",
-    "Handshake",
-    "RfbError",
-    "Side",
-    "answer_challenge",
-]

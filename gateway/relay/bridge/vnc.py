@@ -8,8 +8,10 @@ from typing import ClassVar, Final
 from websockets.frames import Frame, Opcode
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_REFUSED, CLOSE_UNSUPPORTED
-from gateway.core.rfb import BrowserFilter, DesktopFilter, Handshake, RfbError, Side
-from gateway.core.rfb.browser_filter import has_human_input
+from gateway.core.rfb.browser_filter import BrowserFilter, has_human_input
+from gateway.core.rfb.desktop_filter import DesktopFilter
+from gateway.core.rfb.filter import RfbError
+from gateway.core.rfb.handshake import Handshake, Side
 from gateway.relay.bridge.input_buffer import InputBuffer
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,

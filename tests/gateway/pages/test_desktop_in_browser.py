@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from gateway.core.rfb import answer_challenge
+from gateway.core.rfb.handshake import answer_challenge
 from shared.link import Seal
 from tests.gateway.conftest import World
 from tests.gateway.pages.people import Person

@@ -25,9 +25,9 @@ from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
 from gateway.live import ConnectionRegistry
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import BridgeFactory
+from gateway.relay.context import BridgeFactory, Dependencies
 from gateway.relay.dial import Dialler
-from gateway.relay.gateway import DataPath, Parts
+from gateway.relay.gateway import DataPath
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
@@ -390,7 +390,7 @@ async def rig(
     async with app.running():
         world.table = table_of(route(app.port, **(route_changes or {})))
         path = DataPath(
-            Parts(
+            Dependencies(
                 loop=loop,
                 site=site or Site(scheme="http", base=BASE, port=PORT),
                 holder=cast(RouteTableHolder, world),

@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.rfb import (
-    INPUT_ENCODINGS,
-    BrowserFilter,
-    Handshake,
-    RfbError,
-    Side,
-    answer_challenge,
-)
+from gateway.core.rfb.browser_filter import INPUT_ENCODINGS, BrowserFilter
+from gateway.core.rfb.filter import RfbError
+from gateway.core.rfb.handshake import Handshake, Side, answer_challenge
 
 OK = bytes(4)
 CHALLENGE = bytes(range(16))

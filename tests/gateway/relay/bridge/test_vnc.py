@@ -17,7 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from gateway.core.rfb import answer_challenge
+from gateway.core.rfb.handshake import answer_challenge
 from shared.link import Seal
 from tests.gateway.browser import ClientConnection, open_socket
 from tests.gateway.conftest import World, running_gateway, world_of
