@@ -51,8 +51,6 @@ class Connection(Exchange):
         self.close_after = False
         self.draining = False
 
-    # What is done about it
-
     # Events of the transport
 
     def receive(self, data: bytes) -> None:

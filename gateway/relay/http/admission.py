@@ -128,7 +128,7 @@ class Admission:
         repaired: bool = False,
     ) -> None:
         table = self._parts.holder.table
-        # Also where this process was has_more while it waited for what led here.
+        # The process may also have been suspended during a background task.
         if table is None or self._parts.holder.stale:
             connection.refuse("bus_lost")
             return
