@@ -23,7 +23,7 @@ from controller.store.outbox.update_rows import UpdateRow
 from tests.controller.api.conftest import Api
 
 ROOT = Path(__file__).parents[3]
-# Error codes that belong to no operation, or to the whole API.
+# Routes without an operation in the description.
 OTHERS = {("/v1/openapi.json", "get")}
 
 

@@ -121,7 +121,7 @@ async def test_what_was_found_during_a_look_is_not_ended_by_its_older_answer() -
     terminals = FakeTerminals()
     terminals.pause.clear()
     async with running(terminals, FakeExecutor()) as shells:
-        await asyncio.sleep(0.01)  # the poll has returned: no change
+        await asyncio.sleep(0.01)  # a poll has read no terminal; it is held
         terminals.terminals[SID] = TERMINAL
         shell = await shells.open(await shells.find(SID))
         terminals.pause.set()

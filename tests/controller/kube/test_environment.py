@@ -69,7 +69,8 @@ async def test_a_proxy_of_the_environment_is_used(
         ("https://10.0.0.1:6443", "10.0.0.1", None),
         ("http://api.example.com", "", None),
         ("", "", None),
-        # Python's own reading of NO_PROXY lacks networks, which clusters' settings contain often.
+        # Entries that Python's own parser of NO_PROXY does not support, and that clusters often
+        # use.
         ("https://10.96.0.1:443", ".svc,.cluster.local, 10.0.0.0/8", None),
         ("https://10.96.0.1:443", "10.96.0.0/33,192.168.0.0/16", "http://p:3128"),
         ("https://10.96.0.1:443", "10.96.5.5/16", None),

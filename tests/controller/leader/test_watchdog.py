@@ -1,4 +1,4 @@
-"""The watchdog's thread: what it records, and what must not end it."""
+"""Tests the watchdog thread: what it records, and which errors must not end it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.store.jobs.progress import HookFailure
 
 
 class Border:
-    """Says that one hook is always in the loop."""
+    """A plugin border that reports one hook as always running in the event loop."""
 
     def call_in(self, _task: object) -> Call:
         return Call("two", "on_create", "j1")
@@ -46,7 +46,7 @@ async def test_a_database_that_refuses_the_record_does_not_end_the_watchdog(
     border = cast(PluginBorder, Border())
     watching = asyncio.create_task(Watchdog(border, store_url="", metrics=Metrics()).run())
     await asyncio.sleep(0.05)
-    time.sleep(1.0)  # the hook that blocks
+    time.sleep(1.0)  # the blocking hook
     await asyncio.sleep(0.05)
     watching.cancel()
     await asyncio.wait([watching])

@@ -30,7 +30,7 @@ async def test_it_looks_at_every_start_period_and_end() -> None:
     plugin = AccountingPlugin(make_context(ledger=Book()))
     assert await plugin.on_job_start("j1", SEEN) == 900.0
     assert await plugin.on_job_monitoring([SEEN]) == {"j1": 900.0}
-    # Also if the job was deleted for lack of funds: UCloud/Compute skipped the last charge then.
+    # Also if the job was deleted for lack of funds: an earlier defect skipped its last charge.
     await plugin.on_cleanup("j1")
     assert Book.asked == ["j1"] * 3
 

@@ -1,4 +1,4 @@
-"""Histories of many pods, which are shown in turns of the event loop."""
+"""Tests that a history of many pods is built in turns, so that it does not block the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What asking why a job waits costs the API server."""
+"""Tests how many API server calls it costs to find out why a job waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED = {
 
 
 class Cluster:
-    """Answers reads by the last part of their path, and counts those that are not of nodes."""
+    """Serves reads by the last part of their path, and records all but those of nodes."""
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         self._objects = objects
@@ -46,7 +46,7 @@ class Cluster:
 
 
 async def asked(cluster: Cluster, tmp_path: Path, *, record: JobRecord, looks: int) -> Any:
-    """Return the explanation of a VolcanoJob without a phase, at the last of *looks*."""
+    """Return the explanation of a VolcanoJob without a phase, after *looks* rounds."""
     job, now = make_observed(""), 0.0
 
     class Informer:
