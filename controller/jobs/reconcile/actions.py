@@ -46,9 +46,9 @@ _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
         steps.IssueCommand: "its policy cannot be carried out",
         steps.ApplyCompanions: NOT_EXPOSED,
         steps.RestoreCompanions: NOT_EXPOSED,
-        steps.DeleteVolcanoJob: "its VolcanoJob cannot be removed",
+        steps.DeleteVolcanoJob: "its VolcanoJob cannot be deleted",
         steps.ResetForNextAttempt: "its next attempt cannot begin",
-        steps.Finish: "what was made for it cannot be removed",
+        steps.Finish: "the objects that were created for it cannot be deleted",
     }
 )
 """The message of a job for which the API server refuses a step."""

@@ -52,7 +52,7 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0
 NOT_KEPT_SECONDS: Final = 60.0
 LONGEST_MESSAGE: Final = 2000
-NOT_EXPOSED: Final = "what it is reached by cannot be made"
+NOT_EXPOSED: Final = "the objects by which it is reached cannot be created"
 
 log = logging.getLogger(__name__)
 

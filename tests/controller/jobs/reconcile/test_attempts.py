@@ -124,7 +124,7 @@ async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
         await world.admin.delete(NETWORK_POLICIES, one["metadata"]["name"], "jobs")
     refuse("create", NETWORK_POLICIES, "create")
     record = await refused()
-    text = "what it is reached by cannot be made: networkpolicies is forbidden"
+    text = "the objects by which it is reached cannot be created: networkpolicies is forbidden"
     assert (record.state, record.reason) == ("RUNNING", "forbidden")
     assert str(record.message).startswith(text)
     monkeypatch.undo()
@@ -142,7 +142,7 @@ async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
     await world.parts.commands.end("denied")
     record = await refused()
     assert (record.state, record.reason) == ("CANCELING", "asked")
-    assert str(record.message).startswith("its VolcanoJob cannot be removed: jobs is forbidden")
+    assert str(record.message).startswith("its VolcanoJob cannot be deleted: jobs is forbidden")
     monkeypatch.undo()
     record = await world.parts.drive_to_the_end("denied")
     assert (record.state, record.reason) == ("SUCCESS", "asked")
