@@ -372,13 +372,13 @@ class Gateway:
 
     def describe(self, host: str | None) -> dict[str, Any]:
         """Return a description of the table, and of *host* in it, without secrets."""
-        told = describe(self.follower)
+        description = describe(self.follower)
         if host is not None:
             bounds = Bounds(self.settings.upstream_networks, self.settings.refused_networks)
-            told["host"] = describe_host(
+            description["host"] = describe_host(
                 host, self.follower, bounds, now=time.time(), failing=self.failures.recent()
             )
-        return told
+        return description
 
     def reasons(self) -> list[str]:
         """Return why this process is not ready; nothing if it is."""

@@ -191,8 +191,8 @@ class AuditLog:
 
     def signed_out(self, grant: Grant, route: Route | None, address: str) -> None:
         """Record that a user has ended a grant."""
-        said = {"address": address, "operation": "sign-out"}
-        self._record("signed_out", grant, route, sid=grant.sid, **said)
+        fields = {"address": address, "operation": "sign-out"}
+        self._record("signed_out", grant, route, sid=grant.sid, **fields)
 
     def refused(
         self,
@@ -211,8 +211,8 @@ class AuditLog:
         key = (limit_key(address), "") if who is None else (who.sid, who.sub)
         if not self._refusals.take(key, refusal.code, self.wall()):
             return
-        said = {"reason": refusal.code, "operation": operation, "mode": None}
-        self._record("refused", who, route, sid=sid, address=address, **said)
+        fields = {"reason": refusal.code, "operation": operation, "mode": None}
+        self._record("refused", who, route, sid=sid, address=address, **fields)
 
     def attached(self, connection: str, access_right: AccessRight, number: int) -> None:
         """Record the begin of an attachment."""
@@ -228,8 +228,8 @@ class AuditLog:
         reason: str,
     ) -> None:
         """Record the end of an attachment."""
-        said = {"reason": reason.replace(" ", "_"), "since": since, "until": until}
-        self._attachment("detached", connection, access_right, number, **said)
+        fields = {"reason": reason.replace(" ", "_"), "since": since, "until": until}
+        self._attachment("detached", connection, access_right, number, **fields)
 
     def _attachment(
         self,
@@ -237,7 +237,7 @@ class AuditLog:
         connection: str,
         access_right: AccessRight,
         number: int,
-        **said: Any,
+        **fields: Any,
     ) -> None:
         self._record(
             event,
@@ -247,7 +247,7 @@ class AuditLog:
             sid=access_right.sid,
             connection=connection,
             attachment=f"{self.process}-{number}",
-            **said,
+            **fields,
         )
 
     def _record(
@@ -255,16 +255,16 @@ class AuditLog:
         event: AuditEvent,
         who: Verified | None,
         where: Route | SessionClaims | None,
-        **said: Any,
+        **fields: Any,
     ) -> None:
-        """Write *event* of the user *who* on the session *where*; *said* are further fields."""
-        fields: dict[str, Any] = {}
+        """Write *event* of the user *who* on the session *where*; *fields* are added."""
+        record: dict[str, Any] = {}
         if who is not None:
-            fields |= {"issuer": self.issuer, "subject": who.sub, "mode": who.mode}
-            fields |= {"jti": who.jti, "kid": who.kid}
+            record |= {"issuer": self.issuer, "subject": who.sub, "mode": who.mode}
+            record |= {"jti": who.jti, "kid": who.kid}
         if where is not None:
-            fields |= {"job": where.job, "rank": where.rank, "kind": where.kind}
-        self.write(AuditRecord(event=event, time=self.wall(), **fields | said))
+            record |= {"job": where.job, "rank": where.rank, "kind": where.kind}
+        self.write(AuditRecord(event=event, time=self.wall(), **record | fields))
 
     def counted(
         self,

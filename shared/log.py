@@ -206,10 +206,10 @@ class Outage:
         elif now - self._told_at < AGAIN_SECONDS:
             return
         self._told_at = now
-        told: dict[str, object] = {"why": str(why)}
+        fields: dict[str, object] = {"why": str(why)}
         if now > self._since:
-            told["seconds"] = round(now - self._since, 1)
-        self.log.warning(self.begins, extra=told)
+            fields["seconds"] = round(now - self._since, 1)
+        self.log.warning(self.begins, extra=fields)
 
     def passed(self) -> None:
         """Note a success."""

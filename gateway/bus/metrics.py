@@ -111,7 +111,7 @@ def describe_host(
 
 def describe(holder: RouteTableHolder) -> dict[str, Any]:
     """Return a description of the table and the bus, without secrets."""
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "bus": holder.bus.value,
         "controller_silent": not holder.dialling,
         "lag_seconds": round(holder.lag_seconds, 6),
@@ -119,8 +119,8 @@ def describe(holder: RouteTableHolder) -> dict[str, Any]:
     }
     table = holder.table
     if table is None:
-        return told
-    return told | {
+        return description
+    return description | {
         "epoch": table.epoch,
         "seq": table.seq,
         "hash": f"{table.hash:016x}",

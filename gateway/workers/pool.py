@@ -42,7 +42,7 @@ STALLED_POLLS: Final = 20
 """A worker is killed after this many status requests in a row without a response."""
 _MEASURE_POLLS: Final = 10
 """Every tenth status request fetches metrics, so that few counts are lost with a worker."""
-ANSWER_SECONDS: Final = 0.5
+RESPONSE_SECONDS: Final = 0.5
 """How long a scrape waits for a worker; after that its last metrics are used."""
 MOST_SIGN_OUTS: Final = 1000
 """Sign-outs that are repeated to new workers. The controller has published older ones by then."""
@@ -71,8 +71,8 @@ class WorkerSlot:
         self.started = asyncio.Event()
         self.ended: asyncio.Future[WorkerExited] | None = None
         self.stalled = False
-        self._asked = 0
-        self._answered = 0
+        self._requested = 0
+        self._responded = 0
         self._heard = False
         self._missed = 0
         self._waiting: dict[int, asyncio.Future[WorkerStatus | None]] = {}
@@ -81,52 +81,52 @@ class WorkerSlot:
         """Forget the worker that has exited."""
         self.pid = self.status = self.measured = self.channel = self.ended = None
         self.stalled = False
-        self._answered = self._asked
+        self._responded = self._requested
         self._missed = 0
         for waiting in self._waiting.values():
-            _answer(waiting, None)
+            _resolve(waiting, None)
 
     def poll(self, *, measured: bool) -> bool:
         """Request the worker's status; return False if it has not responded for too long."""
         if self.channel is None:
             return True
         heard, self._heard = self._heard, False
-        answered = self._answered == self._asked
-        self._missed = 0 if heard or answered else self._missed + 1
-        if answered:
-            self._ask(StatusRequest(0, measured))
+        responded = self._responded == self._requested
+        self._missed = 0 if heard or responded else self._missed + 1
+        if responded:
+            self._send_request(StatusRequest(0, measured))
         return self._missed < STALLED_POLLS
 
-    async def ask(self, request: StatusRequest) -> WorkerStatus | None:
-        """Return the worker's response to *request*; None after :data:`ANSWER_SECONDS`."""
+    async def request(self, request: StatusRequest) -> WorkerStatus | None:
+        """Return the worker's response to *request*; None after :data:`RESPONSE_SECONDS`."""
         if self.channel is None:
             return None
-        number = self._ask(request)
+        number = self._send_request(request)
         waiting: asyncio.Future[WorkerStatus | None] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(RESPONSE_SECONDS):
                 return await waiting
         except TimeoutError:
             return None
         finally:
             del self._waiting[number]
 
-    def _ask(self, request: StatusRequest) -> int:
-        self._asked += 1
-        self.send(msgspec.structs.replace(request, number=self._asked))
-        return self._asked
+    def _send_request(self, request: StatusRequest) -> int:
+        self._requested += 1
+        self.send(msgspec.structs.replace(request, number=self._requested))
+        return self._requested
 
     def take(self, status: WorkerStatus) -> None:
         """Handle a status of the worker."""
         self.status = status
-        self._answered = status.number
+        self._responded = status.number
         self._heard = True
         if status.measured is not None:
             self.measured = status.measured
         waiting = self._waiting.get(status.number)
         if waiting is not None:
-            _answer(waiting, status)
+            _resolve(waiting, status)
 
     def send(self, message: Down) -> None:
         """Send *message* to the worker, if one runs."""
@@ -171,15 +171,15 @@ class WorkerPool:
 
         At the start the gateway is not ready before all workers accept.
         """
-        told = [reason for slot in self.slots for reason in slot.reasons]
+        reasons = [reason for slot in self.slots for reason in slot.reasons]
         at_work = sum(slot.accepting for slot in self.slots)
         if not self._complete and at_work < len(self.slots):
             started = f"{at_work} of {len(self.slots)} workers have started"
-            return [started, *dict.fromkeys(told)]
+            return [started, *dict.fromkeys(reasons)]
         self._complete = True
         if any(slot.accepting and not slot.reasons for slot in self.slots):
             return []
-        return list(dict.fromkeys(told)) or ["no worker accepts connections"]
+        return list(dict.fromkeys(reasons)) or ["no worker accepts connections"]
 
     @property
     def table(self) -> tuple[Family, ...]:
@@ -345,7 +345,7 @@ class WorkerPool:
 
     async def measure(self) -> None:
         """Fetch the metrics of all workers; a late worker keeps its last ones."""
-        await self._ask_all(StatusRequest(0, measured=True))
+        await self._request_all(StatusRequest(0, measured=True))
 
     async def describe(self, host: str | None) -> dict[str, Any]:
         """Return the description of the table, and of *host*, by the worker furthest behind.
@@ -353,27 +353,27 @@ class WorkerPool:
         Late workers are left out. If a worker reports that the app of *host* fails, that report is
         used, since only workers that dialled the app know.
         """
-        statuses = await self._ask_all(StatusRequest(0, described=True, host=host))
+        statuses = await self._request_all(StatusRequest(0, described=True, host=host))
         behind = furthest_behind(statuses)
-        told: dict[str, Any] = {}
+        description: dict[str, Any] = {}
         if behind is not None and behind.described is not None:
-            told = json.loads(behind.described)
-        if _why(told) == SERVED:
+            description = json.loads(behind.described)
+        if _why(description) == SERVED:
             others = (json.loads(one.described) for one in statuses if one.described is not None)
-            failing = next((one for one in others if _why(one) == FAILING), told)
-            told["host"] = failing["host"]
-        return told
+            failing = next((one for one in others if _why(one) == FAILING), description)
+            description["host"] = failing["host"]
+        return description
 
-    async def _ask_all(self, request: StatusRequest) -> list[WorkerStatus]:
-        answers = await asyncio.gather(*(slot.ask(request) for slot in self.slots))
-        return [answer for answer in answers if answer is not None]
+    async def _request_all(self, request: StatusRequest) -> list[WorkerStatus]:
+        responses = await asyncio.gather(*(slot.request(request) for slot in self.slots))
+        return [response for response in responses if response is not None]
 
 
 def furthest_behind(statuses: Iterable[WorkerStatus]) -> WorkerStatus | None:
     """Return the status of the worker furthest behind, among accepting workers if there are any."""
-    told = list(statuses)
-    accepting = [status for status in told if status.accepting]
-    return min(accepting or told, key=attrgetter("rank"), default=None)
+    candidates = list(statuses)
+    accepting = [status for status in candidates if status.accepting]
+    return min(accepting or candidates, key=attrgetter("rank"), default=None)
 
 
 def _why(described: Mapping[str, Any]) -> object:
@@ -381,7 +381,7 @@ def _why(described: Mapping[str, Any]) -> object:
     return host.get("why") if isinstance(host, dict) else None
 
 
-def _answer(waiting: asyncio.Future[WorkerStatus | None], status: WorkerStatus | None) -> None:
+def _resolve(waiting: asyncio.Future[WorkerStatus | None], status: WorkerStatus | None) -> None:
     if not waiting.done():
         waiting.set_result(status)
 

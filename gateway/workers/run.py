@@ -81,7 +81,7 @@ async def _run_worker(
             shares=shares,
             number=number,
             listening=listening,
-            answer=channel.send,
+            send=channel.send,
         )
         stack.callback(worker.close)
         channel.closed.add_done_callback(_end_at_once)
@@ -101,14 +101,14 @@ def _end_at_once(_closed: asyncio.Future[None]) -> None:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Worker:
-    """Handles the supervisor's messages; *answer* sends to the supervisor."""
+    """Handles the supervisor's messages; *send* sends to the supervisor."""
 
     gateway: Gateway
     path: DataPath
     shares: Shares
     number: int
     listening: Sequence[socket.socket]
-    answer: Callable[[Up], None]
+    send: Callable[[Up], None]
     stop: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _listener: Listener | None = None
 
@@ -149,7 +149,7 @@ class Worker:
         """Handle *message*."""
         match message:
             case StatusRequest():
-                self.answer(self.status(message))
+                self.send(self.status(message))
             case SignOut(sid=sid, jti=jti):
                 self.gateway.follower.end_grant(sid, jti)
             case Drain():

@@ -71,8 +71,8 @@ class Sums(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the sums."""
-        told = [*self._retired, *(family for each in self._current.values() for family in each)]
-        yield from metrics_of(_families(_added(told), told))
+        families = [*self._retired, *(family for each in self._current.values() for family in each)]
+        yield from metrics_of(_families(_added(families), families))
 
 
 def _added(families: Iterable[Family]) -> dict[str, dict[_Key, float]]:
@@ -91,8 +91,10 @@ def _added(families: Iterable[Family]) -> dict[str, dict[_Key, float]]:
     return sums
 
 
-def _families(sums: Mapping[str, Mapping[_Key, float]], told: Iterable[Family]) -> Iterator[Family]:
-    for family in {family.name: family for family in told}.values():
+def _families(
+    sums: Mapping[str, Mapping[_Key, float]], families: Iterable[Family]
+) -> Iterator[Family]:
+    for family in {family.name: family for family in families}.values():
         values = sums[family.name].items()
         samples = tuple(Sample(name, dict(labels), value) for (name, labels), value in values)
         yield Family(family.name, family.text, family.kind, samples)

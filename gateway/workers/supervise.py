@@ -104,19 +104,23 @@ def make_debug_workers(pool: WorkerPool) -> web.RouteDef:
     """Return ``/debug/routes``: the table of the worker furthest behind, and each status."""
 
     async def debug(request: web.Request) -> web.Response:
-        told = await pool.describe(request.query.get("host"))
+        description = await pool.describe(request.query.get("host"))
         workers = [_describe(slot) for slot in pool.slots]
-        return web.json_response({**told, "workers": workers})
+        return web.json_response({**description, "workers": workers})
 
     return web.get("/debug/routes", debug)
 
 
 def _describe(slot: WorkerSlot) -> dict[str, Any]:
-    told: dict[str, Any] = {"worker": slot.number, "pid": slot.pid, "restarts": slot.restarts}
+    description: dict[str, Any] = {
+        "worker": slot.number,
+        "pid": slot.pid,
+        "restarts": slot.restarts,
+    }
     status = slot.status
     if status is None:
-        return told | {"accepting": False}
-    return told | {
+        return description | {"accepting": False}
+    return description | {
         "accepting": status.accepting,
         "open": status.open,
         "epoch": status.epoch,

@@ -69,7 +69,7 @@ class Publisher:
         self._swap = redis.register_script(SWAP)
         self._notice = redis.register_script(NOTICE)
         self._verb = "SPUBLISH" if is_sharded(redis) else "PUBLISH"
-        self._unanswered: list[str | int | bytes] | None = None
+        self._unconfirmed: list[str | int | bytes] | None = None
         self._builds = 0
         self._signing = None if signer is None else Signing(signer)
         self.term = term
@@ -252,8 +252,8 @@ class Publisher:
             PublishRefused: As for the change itself.
         """
         async with self._lock:
-            if self._unanswered is not None:
-                await self._send(self._unanswered)
+            if self._unconfirmed is not None:
+                await self._send(self._unconfirmed)
                 self.seq += 1
 
     async def notice(self, revocation: GrantRevoked) -> None:
@@ -268,11 +268,11 @@ class Publisher:
         """
         proven = self._proven(revocation).encode()
         with translated():
-            answer = await self._notice(
+            result = await self._notice(
                 keys=[self._keys.head],
                 args=[self.term, self._keys.events, self._verb, proven],
             )
-        _expect_done(answer)
+        _expect_done(result)
 
     # Rebuilding the table
 
@@ -317,7 +317,7 @@ class Publisher:
                 head = msgspec.structs.replace(head, server=run_id)
                 await self._signing.begin(head, routes, revoked)
             await self._finish(pending, head, now)
-            self.epoch, self.seq, self._unanswered = epoch, 0, None
+            self.epoch, self.seq, self._unconfirmed = epoch, 0, None
 
     async def _fill(
         self, pending: tuple[str, str], routes: Mapping[str, bytes], revoked: Mapping[str, float]
@@ -342,10 +342,10 @@ class Publisher:
         names = [keys.routes, keys.revoked, keys.head, keys.log, *pending]
         counts = (head.routes, head.revoked)
         with translated():
-            answer = await self._swap(
+            result = await self._swap(
                 keys=names, args=[self.term, keys.events, beat, self._verb, *counts, *fields]
             )
-        _expect_done(answer)
+        _expect_done(result)
 
     # Signing
 
@@ -378,26 +378,26 @@ class Publisher:
         if self._signing is not None:
             args += self._signing.said
         if verb != "beat":
-            self._unanswered = args
+            self._unconfirmed = args
         await self._send(args)
 
     async def _send(self, args: list[str | int | bytes]) -> None:
         keys = self._keys
         with translated():
             try:
-                answer = await self._publish(
+                result = await self._publish(
                     keys=[keys.routes, keys.revoked, keys.head, keys.log], args=args
                 )
             except ResponseError as error:
                 if not str(error).startswith("WRONGTYPE"):
                     raise
                 raise PublishRefused("damaged") from error
-        _expect_done(answer)
-        self._unanswered = None
+        _expect_done(result)
+        self._unconfirmed = None
 
 
-def _expect_done(answer: bytes | str) -> None:
-    word = answer.decode() if isinstance(answer, bytes) else answer
+def _expect_done(result: bytes | str) -> None:
+    word = result.decode() if isinstance(result, bytes) else result
     if word != "done":
         raise PublishRefused(word)
 

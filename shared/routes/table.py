@@ -205,8 +205,10 @@ class RouteTable:
             return
         # The signed head does not cover the event's status. In a signed table, the status of the
         # route is used instead.
-        told = None if self.proof is not None or isinstance(status, msgspec.UnsetType) else status
-        end = read_status(told) if told is not None else None
+        raw_status = (
+            None if self.proof is not None or isinstance(status, msgspec.UnsetType) else status
+        )
+        end = read_status(raw_status) if raw_status is not None else None
         if end is None and route.status is not None:
             end = Status(phase="ended", app=route.status.app)
         self.ended.note(sid, Ended(route.job, end))

@@ -221,7 +221,7 @@ async def test_a_worker_that_is_always_late_is_slow_and_not_stalled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.workers.pool.POLL_SECONDS", 0.01)
-    monkeypatch.setattr("gateway.workers.pool.ANSWER_SECONDS", 0.02)
+    monkeypatch.setattr("gateway.workers.pool.RESPONSE_SECONDS", 0.02)
     fork_server = FakeForkServer()
     async with running(fork_server, 1) as pool:
         worker = await working(fork_server, 0)
