@@ -153,8 +153,8 @@ class Explainer:
         now, ahead = self._clock(), None
         if refused.reason == "early":
             # The times are checked after the signature, so that they can be trusted.
-            told = strict_json_object(peek(token).parts.payload)
-            ahead = max(told["iat"], told.get("nbf", 0)) - now
+            payload = strict_json_object(peek(token).parts.payload)
+            ahead = max(payload["iat"], payload.get("nbf", 0)) - now
         return refused_token(refused, ahead=ahead, now=now)
 
     def _unknown(self, cause: str, seen: str) -> FindingView:

@@ -316,30 +316,32 @@ def judge_port(
         for name, one in failures
         if one.code in _OF_THE_PORT and 0 <= now - one.at <= FAILED_SECONDS
     ]
-    told = "".join(f"; the gateway {name} reports {one.code}" for name, one in recent[:1])
+    reported = "".join(f"; the gateway {name} reports {one.code}" for name, one in recent[:1])
     blocked = any(one.code in _BLOCKED for _, one in recent)
     unreachable = any(one.code == "app_unreachable" for _, one in recent)
     if probed is None or probed.connected == "refused":
         if probed is None and pod is not None and pod.answers:
             return passed("port", "not tried: no route leads to it", now, ok=None)
         return wrong(
-            "port_closed", f"Nothing listens at port {place.port} of rank {place.rank}{told}"
+            "port_closed", f"Nothing listens at port {place.port} of rank {place.rank}{reported}"
         )
     if probed.connected == "open":
         if blocked or unreachable:
-            seen = f"The controller reaches port {place.port}, but a gateway does not{told}"
+            seen = f"The controller reaches port {place.port}, but a gateway does not{reported}"
             return wrong("network_blocked", seen)
         return passed("port", f"port {place.port} is open", now)
     if unreachable and not blocked:
         return wrong(
-            "port_closed", f"Nothing answers at port {place.port} of rank {place.rank}{told}"
+            "port_closed", f"Nothing answers at port {place.port} of rank {place.rank}{reported}"
         )
     if blocked:
-        seen = f"Packets to port {place.port} of rank {place.rank} get no response{told}"
+        seen = f"Packets to port {place.port} of rank {place.rank} get no response{reported}"
         return wrong("network_blocked", seen)
     # Policies may admit only the gateways. No policy blocks the kubelet, which probes too.
     if pod is not None and not pod.answers:
-        seen = f"Nothing answers the kubelet at rank {place.rank}, nor at port {place.port}{told}"
+        seen = (
+            f"Nothing answers the kubelet at rank {place.rank}, nor at port {place.port}{reported}"
+        )
         return wrong("port_closed", seen)
     seen = f"the controller does not reach port {place.port}, and no gateway reports a failure"
     return passed("port", seen, now, ok=None)
@@ -363,7 +365,7 @@ def judge_hub(probed: Probed, hub_id: str, *, now: float) -> FindingView:
 
 def judge_probe(probed: Probed, *, now: float) -> FindingView:
     """Return how the app responded to a request."""
-    if not probed.asked:
+    if not probed.sent:
         return passed("probe", "no request was sent", now, ok=None)
     if probed.status is None:
         seen = "The app accepts connections but does not respond"

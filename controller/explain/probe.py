@@ -21,7 +21,7 @@ class Probed:
     """The result of the connection attempt, and the status of the app's response, if any."""
 
     connected: Literal["open", "refused", "unanswered"]
-    asked: bool = False
+    sent: bool = False
     status: int | None = None
 
 
@@ -48,7 +48,7 @@ async def probe(host: str, port: int, *, path: str | None = None, name: str = ""
         ):
             async with asyncio.timeout(ANSWER_SECONDS):
                 status = _status(await reader.readuntil(b"\n"))
-        return Probed("open", asked=True, status=status)
+        return Probed("open", sent=True, status=status)
     finally:
         writer.transport.abort()
 

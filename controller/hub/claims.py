@@ -131,8 +131,8 @@ class Revocations:
 
     def cover(self, sid: str, holder: Holder) -> bool:
         """Return whether *holder*'s grant to *sid* was revoked; see ``RouteTable.is_revoked``."""
-        told = holder.jti is not None
-        if told and (f"jti:{holder.jti}" in self._at or f"kid:{holder.kid}" in self._at):
+        has_grant = holder.jti is not None
+        if has_grant and (f"jti:{holder.jti}" in self._at or f"kid:{holder.kid}" in self._at):
             return True
         by_user = (self._at.get(f"sub:{sid}:{holder.sub}"), self._at.get(f"all:{sid}"))
         return any(one is not None and holder.issued_at <= one.at for one in by_user)

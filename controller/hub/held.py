@@ -42,8 +42,8 @@ _POD_REPLACED = ShellEnd(REPLACED, "the job's pod was replaced")
 _MOVED = ShellEnd(REPLACED, "another hub holds the terminal")
 _HUB_ENDS = ShellEnd(REPLACED, "the terminal hub shuts down")
 
-_UNTOLD: Final = "the hub cannot register in the store"
-_UNSEEN: Final = "the store is unavailable, the hub's shells stay"
+_NOT_REGISTERED: Final = "the hub cannot register in the store"
+_STORE_UNAVAILABLE: Final = "the store is unavailable, the hub's shells stay"
 
 log = logging.getLogger(__name__)
 
@@ -199,10 +199,14 @@ class HeldShells:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                told = Outage(log, begins=_UNTOLD, ends="the hub is registered in the store again")
-                tasks.create_task(self._every(REFRESH_SECONDS, self._refresh, told))
-                seen = Outage(log, begins=_UNSEEN, ends="the store is available again")
-                tasks.create_task(self._every(LOOK_SECONDS, self._look, seen))
+                registering = Outage(
+                    log, begins=_NOT_REGISTERED, ends="the hub is registered in the store again"
+                )
+                tasks.create_task(self._every(REFRESH_SECONDS, self._refresh, registering))
+                looking = Outage(
+                    log, begins=_STORE_UNAVAILABLE, ends="the store is available again"
+                )
+                tasks.create_task(self._every(LOOK_SECONDS, self._look, looking))
                 try:
                     await asyncio.Event().wait()
                 finally:

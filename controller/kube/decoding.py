@@ -323,11 +323,11 @@ async def read_list(
         KubeError: If it cannot be read.
     """
     version, turn = "", LoopTurn()
-    asked = {**query, "limit": str(FIRST_LIMIT)} if paged else dict(query)
+    parameters = {**query, "limit": str(FIRST_LIMIT)} if paged else dict(query)
     held: Objects = []  # until it is known whether it is the last part
     while True:
         meter, following = _Meter(), ""
-        async with open_page(asked) as content, aclosing(_read_page(content, meter)) as pieces:
+        async with open_page(parameters) as content, aclosing(_read_page(content, meter)) as pieces:
             async for piece in pieces:
                 await turn.rest()
                 objects = iter(piece.found)
@@ -343,11 +343,11 @@ async def read_list(
         if not following:
             yield Part(held, is_last=True, version=version)
             return
-        if following == asked.get("continue"):
+        if following == parameters.get("continue"):
             raise Unavailable("the API server repeats the page that it has just sent")
-        asked["continue"] = following
+        parameters["continue"] = following
         if paged:
-            asked["limit"] = str(meter.next_limit())
+            parameters["limit"] = str(meter.next_limit())
 
 
 @dataclass(slots=True)

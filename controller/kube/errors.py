@@ -130,7 +130,9 @@ def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = N
 def _seconds(header: str | None, details: object) -> float | None:
     if header is not None and (seconds := whole_number(header)) is not None:
         return min(float(seconds), LONGEST_ASKED_SECONDS)
-    asked = details.get("retryAfterSeconds") if isinstance(details, Mapping) else None
+    seconds = details.get("retryAfterSeconds") if isinstance(details, Mapping) else None
     return (
-        min(float(asked), LONGEST_ASKED_SECONDS) if isinstance(asked, int) and asked > 0 else None
+        min(float(seconds), LONGEST_ASKED_SECONDS)
+        if isinstance(seconds, int) and seconds > 0
+        else None
     )

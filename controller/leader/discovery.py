@@ -143,9 +143,9 @@ class CompanionRights:
         ]
 
     async def _may(self, verb: str, kind: CompanionKind, namespace: str) -> bool:
-        asked = {"verb": verb, "group": kind.group, "resource": kind.plural}
+        attributes = {"verb": verb, "group": kind.group, "resource": kind.plural}
         if namespace:
-            asked["namespace"] = namespace
-        review = {"spec": {"resourceAttributes": asked}}
+            attributes["namespace"] = namespace
+        review = {"spec": {"resourceAttributes": attributes}}
         answer = await self._kube.create(ACCESS_REVIEWS, review)
         return bool((answer.get("status") or {}).get("allowed"))

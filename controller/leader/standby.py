@@ -46,15 +46,15 @@ class Standby:
         """Return why this replica could not take over at once."""
         return () if self.informer.is_complete else ("the cluster has not been read yet",)
 
-    def lead(self, told: Callable[[str], None]) -> None:
-        """Call *told* for each job that changes, and first for those that changed recently.
+    def lead(self, enqueue: Callable[[str], None]) -> None:
+        """Call *enqueue* for each job that changes, and first for those that changed recently.
 
         The previous leader may not have seen all of the recent changes.
         """
-        self._leader = told
+        self._leader = enqueue
         self.informer.renew()
         for job_id in self._before | self._lately:
-            told(job_id)
+            enqueue(job_id)
 
     def stand_by(self) -> None:
         """Stop calling the leader."""

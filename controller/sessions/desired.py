@@ -223,10 +223,10 @@ class DesiredRoutes:
             return None if route is None else Desired(route, None, record.id)
         job = read_known(run)
         pod = pod_at(0, job=job, record=run, pods=self._informer.pods.of_job(run.id))
-        told = replace(record, state=run.state, reason=run.reason, message=run.message)
+        shown = replace(record, state=run.state, reason=run.reason, message=run.message)
         route = route_of(
             session,
-            record=told if not record.is_final else record,
+            record=shown if not record.is_final else record,
             pod=pod,
             hub=None,
             base_domain=self._base_domain,

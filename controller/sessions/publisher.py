@@ -418,10 +418,10 @@ class RoutePublisher:
 
     async def _record_position(self) -> None:
         """Store the position of the last event, so that a loss of data in Redis is noticed."""
-        told = (self._bus.epoch, self._bus.seq)
-        if told != self._remembered:
+        position = (self._bus.epoch, self._bus.seq)
+        if position != self._remembered:
             async with self._store.lead(self._bus.term) as transaction:
-                await record_published(transaction, epoch=told[0], seq=told[1])
+                await record_published(transaction, epoch=position[0], seq=position[1])
                 identity = (await read_store_metadata(transaction)).identity
             await self._bus.note_store(identity, self._snapshots.revision)
-            self._remembered = told
+            self._remembered = position

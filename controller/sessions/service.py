@@ -413,9 +413,9 @@ class SessionService:
 
 def _with_activity(view: SessionAnswer, activity: Activity) -> SessionAnswer:
     names = ("last_input_at", "last_output_at", "bytes_in", "bytes_out")
-    told = {name: getattr(activity, name) for name in names}
+    reported = {name: getattr(activity, name) for name in names}
     connected = list(activity.subs) if view.state != "ended" else []
-    return view.model_copy(update=told | {"connected": connected})
+    return view.model_copy(update=reported | {"connected": connected})
 
 
 class _Invalid(Exception):
@@ -504,8 +504,8 @@ def _clipboard(
         return "both"
     endpoint = job.interactive.get(wanted.endpoint or "")
     declared: Clipboard = endpoint.clipboard if endpoint is not None else "both"
-    asked: Clipboard = wanted.clipboard or "both"
-    ways = _WAYS[declared] & _WAYS[asked]
+    requested: Clipboard = wanted.clipboard or "both"
+    ways = _WAYS[declared] & _WAYS[requested]
     return next(name for name, allowed in _WAYS.items() if allowed == ways)
 
 

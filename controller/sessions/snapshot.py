@@ -174,9 +174,9 @@ class SnapshotReader:
         sessions = await live_sessions_of(transaction, jobs) if jobs else []
         opened = {one.job_id for one in sessions}
         # Also for jobs whose routes still exist: people see how their sessions ended.
-        told = opened | (routed & set(jobs))
+        wanted = opened | (routed & set(jobs))
         self._opened = (self._opened - set(jobs)) | opened
-        records = await find_jobs(transaction, told) if told else {}
+        records = await find_jobs(transaction, wanted) if wanted else {}
         new: Collection[StoredRevocation] = ()
         if revision != self._revision:
             new = await active_revocations(transaction, now=now, after=self._revision)

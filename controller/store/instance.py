@@ -75,8 +75,8 @@ async def raise_revision(transaction: Transaction, by: int = 1) -> int:
     Listeners are notified once the transaction is committed (``controller.store.notifications``).
     """
     if transaction.dialect.name == "postgresql":
-        told = {"by": by, "writer": writer_of(transaction)}
-        raised = await transaction.execute(_RAISE_AND_TELL, told)
+        given = {"by": by, "writer": writer_of(transaction)}
+        raised = await transaction.execute(_RAISE_AND_TELL, given)
     else:
         raised = await transaction.execute(_RAISE, {"by": by})
     revision: int = raised.scalars().one()

@@ -51,9 +51,9 @@ class UpdateNotifications:
 
 
 async def listen_for_changes(
-    store: Store, told: Callable[[], None], *, channel: str = REVISION_CHANNEL
+    store: Store, notify: Callable[[], None], *, channel: str = REVISION_CHANNEL
 ) -> None:
-    """Call *told* whenever another process may have written. Never returns."""
+    """Call *notify* whenever another process may have written. Never returns."""
     if not store.has_notifications:
         await asyncio.Event().wait()
     outage = Outage(
@@ -61,20 +61,20 @@ async def listen_for_changes(
     )
     while True:
         try:
-            await _listen(store, told, channel, outage)
+            await _listen(store, notify, channel, outage)
         except StoreUnavailable as error:
             outage.failed(error)
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _listen(store: Store, told: Callable[[], None], channel: str, outage: Outage) -> None:
+async def _listen(store: Store, notify: Callable[[], None], channel: str, outage: Outage) -> None:
     def heard(_connection: Any, _pid: int, _channel: str, writer: str) -> None:
         if writer != store.name:
-            told()
+            notify()
 
     async with store.listening(heard, channel=channel) as probe:
         outage.passed()
-        told()  # notifications before this were missed
+        notify()  # notifications before this were missed
         while True:
             await asyncio.sleep(PROBE_SECONDS)
             await probe()

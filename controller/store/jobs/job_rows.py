@@ -200,9 +200,9 @@ async def _insert_some(
     if labelled:
         await transaction.execute(sa.insert(tables.job_labels), labelled)
     # Tools have no updates: their state is read from their job.
-    told = [record for record, _ in jobs if record.tool is None]
-    if told:
-        await record_beginnings(transaction, told)
+    visible = [record for record, _ in jobs if record.tool is None]
+    if visible:
+        await record_beginnings(transaction, visible)
 
 
 def kind_of(spec: object) -> str:
@@ -340,14 +340,14 @@ async def request_end(
     """
     if record.desired == "ended":
         return record
-    asked: dict[str, Any] = {"desired": "ended"}
+    changes: dict[str, Any] = {"desired": "ended"}
     if not record.is_final:
-        asked |= {"state": "CANCELING", "reason": how.reason, "message": how.message}
-        asked["details"] = how.details
+        changes |= {"state": "CANCELING", "reason": how.reason, "message": how.message}
+        changes["details"] = how.details
     if not record.is_final and record.outcome is None:
-        asked |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
-        asked["end_details"] = how.details
-    return await update_and_notify(transaction, record, now=now, **asked)
+        changes |= {"end_state": how.state, "end_reason": how.reason, "end_message": how.message}
+        changes["end_details"] = how.details
+    return await update_and_notify(transaction, record, now=now, **changes)
 
 
 async def update_and_notify(

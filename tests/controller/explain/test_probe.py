@@ -53,7 +53,7 @@ async def test_whatever_an_app_says_there_is_a_result(
             while len(ended) < 2:
                 await asyncio.sleep(0.01)
             await asyncio.gather(*(one.wait() for one in ended))
-    assert asked == Probed("open", asked=True, status=status)
+    assert asked == Probed("open", sent=True, status=status)
 
 
 async def test_where_nobody_listens_is_refused() -> None:
