@@ -1,4 +1,4 @@
-"""A job's whole life: leadership, runs of pods, extensions, the usage ledger, maintenance."""
+"""The whole life of a job: leadership, pods, extensions, the usage ledger, maintenance."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def upgrade() -> None:
     _fill_singletons()
     _add_columns()
     _move_pods()
-    # SQLite copies a table that loses a column. Nothing refers to these two, so nothing cascades;
-    # `jobs`, to which everything refers, is only added to.
+    # SQLite copies a table that loses a column. No table refers to these two, so nothing cascades;
+    # to `jobs`, to which others refer, columns are only added.
     with op.batch_alter_table("attempts") as batch:
         batch.drop_column("pods")
     with op.batch_alter_table("position") as batch:
@@ -136,7 +136,7 @@ def _add_columns() -> None:
     op.add_column("attempts", sa.Column("message", sa.Text))
     op.add_column("attempts", sa.Column("retries", sa.Integer, nullable=False, server_default="0"))
     op.add_column("transitions", sa.Column("exits", sa.JSON))
-    # Whoever was asked to end was so by its owner: nothing else could before.
+    # Until then only owners could request the end of a job.
     op.execute(
         "UPDATE jobs SET end_state = 'SUCCESS', end_reason = 'asked', "
         "end_message = 'ended as asked' WHERE desired = 'ended'"
@@ -166,7 +166,7 @@ _RUN = (
 
 
 def _run_of(row: sa.Row[Any], pod: dict[str, Any]) -> dict[str, Any]:
-    # There was one task then, so that its index was the rank.
+    # Jobs had a single task then, so that the index was the rank.
     values = (
         row.job_id, pod["uid"], row.attempt, pod["index"], pod["task"], pod["index"],
         f"j-{row.job_id}-{pod['task']}-{pod['index']}", pod["node"], pod["phase"], pod["reason"],

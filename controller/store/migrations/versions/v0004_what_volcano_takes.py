@@ -1,4 +1,4 @@
-"""What the cluster's Volcano takes."""
+"""The schema of VolcanoJobs that the cluster accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds what is not over yet without reading what is."""
+"""Indexes that find live jobs without reading ended ones."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def upgrade() -> None:
     """Change indexes; what there was is kept."""
     op.create_index("ix_jobs_finished_at", "jobs", ["finished_at"])
     op.create_index("ix_sessions_ended_at", "sessions", ["ended_at"])
-    # The ledger is read, and forgotten, in the order of its numbers.
+    # The ledger is read and deleted in the order of its numbers.
     op.drop_index("ix_usage_at", table_name="usage")

@@ -1,4 +1,4 @@
-"""What removal, retries that we follow up, and delayed policies leave behind."""
+"""Columns for removals, retries that the controller follows up, and delayed policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("kept", sa.Text))
     op.add_column("attempts", sa.Column("used", sa.Integer))
     op.add_column("runs", sa.Column("retry", sa.Integer))
-    # Where another attempt is about to follow, those retries were counted with that decision.
+    # If another attempt is about to follow, that decision has counted the retries.
     op.execute(
         "UPDATE attempts SET used = 0 WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.id ="
         " attempts.job_id AND jobs.attempt = attempts.attempt AND jobs.renewal IS NOT NULL)"

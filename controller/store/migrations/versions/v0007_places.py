@@ -1,4 +1,4 @@
-"""Whose each place of owners' files is."""
+"""The owners of places of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes of sessions restrict."""
+"""Restrictions of sessions' routes."""
 
 from __future__ import annotations
 

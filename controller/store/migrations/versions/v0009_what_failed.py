@@ -1,4 +1,4 @@
-"""Hooks that failed, and jobs that this version cannot read."""
+"""Failed hooks, and jobs that this version cannot process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster last said about why a job waits."""
+"""The last known reason why a job waits."""
 
 from __future__ import annotations
 

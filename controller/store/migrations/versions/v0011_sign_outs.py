@@ -1,4 +1,4 @@
-"""Up to where the sign-outs of users have been taken up."""
+"""The position of the last sign-out that was processed."""
 
 from __future__ import annotations
 

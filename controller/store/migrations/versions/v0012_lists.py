@@ -1,4 +1,4 @@
-"""What lists of jobs and sessions are found by, in each of their orders."""
+"""Indexes for lists of jobs and sessions in each order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INDEXES = (
 def upgrade() -> None:
     """Add two columns and indexes; what there was is kept."""
     # Not in batch mode: a plain ADD COLUMN locks the table for a moment only. Housekeeping fills
-    # them in, also for what the version before writes beside this one.
+    # them in, also in rows that the previous version writes beside this one.
     op.add_column("jobs", sa.Column("kind", sa.String(63)))
     op.add_column("sessions", sa.Column("owner_user", sa.String(255)))
     for name, table, columns in INDEXES:

@@ -1,4 +1,4 @@
-"""What is known of why a job waits or has ended, and how often an attempt was started over."""
+"""Details of why a job waits or has ended, and the restarts of an attempt."""
 
 from __future__ import annotations
 

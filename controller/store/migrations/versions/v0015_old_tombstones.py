@@ -1,4 +1,4 @@
-"""Tombstones by their age: the oldest are forgotten."""
+"""An index of tombstones by age, so that the oldest can be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers of webhooks, and how far each has been told of updates."""
+"""Receivers of webhooks, and how far each has read the updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: jobs that were asked for together."""
+"""Batches: jobs that were submitted together."""
 
 from __future__ import annotations
 
