@@ -116,10 +116,13 @@ class PageConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on the bytes of the request body; discard the rest."""
+        turns = self.context.turns
+        if turns.crowded:
+            turns.count_read(self)
         if len(data) < SMALL_READ:
             self.receive(data)
         else:
-            self.context.turns.run(self, data)
+            turns.run(self, data)
 
     def receive(self, data: bytes) -> None:
         """Pass on the bytes of the request body; discard the rest."""

@@ -513,3 +513,17 @@ async def test_a_page_that_reads_no_more_is_sent_no_more_after_a_turn() -> None:
         assert not page.browser.is_reading()
         page.set_reading(True)
         assert page.browser.is_reading()
+
+
+async def test_reads_of_a_page_are_counted_while_the_loop_is_crowded() -> None:
+    """Otherwise thousands of pages that always have bytes to read make turns of seconds."""
+    async with with_pages() as (r, _):
+        browser = await r.browser()
+        browser.send(request("/.fumarole/slow"))
+        await browser.until(b"begun")
+        (page,) = r.path.pages
+        assert isinstance(page, PageConnection)
+        turns = r.path.turns
+        turns.crowded, left = True, turns._reads_left
+        page.data_received(b"x")
+        assert turns._reads_left == left - 1
