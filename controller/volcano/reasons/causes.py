@@ -18,6 +18,11 @@ def _table(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 _REFUSALS: Final = _table(
+    # A webhook that does not answer may repeat the denial of another.
+    (r"failed (?:calling|to call) webhook", "refused"),
+    # Volcano's webhooks, of a PodGroup. A closed queue may open again.
+    (r"to queue with state", "queue_closed"),
+    (r"unable to find (?:job )?queue", "queue_missing"),
     (r"(?:exceeded|failed|status unknown for) quota: |insufficient quota to ", "quota"),
     (r"no PriorityClass with name", "missing_priority_class"),
     (r"service ?account.* not found", "missing_service_account"),
@@ -29,7 +34,7 @@ _REFUSALS: Final = _table(
     (r"denied (?:the )?request", "admission"),
     (r"because it is being terminated", "namespace_ends"),
 )  # fmt: skip
-"""Of pods that the API server refuses (admission plugins of kube-apiserver)."""
+"""Of pods and PodGroups that the API server refuses (its admission plugins, and webhooks)."""
 
 _SCHEDULING: Final = _table(
     (r"persistentvolumeclaim \"?[^\"]*\"? ?not found|can't find pvc", "missing_claim"),

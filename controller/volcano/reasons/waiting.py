@@ -101,8 +101,10 @@ def explain_refused(
     message = _last_message(current, *(_PODS_REFUSED if has_group else _REFUSED))
     if not message:
         return None
-    said = _refusal(message)
-    return Explanation("forbidden", said, {"cause": cause_of_refusal(said)})
+    refusal = _refusal(message)
+    # The prefix that sentence_of removes says that a webhook or a policy denied it.
+    details = {"cause": cause_of_refusal(refusal)}
+    return Explanation("forbidden", _text(sentence_of(refusal)), details)
 
 
 def explain_preparing(events: Iterable[Mapping[str, Any]]) -> Explanation | None:
@@ -151,13 +153,14 @@ def _time_of(event: Mapping[str, Any]) -> float:
 
 
 def _refusal(message: str) -> str:
+    """Return what the API server answered to Volcano, as the *message* of an event has it."""
     message = message.removeprefix(_COMBINED)
     if match := _OF_GO.search(message):
-        return _text(sentence_of(_unquoted(match[1])))
+        return _unquoted(match[1])
     if match := _FAILED.search(message):
-        return _text(sentence_of(match[1].rstrip("]")))
+        return match[1].rstrip("]")
     if match := _NOT_MADE.search(message):
-        return _text(sentence_of(match[1]))
+        return match[1]
     return message
 
 

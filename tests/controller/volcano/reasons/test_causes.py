@@ -52,6 +52,13 @@ NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
         ('Pod "j-a-job-0" is invalid: spec.containers[0].resources.requests: Invalid value: '
          '"20Gi": must be less than or equal to ephemeral-storage limit of 1Gi', "limit_range"),
         ('admission webhook "a.example" denied the request: no', "admission"),
+        ('failed calling webhook "a.example": admission webhook "b" denied the request: no',
+         "refused"),
+        # Volcano's webhooks, as a PodGroup is made: the queue was closed or deleted since.
+        ('admission webhook "validatepodgroup.volcano.sh" denied the request: can only submit '
+         "PodGroup to queue with state `Open`, queue `q` status is `Closing`", "queue_closed"),
+        ('admission webhook "validatepodgroup.volcano.sh" denied the request: unable to find '
+         'queue: queue.scheduling.volcano.sh "q" not found', "queue_missing"),
         ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "admission"),
         ('pod rejected: RuntimeClass "kata" not found', "missing_runtime_class"),
         ("something of next year", "refused"),

@@ -88,6 +88,28 @@ def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
     assert found.details == {"cause": "quota"}
 
 
+@pytest.mark.parametrize(
+    ("told", "message", "cause"),
+    [
+        (event(created(r'admission webhook \"a.example\" denied the request: no')), "no",
+         "admission"),
+        (event(created(r"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), None,
+         "admission"),
+        (event('Failed to create PodGroup, err: admission webhook "validatepodgroup.volcano.sh" '
+               "denied the request: can only submit PodGroup to queue with state `Open`, queue `q` "
+               "status is `Closed`. ", "PodGroupError"), None, "queue_closed"),
+    ],
+)  # fmt: skip
+def test_a_denial_has_its_cause_though_the_message_leaves_the_webhook_out(
+    told: dict[str, Any], message: str | None, cause: str
+) -> None:
+    found = explain_refused([told])
+    assert found is not None
+    assert found.details == {"cause": cause}
+    assert "denied the request" not in found.message
+    assert message in (None, found.message)
+
+
 @pytest.mark.parametrize("reason", ["PluginError", "PVCError", "PodGroupError"])
 def test_what_comes_before_a_group_was_made_where_the_group_is_there(reason: str) -> None:
     # The event of a failed try stays for an hour, whatever the next try has created.

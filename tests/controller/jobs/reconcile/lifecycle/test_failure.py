@@ -103,6 +103,7 @@ def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attem
     again = StartNextAttempt("forbidden", "exceeded quota")
     assert refused("quota") == again
     assert refused("missing_service_account") == again
+    assert refused("queue_closed") == again
     ran = decide(make_seen(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True)))
     of_another = replace(SUBMITTED, explained=QUOTA | {"uid": "of another"})
     for step in (ran, decide(make_seen(of_another, make_observed("Terminated")))):
