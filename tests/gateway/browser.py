@@ -1,4 +1,4 @@
-"""A browser's end of a WebSocket, with the library that the product does not use for it."""
+"""The browser's end of a WebSocket, with a library that the product does not use here."""
 
 from __future__ import annotations
 

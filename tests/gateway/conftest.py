@@ -1,4 +1,4 @@
-"""A gateway process, shared by the tests of one worker, and a world around it for each test."""
+"""Fixtures: a gateway process for the tests of one worker, and fakes around it for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State tables as the docs draw them."""
+"""State tables as drawn in the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the tests speak it: every byte that is sent stands in the test."""
+"""An HTTP/1.1 client for tests, in which each test writes every byte that is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway as a process of its own, with everything around it that it needs."""
+"""A gateway in a process of its own, with everything that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An orchestrator's keys, and the tokens that it signs; also those that it should not."""
+"""An orchestrator's keys, and valid and invalid tokens signed with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of assertions: from a file that is rotated in place; served to everybody who asks."""
+"""Assertion keys: reloaded from a file that is rotated in place, and served without a grant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signature checks: at once, in the thread, or not at all."""
+"""Signature checks run on the loop, in the thread, or are refused."""
 
 from __future__ import annotations
 

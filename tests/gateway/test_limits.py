@@ -1,4 +1,4 @@
-"""What a client meets at each limit of a gateway that is told to have small ones."""
+"""Responses at each limit of a gateway with small limits."""
 
 from __future__ import annotations
 

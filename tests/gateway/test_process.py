@@ -1,4 +1,4 @@
-"""What a running gateway does beside the contract, whose tests are in tests/contract."""
+"""Behaviour of a running gateway that tests/contract does not cover."""
 
 from __future__ import annotations
 

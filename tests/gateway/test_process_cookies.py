@@ -1,4 +1,4 @@
-"""Cookies of neighbours and of apps: many or large, they keep nobody out of a session."""
+"""Many or large cookies, of other sessions or of apps, lock no user out of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign-outs of a gateway that ends: the controller is asked all the same."""
+"""A gateway that exits still sends its pending sign-outs to the controller."""
 
 from __future__ import annotations
 

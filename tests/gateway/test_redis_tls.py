@@ -1,4 +1,4 @@
-"""A gateway whose Redis is behind TLS: it says whom it does not trust, and why it is not ready."""
+"""A gateway whose Redis certificate is not trusted gives the reason in its readiness."""
 
 from __future__ import annotations
 

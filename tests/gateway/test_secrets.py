@@ -1,4 +1,4 @@
-"""Secrets planted wherever one can be, at the most talkative log level: found nowhere."""
+"""Secrets planted in every possible place appear in no log, at the most verbose level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From when on a process takes connections; its life and end: tests/contract/test_running.py."""
+"""When a process begins to accept connections; tests/contract/test_running.py has start and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens at a running gateway: verified once, used up once, whatever Redis does meanwhile."""
+"""Session tokens at a running gateway: verified once and used once, whatever Redis does."""
 
 from __future__ import annotations
 

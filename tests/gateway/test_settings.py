@@ -1,4 +1,4 @@
-"""What configures a gateway, and how it says what is wrong."""
+"""The gateway's settings, and the messages for wrong ones."""
 
 from __future__ import annotations
 

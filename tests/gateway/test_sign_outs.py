@@ -1,4 +1,4 @@
-"""Signing out ends the grant here at once, whatever Redis does, and is passed on in the end."""
+"""A sign-out ends the grant here at once, whatever Redis does, and is sent to the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates from files: taken anew when they change, kept when the new ones are no good."""
+"""Certificate files are reloaded when they change; the last good pair is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small raw servers behind the gateway, that remember everything they were sent."""
+"""Small raw servers behind the gateway, which record every byte that they receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Xvnc, and an X client on its display that notes what viewers do to it."""
+"""A real Xvnc, and an X client on its display that records the input of viewers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit records: what a line holds, and that no setting of other logs leaves one out."""
+"""Audit records: the fields of a line, which no other log setting drops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProxyEvents: every event round-trips, and nothing else is taken for one."""
+"""ProxyEvents: every event round-trips, and everything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link key: what it proves and hides, and that nothing made for one use passes for another."""
+"""The link key: attach tokens and sealed values, and that keys of different uses differ."""
 
 from __future__ import annotations
 

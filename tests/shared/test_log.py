@@ -1,4 +1,4 @@
-"""Logs: one line a record whatever is in it, and no flood."""
+"""Logs: one line for each record, whatever it holds, and a limit of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a number to Python is not one that somebody wrote."""
+"""Strict numbers: forms that only Python accepts are refused."""
 
 from __future__ import annotations
 

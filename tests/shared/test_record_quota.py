@@ -1,4 +1,4 @@
-"""Bounded records: the first of each key singly, the rest counted, and few keys remembered."""
+"""The record quota: the first records of each key, then counts, for a bounded number of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: parts put together, and what others wrote believed as little as possible."""
+"""Reports: parts are merged, and malformed or foreign parts have little effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: every problem is told at once, and no weak key or open door is taken."""
+"""Settings: all problems are reported together, and weak keys are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader without a Redis: what would stand there, and the events that it tells, signed or not."""
+"""A publisher without Redis: the content of Redis and the events, signed or not."""
 
 from __future__ import annotations
 

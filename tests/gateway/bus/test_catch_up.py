@@ -1,4 +1,4 @@
-"""Which requests wait for the table, and for how long they are known."""
+"""Requests that wait for the table, and how they time out."""
 
 from __future__ import annotations
 

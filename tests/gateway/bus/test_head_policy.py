@@ -1,4 +1,4 @@
-"""What a fresh gateway makes of a table that nobody has confirmed since Redis was restarted."""
+"""A gateway without a table refuses one that no leader has confirmed since Redis restarted."""
 
 from __future__ import annotations
 

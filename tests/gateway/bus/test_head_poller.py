@@ -1,4 +1,4 @@
-"""Looks at the head: what they notice, who may ask, and what a stopped process makes of them."""
+"""Reads of the head: what they detect, how often they run, and after a suspended process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table in use: changed by the next event, exchanged for a better one; without a Redis."""
+"""The table holder, without Redis: events in order, and replacement by a newer table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading a table: all of it or nothing, and never at the cost of whoever is served."""
+"""Loading a table: completely or not at all, without blocking the loop."""
 
 from __future__ import annotations
 

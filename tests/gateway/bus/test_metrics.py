@@ -1,4 +1,4 @@
-"""What operators see of the follower, before and after there is a table."""
+"""The follower's metrics and descriptions, with and without a table."""
 
 from __future__ import annotations
 

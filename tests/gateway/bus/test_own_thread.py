@@ -1,4 +1,4 @@
-"""What is waited for is asked from a thread of its own: a busy loop delays it by few turns."""
+"""Calls that requests wait for run in a thread: a busy loop delays them by few iterations."""
 
 from __future__ import annotations
 

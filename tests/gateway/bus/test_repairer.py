@@ -1,4 +1,4 @@
-"""A table that is behind is mended: by the log, by a snapshot, and never backwards."""
+"""A table that is behind is repaired from the log or a snapshot, and never goes back."""
 
 from __future__ import annotations
 

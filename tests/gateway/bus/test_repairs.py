@@ -1,4 +1,4 @@
-"""What is read to repair a table, and when: by a reader that answers from memory."""
+"""Which reads a repair makes, and when, with a reader in memory."""
 
 from __future__ import annotations
 

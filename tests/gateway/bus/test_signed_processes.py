@@ -1,4 +1,4 @@
-"""With route keys, what a gateway says in readiness of a controller that does not sign."""
+"""Readiness of a gateway with route keys while the controller does not sign."""
 
 from __future__ import annotations
 

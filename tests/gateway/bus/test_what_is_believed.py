@@ -1,4 +1,4 @@
-"""Which heads, tables and events are believed, one by one: without a Redis, at any time of day."""
+"""The head policy, without Redis: which heads, tables and events it accepts, at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a page looks to different people, and what is wrong with it: axe's rules, what is cut."""
+"""Checks of a page's look: axe's accessibility rules, and text that is cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People with a browser: one profile each, whose complaints are noted."""
+"""Users with a browser: one profile each, whose console errors are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page in every state: nothing is cut, axe-core has nothing to say, and keys are enough."""
+"""Every page in every state: no text is cut, axe-core reports nothing, the keyboard suffices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Built files: found, served for good, and missed with a word that helps."""
+"""Built files: found, cacheable for good, and a helpful error if they are missing."""
 
 from __future__ import annotations
 

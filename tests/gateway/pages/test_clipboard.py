@@ -1,4 +1,4 @@
-"""The clipboard in a real Chromium: a hostile desktop, a hostile text, and a policy."""
+"""The clipboard in a real Chromium: a hostile desktop, hostile text, and the policy."""
 
 from __future__ import annotations
 

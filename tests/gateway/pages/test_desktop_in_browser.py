@@ -1,4 +1,4 @@
-"""A desktop with a password of its own: a real Xvnc, looked at through a real Chromium."""
+"""A desktop with a password of its own: a real Xvnc in a real Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a desktop's page does for its users: a real Chromium, and a real Xvnc or a recorder."""
+"""The tools of a desktop's page in a real Chromium, with a real Xvnc or a recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTML of every page: nothing inline, nothing from elsewhere, nothing unescaped."""
+"""The HTML of every page: nothing inline, nothing from other hosts, nothing unescaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a desktop's or terminal's page is told of its end."""
+"""The end notice in the data of a desktop's or terminal's page."""
 
 from __future__ import annotations
 

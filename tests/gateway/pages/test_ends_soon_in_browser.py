@@ -1,4 +1,4 @@
-"""In a real Chromium: users are told once that a session ends soon, and no app is disturbed."""
+"""The end notice of a web session in a real Chromium: shown once, without disturbing the app."""
 
 from __future__ import annotations
 

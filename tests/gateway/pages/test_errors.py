@@ -1,4 +1,4 @@
-"""Refusals as pages: what happened, what to do next, and nothing that a client sent."""
+"""Refusals as pages: what happened, what to do next, and no content of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bar above a web app in a real Chromium: what it says, and what it gives nobody."""
+"""The bar above a web app in a real Chromium: what it shows, and that it leaks nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: what people see and do, under the policy that is really sent."""
+"""The pages in a real Chromium, with the Content-Security-Policy that is sent."""
 
 from __future__ import annotations
 

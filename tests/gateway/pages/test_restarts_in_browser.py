@@ -1,4 +1,4 @@
-"""Desktops in a real Chromium over restarts of the gateway: they come back by themselves."""
+"""Desktops in a real Chromium reconnect by themselves after a restart of the gateway."""
 
 from __future__ import annotations
 

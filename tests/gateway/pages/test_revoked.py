@@ -1,4 +1,4 @@
-"""A terminal's page, where a revoked user has typed into the shell, in a real Chromium."""
+"""A terminal's page in a real Chromium, after a revoked user has typed into the shell."""
 
 from __future__ import annotations
 

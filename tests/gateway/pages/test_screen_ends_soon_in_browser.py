@@ -1,4 +1,4 @@
-"""In a real Chromium: the bar of a desktop or terminal says that its session ends soon."""
+"""The end notice in the bar of a desktop or terminal, in a real Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing out in a real Chromium: the button does it, and no other page can press it."""
+"""Signing out in a real Chromium: the button works, and no other site can send its request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal's page offers beyond typing, in a real Chromium."""
+"""The tools of a terminal's page in a real Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a terminal's page is back after its connection was lost, whatever others do."""
+"""How soon a terminal's page reconnects after a lost connection."""
 
 from __future__ import annotations
 

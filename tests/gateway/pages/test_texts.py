@@ -1,4 +1,4 @@
-"""The texts of the pages: the same ones in every language, all of them used, none missing."""
+"""The texts of the pages: complete and the same in every language, and all in use."""
 
 from __future__ import annotations
 

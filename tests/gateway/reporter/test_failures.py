@@ -1,4 +1,4 @@
-"""Recent failures: the last of each session, of few sessions, for a while."""
+"""Recent failures: the last one of each session, bounded in number and time."""
 
 from __future__ import annotations
 

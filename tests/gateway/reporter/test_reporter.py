@@ -1,4 +1,4 @@
-"""Reports: what changed is written once, a bounded part at a time, and Redis holds nobody up."""
+"""Reports: changes are written once, in bounded parts, and a slow Redis delays nobody."""
 
 from __future__ import annotations
 

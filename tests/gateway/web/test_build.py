@@ -1,4 +1,4 @@
-"""The pages' build: done once, again when something changed, and never without a node."""
+"""The pages' build: done once, repeated after a change, and refused without Node.js."""
 
 from __future__ import annotations
 

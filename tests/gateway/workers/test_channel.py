@@ -1,4 +1,4 @@
-"""Messages: every split of the same bytes gives the same messages, and none is misread."""
+"""Messages: every split of the same bytes gives the same messages; malformed ones are refused."""
 
 from __future__ import annotations
 

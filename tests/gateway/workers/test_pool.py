@@ -1,4 +1,4 @@
-"""The pool: what it makes of the fork server's news, and of what workers say."""
+"""The worker pool: its reaction to messages of the fork server and of workers."""
 
 from __future__ import annotations
 

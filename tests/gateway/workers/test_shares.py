@@ -1,4 +1,4 @@
-"""How connections are shared among workers that accept from one socket."""
+"""How workers that accept from one socket share the connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over workers: counters never fall, gauges are those of the living."""
+"""Sums over workers: counters never decrease, gauges are those of running workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bus against a real Redis: one publisher, in order, that notices whatever happened to it."""
+"""The bus on a real Redis: one publisher, in order, that notices any loss."""
 
 from __future__ import annotations
 

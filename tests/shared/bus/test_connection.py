@@ -1,4 +1,4 @@
-"""One Redis, Sentinels and a cluster by URL: each against real servers, a failover included."""
+"""One Redis, Sentinels and a cluster by URL: on real servers, with a failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports in a real Redis: what is written is read, and what is too much stays there."""
+"""Reports in a real Redis: written and read back; parts that are too long are not read."""
 
 from __future__ import annotations
 

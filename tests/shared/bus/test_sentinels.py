@@ -1,4 +1,4 @@
-"""Several Sentinels, of which not all can be asked, and what is said if none knows the master."""
+"""Several Sentinels, some of them unreachable, and the reasons if none knows the master."""
 
 from __future__ import annotations
 

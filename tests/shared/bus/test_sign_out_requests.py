@@ -1,4 +1,4 @@
-"""Sign-outs in a real Redis: what gateways add is read in order, and nothing else is believed."""
+"""Sign-out requests in a real Redis: read in order; malformed entries are ignored."""
 
 from __future__ import annotations
 

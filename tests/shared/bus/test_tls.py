@@ -1,4 +1,4 @@
-"""A Redis behind TLS, as both sides of the bus reach it: whom they trust, and what they say."""
+"""Redis over TLS from both sides of the bus: trust, and the reasons for failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever stands where Redis should: what it says ends no process."""
+"""Malformed responses of a server in place of Redis become BusUnavailable."""
 
 from __future__ import annotations
 

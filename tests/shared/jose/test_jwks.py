@@ -1,4 +1,4 @@
-"""The key source: rotated without a restart, kept while the source is down, never led astray."""
+"""The key source: keys rotate without a restart, and the last good set outlives failures."""
 
 from __future__ import annotations
 

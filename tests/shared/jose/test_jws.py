@@ -1,4 +1,4 @@
-"""Signatures and key sets: nothing but an exact token of a fitting key is believed."""
+"""Signatures and key sets: only exact tokens of a matching key verify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing keys are read from PEM, by their order, and nothing of them is told."""
+"""Signing keys: read from PEM in order, without their content in errors."""
 
 from __future__ import annotations
 

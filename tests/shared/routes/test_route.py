@@ -1,4 +1,4 @@
-"""A route as it is written, read, signed and hashed."""
+"""A route is encoded, decoded, signed and hashed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At the bounds of what a route may be, and what a table counts after each change."""
+"""Routes at the limits of their fields, and the counts of a table after each change."""
 
 from __future__ import annotations
 

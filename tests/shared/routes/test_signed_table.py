@@ -1,4 +1,4 @@
-"""The form of what is signed, the digest, and what no forged or foreign signature gets."""
+"""Signed heads and the digest: their form, and that forged or foreign signatures fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A status says something or nothing; its route and its end are what they are either way."""
+"""Statuses: a malformed one is ignored, and never affects the route or the end of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what it answers by itself, and that it says what is wrong."""
+"""The command line: help, version, check and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening sockets: which families and addresses they take."""
+"""Listening sockets: the families and addresses that they accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ops listener: alive, ready or why not, and measured."""
+"""The ops listener: health, readiness with reasons, and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failure that goes on is told in few lines."""
+"""A continuing failure is logged in few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals, descriptors and address files, of a real process where it has to be one."""
+"""Signals, file descriptors and address files, in a real process where needed."""
 
 from __future__ import annotations
 
