@@ -1,4 +1,4 @@
-"""Tests the probe of an app: it ends within its deadline and returns a result, whatever comes."""
+"""Tests the probe of an app: whatever the app sends, it ends in time and returns a result."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ async def submit(day: Orchestrator, jobs: int, seconds: int, chance: random.Rand
 async def kill_leaders(
     controllers: list[Controller], chance: random.Random, between: tuple[int, int], times: int
 ) -> None:
-    """Kill the leader so many times and restart it; a standby always exists."""
+    """Kill the leader *times* times and restart it; a standby always exists."""
     for _ in range(times):
         leader = await eventually(lambda: leading(controllers), seconds=120, what="nobody leads")
         await asyncio.sleep(chance.uniform(*between))

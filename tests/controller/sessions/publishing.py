@@ -130,7 +130,7 @@ class Sleep:
         self._over.set()
 
     async def until_asked(self, times: int) -> None:
-        """Wait until the publisher has started so many sleeps."""
+        """Wait until the publisher has started *times* sleeps."""
         async with asyncio.timeout(8):
             while len(self.asked) < times:
                 await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Tests the order and times of webhook deliveries: in order per job, whatever happens."""
+"""Tests the order and times of webhook deliveries: per job in order, whatever the receiver does."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ async def test_the_next_attempt_begins_with_nothing_of_the_last_one(
     ("renewal", "attempt", "runs", "used"),
     [
         ("resumed", {"retries": 2}, [], 2),
-        # The next attempt uses a retry more, whatever caused it.
+        # The next attempt uses one more retry, whatever caused it.
         ("retried", {"retries": 2}, [], 3),
         # Evictions cost the job no retry. Runs of other attempts do not count.
         ("resumed", {"retries": 2}, [run(reason="Evicted")], 1),
