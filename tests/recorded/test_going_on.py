@@ -1,4 +1,4 @@
-"""Tests that the data of b9911c7 goes on: nothing is lost, repeated, or foreign and changed."""
+"""Tests that b9911c7's data goes on: nothing is lost or repeated, foreign objects stay as is."""
 
 from __future__ import annotations
 
