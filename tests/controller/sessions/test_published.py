@@ -18,7 +18,7 @@ KEYS = Keys("test")
 SIDS = [sid_of(number) for number in range(3)]
 
 
-class DirtySet(BusReader):
+class CountingReader(BusReader):
     """A bus reader that counts the reads of Redis."""
 
     count = 0
@@ -43,7 +43,7 @@ async def publish(publisher: Publisher, *sids: str) -> None:
 async def test_sessions_are_waited_for_until_redis_has_all_of_them(
     redis: Redis, publisher: Publisher
 ) -> None:
-    dirty_set = DirtySet(redis, KEYS)
+    dirty_set = CountingReader(redis, KEYS)
     published = PublishedRoutes(dirty_set, lambda: None)
     published.patience = 60.0
     waiting = asyncio.create_task(published.until_published(SIDS))

@@ -104,8 +104,8 @@ def test_the_return_of_a_replicas_pod_cancels_and_its_making_does_not() -> None:
     assert timer.trigger == "PodEvicted/pod-0"
     back = replace(waits, phase="Running", running=True, started_at=70.0)
     later = run_of(back, seen_at=60.0)
-    upsert_pod_records = (gone, later)
-    assert wanted_with(policies, [back], upsert_pod_records, stored=evicted) == {}
+    both_runs = (gone, later)
+    assert wanted_with(policies, [back], both_runs, stored=evicted) == {}
     # A pod that ran and failed since had returned as well.
     failed = run_of(replace(FAILED, uid="next"), seen_at=60.0)
     assert wanted_with(policies, [replace(FAILED, uid="next")], (gone, failed), evicted) == {}

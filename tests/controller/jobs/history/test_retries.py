@@ -264,7 +264,7 @@ def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
     assert due == IssueCommand("AbortJob", "job 0 ended with exit code 7")
     # Stale pods decide nothing.
     pods_stale = step_of(aborts, failed, phase="Running", now=39.0, timers=timers, pods_stale=True)
-    assert not isinstance(pods_stale, ConfirmPods)
+    assert pods_stale == Wait(39.0), pods_stale
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting"])

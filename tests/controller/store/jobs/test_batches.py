@@ -63,10 +63,11 @@ async def test_of_two_who_make_a_batch_at_once_one_finds_the_others(
     async def make(by: Store) -> str:
         try:
             async with by.write() as transaction:
-                assert await find_batch(transaction, "b1") is None
+                if await find_batch(transaction, "b1") is not None:
+                    return "there"  # SQLite: writers take turns
                 await asyncio.sleep(0.1)
                 await insert_batch(transaction, make_batch(), make_items("created"))
-        except (AlreadyThere, AssertionError):
+        except AlreadyThere:
             return "there"
         return "made"
 
