@@ -32,7 +32,6 @@ from shared.reports import (
     Activity,
     Failure,
     GatewayReport,
-    encode_activity,
     encode_report,
     rounded,
 )
@@ -89,7 +88,7 @@ class SessionActivity(ActivityCounter):
         """Return the encoded activity, and count it as written."""
         self._written_state, self._written_at = self._state(), now
         subs = sorted(sub for sub in self.subs if sub is not None)
-        return encode_activity(
+        return encode_report(
             Activity(
                 at=rounded(now),
                 last_input_at=self._input_at,

@@ -74,14 +74,9 @@ def rounded(seconds: float) -> float:
     return seconds // ROUND_SECONDS * ROUND_SECONDS
 
 
-def encode_report(report: GatewayReport) -> bytes:
+def encode_report(report: GatewayReport | Activity) -> bytes:
     """Return *report* as written to Redis."""
     return _encode(report)
-
-
-def encode_activity(activity: Activity) -> bytes:
-    """Return *activity* as written to Redis."""
-    return _encode(activity)
 
 
 def decode_activity(raw: bytes) -> Activity | None:

@@ -30,7 +30,8 @@ class CatchUp:
     def __init__(self, *, on_reached: Callable[[float], None]) -> None:
         self._on_reached = on_reached
         self._wanted: tuple[Head, float] | None = None
-        self._whole = False
+        self.wants_snapshot = False
+        """Whether a snapshot is requested even without a gap; the repairer resets it."""
         self._waiting: list[Waiter] = []
         self._requesting: list[Waiter] = []
         self._look = asyncio.Event()
@@ -113,22 +114,13 @@ class CatchUp:
 
     def request_repair(self, *, whole: bool = False) -> None:
         """Request a repair; *whole* requests a snapshot even if the table is up to date."""
-        self._whole = self._whole or whole
+        self.wants_snapshot = self.wants_snapshot or whole
         self._repair.set()
 
     async def repair_requested(self) -> None:
         """Return when a repair is requested, and take the request."""
         await self._repair.wait()
         self._repair.clear()
-
-    @property
-    def is_whole_wanted(self) -> bool:
-        """Whether a snapshot is requested even if the table is up to date."""
-        return self._whole
-
-    def begin_whole(self) -> None:
-        """Take the request for a snapshot, just before it is read."""
-        self._whole = False
 
 
 def release(waiting: Iterable[Waiter]) -> None:

@@ -339,7 +339,7 @@ class RouteTableHolder:
     @property
     def is_behind(self) -> bool:
         """Whether the table needs a repair."""
-        return not self.advance() or self.catch_up.is_whole_wanted
+        return not self.advance() or self.catch_up.wants_snapshot
 
     def advance(self) -> bool:
         """Release requests if the table has reached the last head read; return whether it has."""

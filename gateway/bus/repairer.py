@@ -76,7 +76,7 @@ class Repairer:
         """Apply the log after the table's seq; return whether the table has reached its head."""
         holder, catch_up = self.holder, self.holder.catch_up
         table = holder.table
-        if catch_up.is_whole_wanted:
+        if catch_up.wants_snapshot:
             return False
         while table is not None and (head := catch_up.wanted) is not None:
             if head.epoch != table.epoch or head.seq - table.seq > LOG_REACH:
@@ -119,7 +119,7 @@ class Repairer:
         wanted = catch_up.wanted
         if self._pause and wanted is not None and wanted.epoch == self._refused:
             await catch_up.reached_within(self._pause)
-        catch_up.begin_whole()
+        catch_up.wants_snapshot = False
         try:
             with holder.buffering_events():
                 async with asyncio.timeout(SNAPSHOT_SECONDS):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -58,30 +58,19 @@ class Unverified:
     algorithm: str
 
 
-class KeySet(Mapping[str, VerificationKey]):
+class KeySet(dict[str, VerificationKey]):
     """Verification keys by ``kid``; ``problems`` describes the ignored members of the source."""
-
-    __slots__ = ("_keys", "problems")
 
     def __init__(
         self,
         keys: Mapping[str, VerificationKey] = MappingProxyType({}),
-        problems: tuple[str, ...] = (),
+        problems: Sequence[str] = (),
     ) -> None:
-        self._keys = dict(keys)
-        self.problems = problems
-
-    def __getitem__(self, kid: str) -> VerificationKey:
-        return self._keys[kid]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+        super().__init__(keys)
+        self.problems = tuple(problems)
 
     def __repr__(self) -> str:
-        return f"KeySet({', '.join(sorted(self._keys))})"
+        return f"KeySet({', '.join(sorted(self))})"
 
 
 # Reading
@@ -244,7 +233,7 @@ def read_key_set(data: bytes) -> KeySet:
         seen.add(key.kid)
     if not keys:
         raise BadKeySet("; ".join(["no key in the set can verify a token", *problems]))
-    return KeySet(keys, tuple(problems))
+    return KeySet(keys, problems)
 
 
 def _read_key(member: object) -> VerificationKey:

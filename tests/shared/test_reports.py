@@ -9,7 +9,7 @@ from shared.reports import (
     MOST_SUBS,
     Activity,
     decode_activity,
-    encode_activity,
+    encode_report,
     merge_activities,
     rounded,
 )
@@ -64,7 +64,7 @@ def test_what_is_no_activity_is_not_believed(raw: bytes) -> None:
 def test_the_longest_activity_of_ours_is_read_again() -> None:
     subs = tuple(f"{n:0>255}" for n in range(MOST_SUBS))
     activity = Activity(at=NOW, bytes_in=1 << 62, subs=subs)
-    assert decode_activity(encode_activity(activity)) == activity
+    assert decode_activity(encode_report(activity)) == activity
 
 
 def test_times_are_told_in_steps_of_ten_seconds() -> None:

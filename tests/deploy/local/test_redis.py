@@ -21,7 +21,7 @@ from shared.bus import (
     connect,
 )
 from shared.events import GrantRevoked, event_time
-from shared.reports import Activity, encode_activity
+from shared.reports import Activity, encode_report
 from tests.shared.samples import SID, encode, make_route, make_sid
 
 NOW = 1_800_000_000.0
@@ -102,7 +102,7 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     writer, viewer = connect(setup.urls["controller"]), connect(setup.urls["gateway"])
     reports = ReportWriter(viewer, KEYS, "g")
     await reports.write(b"{}")
-    part = encode_activity(Activity(at=NOW, subs=("ada",)))
+    part = encode_report(Activity(at=NOW, subs=("ada",)))
     await reports.write_activities({SID: part})
     await SignOutWriter(viewer, KEYS).add(SID, "t")
     (ask,) = (await SignOutReader(writer, KEYS).after("0-0", limit=1)).entries

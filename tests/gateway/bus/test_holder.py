@@ -276,9 +276,9 @@ async def test_an_event_that_is_not_known_has_the_table_read_anew_twice_a_minute
         strange = {"v": 2, "epoch": "e1", "seq": seq, "type": "RouteNarrowed"}
         h.hear(msgspec.json.encode(strange))
         assert h.table.seq == seq
-        whole = catch_up.is_whole_wanted
+        whole = catch_up.wants_snapshot
         assert h.is_behind() is whole
-        catch_up.begin_whole()
+        catch_up.wants_snapshot = False
         return whole
 
     assert pass_one()

@@ -7,7 +7,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from shared.bus import Keys, ReportReader, ReportWriter
-from shared.reports import MOST_PARTS, Activity, encode_activity
+from shared.reports import MOST_PARTS, Activity, encode_report
 from tests.shared.samples import SID, make_sid
 
 KEYS = Keys("test")
@@ -15,7 +15,7 @@ NOW = 1_800_000_000.0
 
 
 def part(*subs: str) -> bytes:
-    return encode_activity(Activity(at=NOW, last_input_at=NOW, subs=subs))
+    return encode_report(Activity(at=NOW, last_input_at=NOW, subs=subs))
 
 
 async def activity_of(reader: ReportReader, sid: str) -> Activity | None:
@@ -57,7 +57,7 @@ async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> 
     assert activity.subs == ("ada",)
     other = make_sid(3)
     flood: dict[Any, Any] = {
-        f"g{n}": encode_activity(Activity(at=NOW, bytes_in=1)) for n in range(5000)
+        f"g{n}": encode_report(Activity(at=NOW, bytes_in=1)) for n in range(5000)
     }
     await redis.hset(KEYS.activity(other), mapping=flood)
     activity = await activity_of(ReportReader(redis, KEYS), other)
