@@ -71,7 +71,8 @@ class Limits:
     client that trickles is an attacker. Responses have no such limit: they may be event streams."""
 
     app_head_seconds: float = 300.0
-    """From the end of a request to the head of its response: some apps compute first."""
+    """From the end of a request to the head of its response: some apps compute first. Also for the
+    desktop's part of a handshake that the gateway leads."""
 
     write_stall_seconds: float = 60.0
     """For how long a browser may acknowledge nothing. A shorter limit would end readers whose

@@ -75,6 +75,11 @@ class Handshake:
     def __repr__(self) -> str:
         return f"Handshake(needs={self._needs}, done={self.done})"
 
+    @property
+    def awaits(self) -> Side:
+        """The side whose bytes are needed next."""
+        return self._needs[0]
+
     def feed(self, side: Side, data: bytes) -> None:
         """Continue with *data* from *side*.
 

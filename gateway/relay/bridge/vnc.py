@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -120,6 +121,21 @@ class VncBridge(WebSocketBridge):
         for data in unsent:
             self._from_desktop(data)
         self._bypass_filters()
+        self._await_handshake()
+
+    def _await_handshake(self) -> None:
+        """Set the deadline for the desktop's next part of the handshake, if there is one."""
+        if self._handshake is not None and self.is_open:
+            loop, seconds = asyncio.get_running_loop(), self.parts.limits.app_head_seconds
+            self._timer = loop.call_later(seconds, self._check_handshake)
+
+    def _check_handshake(self) -> None:
+        handshake = self._handshake
+        if handshake is None or handshake.awaits is Side.BROWSER:
+            self._await_handshake()  # a user may take longer to type a password
+            return
+        self.parts.meters.upstream_failures["app_timeout"] += 1
+        self.close(CLOSE_FAILED, "the desktop does not respond")
 
     def received_text(self, frame: Frame) -> None:
         """Close: RFB is binary."""

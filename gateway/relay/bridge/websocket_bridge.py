@@ -89,7 +89,8 @@ class WebSocketBridge(asyncio.Protocol):
         self._early = b""
         self._closed_early: tuple[int, str] | None = None
         self._task: Cancellable | None = None
-        self._answer_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """Accepts the upgrade early; once the bridge is open, a deadline of the subclass."""
         self._upstream_full = False
         self.has_more = False
         """Whether :meth:`received_bytes`, called without bytes, would continue."""
@@ -145,7 +146,7 @@ class WebSocketBridge(asyncio.Protocol):
             )
             if _wants_answer_soon(self.request.head):
                 loop = asyncio.get_running_loop()
-                self._answer_timer = loop.call_later(ANSWER_SECONDS, self._answer)
+                self._timer = loop.call_later(ANSWER_SECONDS, self._answer)
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes."""
@@ -461,9 +462,9 @@ class WebSocketBridge(asyncio.Protocol):
 
     def _stop_timers(self) -> None:
         self._keepalive.stop()
-        if self._answer_timer is not None:
-            self._answer_timer.cancel()
-            self._answer_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _ping(self) -> None:
         if self.writable:

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from gateway.core.limits.values import Limits
-from tests.gateway.relay.bridge.desktops import desktops, joined
-from tests.gateway.relay.harness import SID
+from tests.gateway.relay.bridge.desktops import ASK_TO_VIEW, desktops, joined, said
+from tests.gateway.relay.harness import SID, status_of
+from tests.gateway.relay.websocket_frames import close_of
 
 
 async def test_the_code_of_an_end_is_read_although_the_browser_never_stops_sending() -> None:
@@ -61,3 +62,27 @@ async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() ->
         browser.go_on()
         with pytest.raises(ConnectionResetError):
             await browser.rest()
+
+
+async def test_a_desktop_that_never_speaks_is_given_up_after_its_deadline() -> None:
+    async with desktops(Limits(app_head_seconds=0.2)) as r:
+        browser = await r.browser()
+        browser.send(ASK_TO_VIEW)
+        desktop = await r.app.connection()
+        assert status_of(await browser.head()) == 101
+        assert close_of(await browser.rest(10)) == (1011, b"the desktop does not respond")
+        await desktop.gone()
+        assert r.path.meters.upstream_failures["app_timeout"] == 1
+
+
+async def test_a_handshake_that_waits_for_the_browser_has_no_deadline_of_the_desktops() -> None:
+    async with desktops(Limits(app_head_seconds=0.2)) as r:
+        browser = await r.browser()
+        browser.send(ASK_TO_VIEW)
+        desktop = await r.app.connection()
+        assert status_of(await browser.head()) == 101
+        desktop.send(b"RFB 003.008\n\x01\x01")
+        await browser.until(b"RFB 003.008\n")
+        await asyncio.sleep(0.6)  # a user types a password
+        browser.send(said(b"RFB 003.008\n"))
+        await browser.until(b"\x01\x01")
