@@ -92,6 +92,22 @@ def test_containers_that_others_put_beside_the_jobs_are_told_apart() -> None:
     assert (seen.others_running, seen.other_failed) == (("other",), ("proxy", 5))
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"running": {"startedAt": "2026-11-22T10:00:00Z"}},
+        {"terminated": {"exitCode": 137}},
+        {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    ],
+)
+def test_a_container_of_kubectl_debug_says_nothing_of_the_job(state: dict[str, Any]) -> None:
+    debugger = [{"name": "debugger-x7k2p", "image": "nope", "ready": False, "state": state}]
+    for statuses in (container(running={}), container(terminated={"exitCode": 0})):
+        plain = pod(containerStatuses=statuses)
+        debugged = pod(containerStatuses=statuses, ephemeralContainerStatuses=debugger)
+        assert read_pod(debugged) == read_pod(plain)
+
+
 def test_a_pod_that_waits_says_why() -> None:
     seen = read_pod(pod(containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
     assert seen.waiting == "ImagePullBackOff"
