@@ -1,4 +1,4 @@
-"""What all tests share: what they need beyond Python packages, and a real Redis."""
+"""Fixtures and options of all tests: the programs a test needs, Redis, PostgreSQL, a cluster."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ from tests.redis_tls import tls_redis_program
 
 HERE = Path(__file__).parent
 
-# Tests start many clusters; those of tests/deploy/local/cluster/test_launch.py start for real.
+# Tests start many clusters, so those are forked. The tests in
+# tests/deploy/local/cluster/test_launch.py start real processes.
 EmbeddedCluster.spawn = staticmethod(warm.popen)
 
-# How long an example takes says how busy the machine is.
+# The duration of an example depends on the load of the machine.
 hypothesis.settings.register_profile("here", deadline=None)
 if not os.environ.get("CI"):
     hypothesis.settings.load_profile("here")
 
-# What a test may need, how to find it, and what would bring it.
+# For each program that a test may need: how to find it, and how to install it.
 SYSTEM = "make system"
-# Whose tests share what is dear to start, or the demo's ports, and run in one process; those under
-# pressure by wire.
+# Tests of one group run in one process, because they share something that is expensive to start,
+# or the ports of the demo. The tests in tests/pressure are grouped by wire.
 GROUPS = {
     "docs/test_tutorials": "demo",
     "e2e/test_smoke": "demo",
@@ -66,10 +67,10 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
 
 
 def chromium() -> str | None:
-    """Return a Chromium or Chrome that runs; Ubuntu's stub, which needs snap, is none.
+    """Return a Chromium or Chrome that runs. Ubuntu's stub, which needs snap, does not count.
 
-    First the one without windows: a page in it takes 0.25 CPU-s instead of 1, most of which makes
-    the window around it.
+    The headless shell comes first: a page in it takes 0.25 CPU-s instead of 1. Most of the
+    difference is the window around the page.
     """
     names = ("chromium-headless-shell", "google-chrome", "chrome", "chromium", "chromium-browser")
     for name in names:
@@ -92,13 +93,15 @@ def _can_unshare() -> bool:
 
 
 class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
-    """Runs a module's tests in one process, in their order: what they share is started once.
+    """Schedules each module's tests on one process, in order, so shared fixtures start once.
 
-    Some of them share a system or ports: :data:`GROUPS`. Told by names alone, since xdist 3.8
-    writes the marks ``xdist_group`` where pytest 9.2 does not look.
+    Modules that share a system or ports run on one process too: :data:`GROUPS`. The group
+    depends on names alone, because xdist 3.8 writes the ``xdist_group`` marks where pytest 9.2
+    does not look.
 
-    Tests that say how long they may take run programs, and wait for them. Every second process
-    begins with those, the longest first, beside others that compute: none is left for the end.
+    Tests that declare their duration run programs and wait for them. Every second process begins
+    with those tests, the longest first, while the other processes compute. No such test is left
+    for the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -109,7 +112,7 @@ class ByModule(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
         return f"{group}-{'TLS' in nodeid}" if group == "pressure" else group
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Give a process the group that is to run next."""
+        """Assign the next group to a process."""
         longest = max(self.workqueue, key=patience)
         others = (group for group in self.workqueue if not patience(group))
         waits = self.nodes.index(node) % 2 == 0
@@ -122,7 +125,7 @@ _TIMEOUT = re.compile(r"mark\.timeout\((\d+)\)")
 
 @cache
 def patience(group: str) -> int:
-    """Return for how many seconds a group's tests ask at most; 0 where none says so."""
+    """Return the longest duration that a group's tests declare, in seconds; 0 if none does."""
     if not group.endswith(".py"):
         return 3600
     return max(map(int, _TIMEOUT.findall(Path(group).read_text())), default=0)
@@ -130,16 +133,17 @@ def patience(group: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """Keep to :class:`ByModule` where groups are asked for."""
+    """Use :class:`ByModule` if the tests are distributed by groups."""
     return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Import the modules of tests, in each of several processes from another one on.
+    """Import the test modules; each of several processes starts at another module.
 
-    All of them collect everything. In a fresh clone each would compile everything, too, and rewrite
-    its assertions, at the same time and in the same order. What one has compiled the others find.
+    Every process collects all tests. In a fresh clone, each process would also compile every module
+    and rewrite its assertions, at the same time and in the same order. With different starting
+    points, a process finds what another one has compiled.
     """
     told = getattr(session.config, "workerinput", None)
     if told is None or [Path(one).resolve() for one in session.config.args] != [HERE]:
@@ -147,29 +151,29 @@ def pytest_collection(session: pytest.Session) -> None:
     names = sorted(HERE.rglob("test_*.py"))
     first = len(names) * int(told["workerid"].removeprefix("gw")) // told["workercount"]
     for path in names[first:] + names[:first]:
-        # What cannot be imported is told where it is collected.
+        # Collection reports a module that cannot be imported.
         with suppress(Exception, pytest.skip.Exception):
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
-    """Have the collector of cycles leave alone what was imported: millions of objects stay."""
+    """Exclude the imported objects from garbage collection: they are millions, and they stay."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """End, once all fixtures have, the process from which others were forked."""
+    """End the process that the others were forked from, after all fixtures have ended."""
     warm.close()
 
 
-@pytest.hookimpl(tryfirst=True)  # before those that are long are left out
+@pytest.hookimpl(tryfirst=True)  # before long tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a tool that is not here; under CI let it fail instead.
+    """Skip tests whose tools are missing; under CI, let these tests fail instead.
 
-    On plain asyncio's loop nothing of the product ever runs: what is tested on both loops is so
-    in the long run alone.
+    The product never runs on plain asyncio's loop. The variants on that loop therefore run in the
+    long run only.
     """
     found: dict[str, bool] = {}
     for item in items:
@@ -187,7 +191,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure where everything must be there, also one that a test decides."""
+    """Turn every skip into a failure where all tools are required, including skips by the test."""
     report = yield
     if report.skipped and os.environ.get("CI") == "true":
         report.outcome = "failed"
@@ -196,7 +200,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line what the skipped tests would need."""
+    """Print one line with the tools that the skipped tests need."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = sorted({str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped})
     if reasons:
@@ -205,12 +209,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def strict_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients verify certificates as Python 3.13 does, whichever Python this is."""
+    """Make clients verify certificates as strictly as Python 3.13 does, on every Python version."""
     make = ssl.create_default_context
 
     def strict(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **rest: Any) -> ssl.SSLContext:
         context = make(purpose, **rest)
-        if purpose is ssl.Purpose.SERVER_AUTH:  # servers are no Python
+        if purpose is ssl.Purpose.SERVER_AUTH:  # the servers are not Python programs
             context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
@@ -219,14 +223,14 @@ def strict_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis of this module's own, on a Unix socket: nobody else's term stands in it."""
+    """Provide a Redis for one module, on a Unix socket; no foreign fencing token is in it."""
     with RedisServer(redis_program(), tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture
 async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
-    """A client of an empty Redis."""
+    """Provide a client of an empty Redis."""
     client = connect(redis_server.url)
     await client.flushall()
     yield client
@@ -235,14 +239,16 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL of this process' own; tests that use it are marked ``needs("postgres")``."""
+    """Provide a PostgreSQL for this test process; tests that use it are marked
+    ``needs("postgres")``.
+    """
     with running_postgres() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def embedded_cluster_kubeconfig() -> Iterator[Path]:
-    """The administrator's kubeconfig of an embedded cluster of this test process' own."""
+    """Provide the administrator's kubeconfig of an embedded cluster for this test process."""
     cluster = EmbeddedCluster()
     asyncio.run(cluster.start())
     yield cluster.kubeconfig("admin")

@@ -1,4 +1,4 @@
-"""How much later than asked for this process is woken: what a busy machine takes from everybody."""
+"""Measures how much later than requested the machine wakes this process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SECONDS = 0.05
 
 
 class Overruns:
-    """The longest that a wait of 50 ms has taken beyond them, in seconds."""
+    """The longest overrun of a 50 ms wait, in seconds."""
 
     def __init__(self) -> None:
         self.longest = 0.0
 
     async def look(self) -> None:
-        """Wait, again and again."""
+        """Wait in a loop, and record the overruns."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _SECONDS
@@ -26,9 +26,9 @@ class Overruns:
 
 @asynccontextmanager
 async def overruns() -> AsyncIterator[Overruns]:
-    """Give what is measured meanwhile.
+    """Measure overruns during the block.
 
-    A test of a promised time allows for it: the machine was not there to keep the promise.
+    A test of a promised time adds the overrun, because a busy machine delays every process.
     """
     found = Overruns()
     looking = asyncio.create_task(found.look())

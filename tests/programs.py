@@ -1,4 +1,4 @@
-"""Real programs that tests start: found on the PATH or in a wheel, ended with the test."""
+"""Starts real programs for tests, from the PATH or a wheel; they end with the test."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ START_SECONDS = 10.0
 
 
 class RedisServer:
-    """A Redis on a Unix socket, that can be killed and started again.
+    """A Redis on a Unix socket that tests can kill and start again.
 
-    With *keeps* it begins with what the last SAVE wrote; without, it keeps nothing on disk.
+    With *keeps*, it starts with the data of the last SAVE. Otherwise it keeps nothing on disk.
     """
 
     def __init__(self, program: str, folder: Path, *, keeps: bool = False) -> None:
@@ -53,7 +53,7 @@ class RedisServer:
             return probe.recv(16).startswith(b"+PONG")
 
     def kill(self) -> None:
-        """End the server at once; all data is lost."""
+        """Kill the server; all unsaved data is lost."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

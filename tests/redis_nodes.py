@@ -1,4 +1,4 @@
-"""Real Redis servers that belong together: a master with a replica, Sentinels, a cluster."""
+"""Starts groups of real Redis servers: a master with a replica, Sentinels, a cluster."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ START_SECONDS = 20.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody else is given while these tests run."""
+    """Return ports that no other test gets while these tests run."""
     return [PORTS.take() for _ in range(count)]
 
 
 @dataclass(frozen=True)
 class Guard:
-    """How servers are reached and by whom: without TLS and by anybody, if nothing else is said.
+    """How servers are reached and who may connect; the default is no TLS and no password.
 
     Args:
-        program: The server.
-        lines: Of the configuration of those that hold data, and of Sentinels.
-        client: How the test itself comes in, as redis' client takes it.
+        program: The server program.
+        lines: Configuration lines for data servers and for Sentinels.
+        client: The test's own connection arguments for redis' client.
     """
 
     program: str = ""
@@ -94,7 +94,7 @@ class Node:
         return self._process.pid
 
     async def ask(self, *command: str | int) -> Any:
-        """Return its answer to one command."""
+        """Return the node's reply to one command."""
         client = Redis(
             host="127.0.0.1",
             port=self.port,
@@ -108,7 +108,7 @@ class Node:
             await client.aclose()
 
     async def until(self, wanted: str, *command: str | int) -> None:
-        """Wait until *wanted* is in what it answers."""
+        """Wait until a reply contains *wanted*."""
         async with asyncio.timeout(START_SECONDS):
             while True:
                 try:
@@ -137,7 +137,7 @@ async def running(nodes: Sequence[Node]) -> AsyncIterator[None]:
 async def sentinel_site(
     folder: Path, *, options: Sequence[str] = (), guard: Guard = OPEN
 ) -> AsyncIterator[Site]:
-    """A master, its replica and a Sentinel that makes the latter master soon after a death."""
+    """Run a master, its replica and a Sentinel that promotes the replica soon after a death."""
     one, two, sentinel_port = free_ports(3)
     master = Node(folder / "a", one, *options, guard=guard)
     replica = Node(folder / "b", two, "--replicaof", f"127.0.0.1 {one}", *options, guard=guard)
@@ -158,7 +158,7 @@ async def sentinel_site(
 
 @asynccontextmanager
 async def cluster_site(folder: Path, slot: int, *, guard: Guard = OPEN) -> AsyncIterator[Site]:
-    """A cluster: a master with *slot* and its replica, and another master with the rest."""
+    """Run a cluster: a master with *slot* and its replica, and a master with the other slots."""
     ports = free_ports(6)
     nodes = [
         Node(
@@ -182,7 +182,7 @@ async def cluster_site(folder: Path, slot: int, *, guard: Guard = OPEN) -> Async
         await other.until(f" {slot}", "CLUSTER", "NODES")
         for node in nodes:
             await node.until("cluster_state:ok", "CLUSTER", "INFO")
-        # The one that does not serve the slot is asked first.
+        # The URL names the node that does not serve the slot, so clients ask that node first.
         yield Site(master, replica, other, f"redis+cluster://127.0.0.1:{other.port}")
 
 
@@ -192,7 +192,7 @@ def _all_but(slot: int) -> list[int]:
 
 
 class Site:
-    """Servers that belong together, and the URL of what they are together."""
+    """Servers that belong together, and the URL of the group."""
 
     def __init__(self, master: Node, replica: Node, other: Node, url: str) -> None:
         self.master = master
@@ -201,7 +201,7 @@ class Site:
         self.url = url
 
     async def caught_up(self) -> None:
-        """Wait until the replica has everything."""
+        """Wait until the replica has all data of the master."""
         written = (await self.master.ask("INFO", "replication"))["master_repl_offset"]
         async with asyncio.timeout(START_SECONDS):
             while (await self.replica.ask("INFO", "replication"))["slave_repl_offset"] < written:

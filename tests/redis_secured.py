@@ -1,8 +1,9 @@
-"""Sentinels and a Redis Cluster as in production: TLS alone, an authority of one's own, users.
+"""Starts Sentinels and a Redis Cluster as in production: TLS only, a private CA, ACL users.
 
-Controller and gateways are those of ``deploy/redis/users.acl``. Servers and Sentinels reach each
-other as users that may do what Redis' documentation says they need ("ACL rules for Sentinel and
-Replicas"), and the Sentinels let Fumarole do what docs/proxy-events.md says.
+Controller and gateways use the users of ``deploy/redis/users.acl``. Servers and Sentinels reach
+each
+other as users with the rights that Redis' documentation asks for ("ACL rules for Sentinel and
+Replicas"). The Sentinels grant Fumarole the rights that docs/proxy-events.md lists.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _OF_SENTINELS = {"fumarole": "+sentinel|masters", "test": "+@all"}
 
 @dataclass(frozen=True)
 class Secured:
-    """Servers that belong together, whom they trust, and their users' passwords."""
+    """Servers that belong together, their certificate authority, and their users' passwords."""
 
     site: Site
     authority: Authority
@@ -49,7 +50,7 @@ class Secured:
         sentinel_password: str = "",
         tls: bool = True,
     ) -> str:
-        """Return the URL of *user*, who trusts *authority*."""
+        """Return the URL of *user*, which trusts *authority*."""
         scheme, _, place = self.site.url.partition("://")
         query = []
         if "sentinel" in scheme:
@@ -62,14 +63,14 @@ class Secured:
         return f"{scheme}://{user}:{password}@{place}?{'&'.join(query)}"
 
     async def set_password(self, user: str, password: str) -> None:
-        """Have *user* known by that password alone, at the servers with the table."""
+        """Set the only password of *user*, on the servers that hold the table."""
         for node in (self.site.master, self.site.replica):
             await node.ask("ACL", "SETUSER", user, "resetpass", f">{password}")
 
 
 @asynccontextmanager
 async def secured_sentinels(folder: Path, keys: Keys) -> AsyncIterator[Secured]:
-    """A master, its replica and a Sentinel."""
+    """Run a master, its replica and a Sentinel."""
     authority, passwords = Authority(folder / "good"), _passwords()
     async with sentinel_site(folder, guard=_guard(folder, keys, authority, passwords)) as site:
         yield Secured(site, authority, passwords)
@@ -77,11 +78,11 @@ async def secured_sentinels(folder: Path, keys: Keys) -> AsyncIterator[Secured]:
 
 @asynccontextmanager
 async def secured_cluster(folder: Path, keys: Keys) -> AsyncIterator[Secured]:
-    """A master with the slot of *keys*, its replica, and a master with all others."""
+    """Run a master with the slot of *keys*, its replica, and a master with the other slots."""
     authority, passwords = Authority(folder / "good"), _passwords()
     guard = _guard(folder, keys, authority, passwords)
     async with cluster_site(folder, key_slot(keys.head.encode()), guard=guard) as site:
-        # Whom a gateway asks when the master is gone, too.
+        # The URL also names a node that a gateway can ask after the master's death.
         site.url = f"redis+cluster://127.0.0.1:{site.other.port},127.0.0.1:{site.replica.port}"
         yield Secured(site, authority, passwords)
 

@@ -1,4 +1,4 @@
-"""A real Redis behind TLS, with certificates of an authority that the test made."""
+"""Starts a real Redis behind TLS, with certificates of an authority that the test makes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from tests.redis_nodes import free_ports
 
 @functools.cache
 def tls_redis_program() -> str | None:
-    """Return a server that was built with TLS; the one in a wheel may not be."""
+    """Return a server that was built with TLS; the server of the wheel may lack TLS."""
     for program in redis_programs():
-        # Any server ends here: one without TLS already at the option that it does not know.
+        # Any server ends with an error here. A server without TLS fails earlier, at the unknown
+        # option.
         command = [program, "--port", "0", "--tls-port", "0", "--dir", "/nonexistent"]
         said = subprocess.run(command, capture_output=True, text=True)
         if "tls-port" not in said.stdout + said.stderr:
@@ -36,7 +37,7 @@ def tls_redis_program() -> str | None:
 
 
 class Authority:
-    """Makes certificates, all in *folder*."""
+    """A certificate authority; all its files are in *folder*."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -75,7 +76,7 @@ def _builder(
 
 @dataclass(frozen=True)
 class TlsRedis:
-    """A server that runs, and how its users reach it."""
+    """A running server, and the connection data of its users."""
 
     port: int
     authority: Authority
@@ -90,7 +91,7 @@ class TlsRedis:
         password: str = "",
         pair: tuple[Path, Path] | None = None,
     ) -> str:
-        """Return the URL of *user*, who trusts *authority* and may show a certificate."""
+        """Return the URL of *user*, which trusts *authority* and may present a certificate."""
         trusted = (authority or self.authority).file
         shown = "" if pair is None else f"&ssl_certfile={pair[0]}&ssl_keyfile={pair[1]}"
         password = password or self.passwords[user]
@@ -101,7 +102,7 @@ class TlsRedis:
 async def tls_redis(
     folder: Path, instance: str, *, clients_show: bool = False
 ) -> AsyncIterator[TlsRedis]:
-    """Run a server that is 127.0.0.1, with the users of production and no port without TLS."""
+    """Run a server on 127.0.0.1 with the production users and without a plain port."""
     program = tls_redis_program()
     assert program is not None
     authority = Authority(folder / "good")
@@ -122,7 +123,7 @@ async def tls_redis(
     with (folder / "redis.log").open("ab") as log:
         process = subprocess.Popen([program, str(configuration)], stdout=log, stderr=log)
     try:
-        # The last thing before it serves.
+        # The last log line before the server accepts commands.
         await until(lambda: "eady to accept connections" in (folder / "redis.log").read_text(), 20)
         urls = {user: urlsplit(url) for user, url in setup.urls.items()}
         yield TlsRedis(port, authority, {user: url.password or "" for user, url in urls.items()})

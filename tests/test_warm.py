@@ -1,4 +1,4 @@
-"""What is forked is what would have been started."""
+"""Tests that a forked process behaves as the started program would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long something takes, without what the machine's other programs take meanwhile."""
+"""Measures how long code takes, without the time that other programs take from it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 
 
 def waited_for_processor(pid: int) -> float:
-    """Return for how long a process could have run, and others did (proc(5), schedstat)."""
+    """Return how long a process was runnable but waited for a processor (proc(5), schedstat)."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 @dataclass
 class Took:
-    """What was measured."""
+    """The measured duration."""
 
     seconds: float = math.inf
 
 
 @contextmanager
 def timed(*pids: int) -> Iterator[Took]:
-    """Time what is done here, less for how long this process and *pids* waited for a processor."""
+    """Time the block, less the time that this process and *pids* waited for a processor."""
     processes = (os.getpid(), *pids)
     took, waited = Took(), sum(map(waited_for_processor, processes))
     began = time.monotonic()

@@ -1,14 +1,17 @@
-"""Starts ``python -m controller`` and its like by a fork of a process that has imported them.
+"""Starts ``python -m controller`` and similar commands by a fork of a process that imported them.
 
-Most of such a start is importing: seconds of a core, hundreds of times in a run of the tests. What
-is started here is executed as ever, with arguments, environment, files and exit code of its own,
-and its ``__main__`` is read anew. Commands that are no such module, run elsewhere or have settings
-of Python's own are started for real; so are the programs of the demo, the images and the wheels.
+Most of such a start is imports: seconds of CPU time, hundreds of times in a test run. A forked
+command has its own arguments, environment, files and exit code, and its ``__main__`` is read anew.
+These commands are started for real:
 
-Forks of one process have one seed of ``hash()``, and all modules of both sides: that replicas agree
-although their seeds differ, and what a process imports, is for tests that start theirs for real.
-The collector of cycles looks at nothing that was imported, as ``tune_collector`` has it do in a
-gateway and a controller: one look would take longer than all else of a start.
+- commands that are no such module, run elsewhere, or set options of Python itself
+- the programs of the demo, the images and the wheels
+
+All forks of one process share one seed of ``hash()`` and the modules of both sides. Tests that
+replicas agree despite different seeds, and tests of what a process imports, start real processes.
+The garbage collector ignores all imported objects, as ``tune_collector`` arranges in a gateway and
+a
+controller. One pass over them would take longer than the rest of a start.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ def popen(
     stderr: File = None,
     start_new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start *command* as ``subprocess.Popen`` does; pipes are for stdin and stdout alone."""
+    """Start *command* as ``subprocess.Popen`` does; only stdin and stdout may be pipes."""
     words = [str(word) for word in command]
     if not _is_warm(words, cwd, env):
         return subprocess.Popen(
@@ -70,7 +73,7 @@ def popen(
         )  # fmt: skip
     request = {"words": words[2:], "cwd": str(cwd), "env": {**env}, "session": start_new_session}
     child = Child(request, stdin, stdout, stderr)
-    return cast("subprocess.Popen[bytes]", child)  # it has all of it that is used
+    return cast("subprocess.Popen[bytes]", child)  # it has all attributes that callers use
 
 
 def run(
@@ -84,7 +87,7 @@ def run(
     """Run *command* as ``subprocess.run`` does, with *given* on its standard input.
 
     Raises:
-        subprocess.TimeoutExpired: If it runs for more than *seconds*; it is ended.
+        subprocess.TimeoutExpired: If it runs for more than *seconds*; the process is ended.
     """
     with ExitStack() as files:
         theirs, out, err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
@@ -114,7 +117,7 @@ def _is_warm(words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> bool:
 
 
 class Child:
-    """A process that was forked elsewhere, with what is used of ``subprocess.Popen``."""
+    """A process that another process forked, with the used part of ``subprocess.Popen``."""
 
     def __init__(self, request: Mapping[str, Any], stdin: File, stdout: File, stderr: File) -> None:
         self.returncode: int | None = None
@@ -132,7 +135,7 @@ class Child:
             self.stdout = os.fdopen(end, "rb")
             ours.append(files[1])
         self._status, status = os.pipe()
-        # Not closed once it is read: another thread may be waiting for it.
+        # The descriptor stays open after the read: another thread may wait for it.
         weakref.finalize(self, os.close, self._status)
         self._reading = threading.Lock()
         ours.append(status)
@@ -143,14 +146,14 @@ class Child:
                 os.close(number)
 
     def poll(self) -> int | None:
-        """Return its exit code, minus the signal's number that ended it; None while it runs."""
+        """Return the exit code (minus the number of a fatal signal); None while the child runs."""
         return self._read(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code once it has ended.
+        """Return the exit code once the child has ended.
 
         Raises:
-            subprocess.TimeoutExpired: If it runs on.
+            subprocess.TimeoutExpired: If the child still runs at the end of the timeout.
         """
         code = self._read(timeout)
         if code is None:
@@ -168,17 +171,17 @@ class Child:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal to the child, unless it has ended."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # just now
+            with suppress(ProcessLookupError):  # it has just ended
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -189,7 +192,7 @@ def _number(file: int | IO[bytes]) -> int:
 
 
 class _Server:
-    """This process' end of the socket to the one that forks."""
+    """This process' end of the socket to the fork server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -204,13 +207,13 @@ class _Server:
             )  # fmt: skip
 
     def start(self, request: Mapping[str, Any], files: list[int]) -> int:
-        """Return the process id of what was started."""
+        """Return the process id of the started child."""
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(request).encode()], files)
             return int(self._socket.recv(16))
 
     def close(self) -> None:
-        """End the one that forks, with what it has left running."""
+        """End the fork server and all children that still run."""
         self._socket.close()
         self._process.wait(START_SECONDS)
 
@@ -219,7 +222,7 @@ _starting: Final = threading.Lock()
 
 
 def _server() -> _Server:
-    with _starting:  # also from threads, and there is to be one
+    with _starting:  # threads may race here, and only one server may exist
         return _the_server()
 
 
@@ -229,18 +232,20 @@ def _the_server() -> _Server:
 
 
 def close() -> None:
-    """End the process that forks, if there is one."""
+    """End the fork server, if it runs."""
     with _starting:
         if _the_server.cache_info().currsize:
             _the_server().close()
             _the_server.cache_clear()
 
 
-# The process that forks
+# The fork server
 
 
 def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork for each request, and return in the fork; tell each status on the last of its files."""
+    """Fork for each request, and return in the fork; write each exit status to the last of its
+    files.
+    """
     poller = select.poll()
     poller.register(listener, select.POLLIN)
     children: dict[int, tuple[int, int]] = {}
@@ -268,7 +273,7 @@ def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _import(module: str) -> None:
-    """Import what the module's ``__main__`` does, and leave that itself for the fork."""
+    """Import what the module's ``__main__`` imports, but leave ``__main__`` itself to the fork."""
     if module not in sys.modules:
         importlib.import_module(f"{module}.__main__")
         del sys.modules[f"{module}.__main__"]
@@ -278,7 +283,7 @@ def _import(module: str) -> None:
 
 
 def _end(left: Iterable[int]) -> NoReturn:
-    """End with the process that asked, however that ended, and with what it has left running."""
+    """End with the parent process, however it ended, and with all children that still run."""
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     os._exit(0)
@@ -293,7 +298,7 @@ def _tell(watched: int, pid: int, status: int) -> None:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Make of this fork what the command would have been."""
+    """Turn this fork into the process that the command would have started."""
     for target, number in enumerate(files[:3]):
         os.dup2(number, target)
     os.closerange(3, 2**20)

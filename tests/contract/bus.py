@@ -1,4 +1,4 @@
-"""The controller's side of the bus, written from docs/proxy-events.md with plain Redis commands."""
+"""Publishes as the controller does, by docs/proxy-events.md, with plain Redis commands."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REVOKED_SECONDS = 86400
 
 
 class Raw:
-    """A text that stands in an event as it is, JSON or not."""
+    """A text that stands in an event unchanged, whether it is JSON or not."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 def encode(value: Any) -> str:
-    """Return *value* as JSON, with each Raw as it is."""
+    """Return *value* as JSON, with each Raw unchanged."""
     if isinstance(value, Raw):
         return value.text
     if isinstance(value, dict):
@@ -34,9 +34,9 @@ def encode(value: Any) -> str:
 class Bus:
     """Keeps routes and revocations in Redis, and announces each change.
 
-    What it believes is kept here too, so that Redis can be emptied and filled again, and so that
-    every fault of the contract can be made by hand: ``change`` without ``announce`` is a lost
-    message, ``announce`` without ``change`` a false one.
+    It keeps a copy of the desired state, so that tests can empty Redis and fill it again. It can
+    also produce every fault of the contract: ``change`` without ``announce`` is a lost message,
+    ``announce`` without ``change`` is a false message.
     """
 
     def __init__(self, redis: Redis, instance: str) -> None:
@@ -54,10 +54,10 @@ class Bus:
         """Return the Redis key *name* of this instance."""
         return f"fumarole:{{{self.instance}}}:{name}"
 
-    # What a controller does
+    # The controller's operations
 
     async def rebuild(self, *, since: float | None = None, epoch: str | None = None) -> None:
-        """Write all that is believed under a new epoch, and say so."""
+        """Write the whole desired state under a new epoch, and announce the epoch."""
         async with self._turn:
             self.epoch, self.seq = epoch or secrets.token_hex(8), 0
             pipe = self.redis.pipeline(transaction=True)
@@ -71,7 +71,7 @@ class Bus:
             await pipe.execute()
 
     async def upsert(self, sid: str, route: dict[str, Any] | str | Raw) -> dict[str, Any]:
-        """Publish *route*: an object, a string when it is signed, or whatever text."""
+        """Publish *route*: an object, a string if it is signed, or any text."""
         if self.sign is not None and isinstance(route, dict):
             route = self.sign(route)
         async with self._turn:
@@ -79,12 +79,12 @@ class Bus:
             return await self.announce(event)
 
     async def remove(self, sid: str, reason: str = "the job ended") -> dict[str, Any]:
-        """End *sid*."""
+        """Remove the route of *sid*."""
         async with self._turn:
             return await self.announce(await self.change("RouteRemoved", sid=sid, reason=reason))
 
     async def revoke(self, **what: str) -> dict[str, Any]:
-        """Publish a GrantRevoked of sid with jti or sub, of sid alone, or of kid."""
+        """Publish a GrantRevoked: for a sid with jti or sub, for a sid alone, or for a kid."""
         async with self._turn:
             return await self.announce(await self.change("GrantRevoked", **what))
 
@@ -93,16 +93,14 @@ class Bus:
         async with self._turn:
             await self.announce(self.event("Heartbeat"))
 
-    # Its parts
-
     def event(self, kind: str, *, seq: int | None = None, **fields: Any) -> dict[str, Any]:
-        """Return an event as the contract writes it."""
+        """Return an event in the contract's format."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         shell = {"v": 1, "epoch": self.epoch, "seq": self.seq if seq is None else seq, "at": at}
         return {**shell, "type": kind, **fields}
 
     async def change(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Change what Redis holds, and return the event that nobody has been told of."""
+        """Change the data in Redis, and return the event without publishing it."""
         self.seq += 1
         event = self.event(kind, **fields)
         pipe = self.redis.pipeline(transaction=True)
@@ -124,7 +122,7 @@ class Bus:
         return event
 
     async def announce(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Tell whoever listens."""
+        """Publish the event to all subscribers."""
         await self.redis.publish(self.key("events"), encode(event))
         return event
 

@@ -1,4 +1,4 @@
-"""The rigs, and apps that end with their test."""
+"""Fixtures of the contract tests: rigs, and apps that end with their test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Serve = Callable[..., Awaitable[App]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run this folder's tests in one event loop, since they share a rig."""
+    """Run this folder's tests in one event loop, because they share a rig."""
     for item in items:
         if item.nodeid.startswith("tests/contract/") and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -44,14 +44,14 @@ async def edge_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ri
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def rig(local_rig: Rig) -> AsyncIterator[Rig]:
-    """A gateway for ``http://localhost``; the test's connections end with it."""
+    """Provide a gateway for ``http://localhost``; the test's connections end with the test."""
     yield local_rig
     local_rig.close_streams()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def edge(edge_rig: Rig) -> AsyncIterator[Rig]:
-    """A gateway behind an edge that ends TLS, whose sessions a portal may open and frame."""
+    """Provide a gateway behind an edge that ends TLS; a portal may open and frame its sessions."""
     yield edge_rig
     edge_rig.close_streams()
 
@@ -64,7 +64,7 @@ async def fragile_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def fragile(fragile_rig: Rig) -> AsyncIterator[Rig]:
-    """A gateway whose bus a test may break; it is whole again before the next one."""
+    """Provide a gateway whose bus a test may break; the bus is repaired before the next test."""
     yield fragile_rig
     fragile_rig.close_streams()
     fragile_rig.beating = True
@@ -74,7 +74,7 @@ async def fragile(fragile_rig: Rig) -> AsyncIterator[Rig]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def serve() -> AsyncIterator[Serve]:
-    """Starts apps."""
+    """Provide a function that starts apps."""
     async with AsyncExitStack() as stack:
 
         async def start(

@@ -1,4 +1,4 @@
-"""WebSocket (RFC 6455), frame by frame."""
+"""Encodes and reads WebSocket frames (RFC 6455), one frame at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MASK = b"\x12\x34\x56\x78"
 
 
 def accept_value(key: str) -> str:
-    """Return the Sec-WebSocket-Accept that answers *key*."""
+    """Return the Sec-WebSocket-Accept value for *key*."""
     text = key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
     return base64.b64encode(hashlib.sha1(text.encode()).digest()).decode()
 
@@ -30,7 +30,7 @@ HANDSHAKE = (
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame; ``raw`` is what it was on the wire."""
+    """One frame; ``raw`` holds its bytes on the wire."""
 
     opcode: int
     payload: bytes
@@ -40,7 +40,7 @@ class Frame:
 
     @property
     def code(self) -> int | None:
-        """The code of a Close."""
+        """The status code of a Close frame."""
         assert self.opcode == CLOSE, self
         return int.from_bytes(self.payload[:2], "big") if self.payload else None
 
@@ -48,7 +48,7 @@ class Frame:
 def encode(
     opcode: int, payload: bytes = b"", *, mask: bytes | None = None, fin: bool = True
 ) -> bytes:
-    """Return a frame's bytes; a client's have a *mask*."""
+    """Return a frame's bytes; a client's frame has a *mask*."""
     head = bytes([opcode | (0x80 if fin else 0)])
     bit = 0x80 if mask else 0
     if len(payload) < 126:
@@ -61,7 +61,7 @@ def encode(
 
 
 def close(code: int, reason: str = "", *, mask: bytes | None = None) -> bytes:
-    """Return a Close."""
+    """Return a Close frame."""
     return encode(CLOSE, code.to_bytes(2, "big") + reason.encode(), mask=mask)
 
 
@@ -80,7 +80,7 @@ async def read_frame(stream: Source, seconds: float = DEADLINE_SECONDS) -> Frame
 
 
 async def last_frame(stream: Source, seconds: float = 3.0) -> Frame:
-    """Return the Close, past what comes before it."""
+    """Return the Close frame, and skip the frames before it."""
     async with asyncio.timeout(seconds):
         while (frame := await read_frame(stream, seconds)).opcode != CLOSE:
             pass
@@ -88,7 +88,7 @@ async def last_frame(stream: Source, seconds: float = 3.0) -> Frame:
 
 
 async def alive(stream: Stream) -> None:
-    """Assert that an echo still answers."""
+    """Assert that the tunnel still echoes."""
     stream.send(encode(PING, b"alive?", mask=MASK))
     assert (await read_frame(stream)).payload == b"alive?"
 

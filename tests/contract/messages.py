@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages, read to the letter: whatever is not exactly HTTP fails the test."""
+"""Reads and writes HTTP/1.1 messages strictly: any deviation from HTTP fails the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REQUEST_LINE = re.compile(rb"([A-Z-]+) ([^ ]+) HTTP/1\.1")
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A head and its body; ``raw`` is the head as it came."""
+    """A head and its body; ``raw`` holds the head's bytes as received."""
 
     raw: bytes
     fields: Fields
@@ -29,7 +29,7 @@ class Message:
         return [value for field, value in self.fields if field.lower() == name.lower()]
 
     def get(self, name: str) -> str | None:
-        """Return the value of the only field *name*; None where there is none."""
+        """Return the value of the only field *name*, or None if it is absent."""
         values = self.all(name)
         assert len(values) <= 1, f"{name} came {len(values)} times: {values}"
         return values[0] if values else None
@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Message):
-    """What an app was asked."""
+    """A request that an app received."""
 
     method: str
     target: str
@@ -49,14 +49,14 @@ class Request(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Message):
-    """What a client was answered."""
+    """A response that a client received."""
 
     minor: int
     status: int
     reason: str
 
     def json(self) -> Any:
-        """Return the body, which must be said to be JSON."""
+        """Return the body, whose Content-Type must be JSON."""
         kind = self.get("Content-Type") or ""
         assert kind.partition(";")[0].strip() == "application/json", kind
         return json.loads(self.body)
@@ -80,7 +80,7 @@ def request(
 
 
 def answer(status: str, *fields: str, body: bytes | None = None) -> bytes:
-    """Return an app's answer such as ``200 OK``; with a *body*, its length is added."""
+    """Return an app's response such as ``200 OK``; with a *body*, its length is added."""
     length = [] if body is None else [f"Content-Length: {len(body)}"]
     lines = [f"HTTP/1.1 {status}", *fields, *length, "", ""]
     return "\r\n".join(lines).encode("latin-1") + (body or b"")
@@ -89,7 +89,7 @@ def answer(status: str, *fields: str, body: bytes | None = None) -> bytes:
 async def read_answer(
     stream: Source, method: str = "GET", seconds: float = DEADLINE_SECONDS
 ) -> Answer:
-    """Return the next answer to *method*; 1xx are answers of their own."""
+    """Return the next response to *method*; 1xx responses are returned as such."""
     raw = await stream.read_until(b"\r\n\r\n", seconds)
     start, fields = _head(raw)
     match = _STATUS_LINE.fullmatch(start)
@@ -150,7 +150,7 @@ async def _body(stream: Source, fields: Fields, *, to_end: bool, seconds: float)
 
 
 async def read_chunks(stream: Source, seconds: float = DEADLINE_SECONDS) -> bytes:
-    """Return a chunked body, which must have neither extensions nor trailers."""
+    """Return a chunked body, which must have neither chunk extensions nor trailers."""
     body = bytearray()
     while True:
         line = await stream.read_until(b"\r\n", seconds)

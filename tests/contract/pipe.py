@@ -1,4 +1,4 @@
-"""A WebSocket as a client of the gateway's own tunnels sees it: bytes in binary messages."""
+"""Reads and writes the gateway's own tunnels as a client does: bytes in binary messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.contract.streams import DEADLINE_SECONDS, Ended, Stream
 
 
 class Pipe:
-    """The bytes of all binary messages; texts are kept apart, and pings are answered."""
+    """The bytes of all binary messages; text messages are kept apart, and pings are answered."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -51,7 +51,7 @@ class Pipe:
         return self.texts.pop(0)
 
     async def closed(self, seconds: float = DEADLINE_SECONDS) -> int | None:
-        """Return the code that it ends with."""
+        """Return the close code of the connection."""
         async with asyncio.timeout(seconds):
             while self.close is None:
                 try:

@@ -1,4 +1,4 @@
-"""The gateway as a process, with settings from its environment."""
+"""Runs the gateway as a process, with its settings in the environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP_SECONDS = 5.0
 
 
 class Process:
-    """``python -m gateway`` with settings of its own; what it logs goes to a file."""
+    """``python -m gateway`` with its own settings; its log goes to a file."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class Process:
         self._popen: subprocess.Popen[bytes] | None = None
 
     async def start(self, *, ready: bool = True) -> None:
-        """Start it, and wait until it has its addresses and is ready."""
+        """Start the gateway; wait until it has its addresses and is ready."""
         addresses = self._folder / "addresses.json"
         addresses.unlink(missing_ok=True)
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
@@ -49,7 +49,7 @@ class Process:
             await self.until_ready()
 
     async def until_ready(self) -> None:
-        """Wait until ``/readyz`` says so."""
+        """Wait until ``/readyz`` reports readiness."""
 
         async def poll() -> Any:
             return (await self.ops_answer("/readyz")).status == 200 or None
@@ -69,15 +69,15 @@ class Process:
         return found
 
     async def connect_public(self, source: str) -> Stream:
-        """Return a connection to the public listener from *source*."""
+        """Return a connection from *source* to the public listener."""
         return await connect(self.public, source)
 
     async def connect_ops(self) -> Stream:
-        """Return a connection to the operators' listener."""
+        """Return a connection to the ops listener."""
         return await connect(self.ops)
 
     async def ops_answer(self, path: str, seconds: float = DEADLINE_SECONDS) -> Answer:
-        """Return what the ops listener answers to GET *path*."""
+        """Return the ops listener's response to GET *path*."""
         stream = await self.connect_ops()
         stream.send(request("GET", path, host="ops", fields=[("Connection", "close")]))
         answer = await read_answer(stream, seconds=seconds)
@@ -86,7 +86,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process' number."""
+        """The process id."""
         assert self._popen is not None
         return self._popen.pid
 
@@ -95,7 +95,7 @@ class Process:
         return self.log.read_text(errors="replace")[-4000:]
 
     def crashes(self) -> list[str]:
-        """Return what was logged with a traceback."""
+        """Return the log lines with a traceback."""
         lines = self.log.read_text(errors="replace").splitlines()
         return [line for line in lines if "Traceback (most recent call last)" in line]
 
@@ -105,12 +105,12 @@ class Process:
         self._popen.send_signal(number)
 
     async def wait(self, seconds: float) -> int:
-        """Return the exit code."""
+        """Wait for the exit, and return the exit code."""
         assert self._popen is not None
         return await asyncio.to_thread(self._popen.wait, seconds)
 
     async def stop(self) -> None:
-        """End it: by SIGTERM, by a second one, and at last by force."""
+        """End the process: by SIGTERM, then by a second SIGTERM, then by SIGKILL."""
         if self._popen is None:
             return
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
@@ -121,7 +121,7 @@ class Process:
         self._popen = None
 
     async def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self.signal(signal.SIGKILL)
         await self.wait(STOP_SECONDS)
         self._popen = None

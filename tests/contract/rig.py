@@ -1,4 +1,4 @@
-"""A gateway as a process with a Redis of its own, and what a test does with them."""
+"""Starts a gateway process with a Redis of its own, and offers operations on both to tests."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.programs import RedisServer, redis_program
 
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 5.0
-# A gateway reads the head every 2 s, and repairs then.
+# A gateway polls the head every 2 s, and repairs its table then.
 REPAIR_SECONDS = 4.0
-# Nothing listens at this port: the public one is whatever browsers see.
+# Nothing listens on this port: the public URL is the one that browsers see.
 LOCAL_URL = "http://localhost:4180"
 Pairs = Iterable[tuple[str, str]]
 
@@ -42,13 +42,13 @@ def new_sid() -> str:
 
 
 def new_source() -> str:
-    """Return a loopback address that no other client uses, since limits count by address."""
+    """Return a loopback address that no other client uses, because limits count per address."""
     return f"127.{random.randrange(16, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
 
 
 @dataclass
 class Session:
-    """One session: its route as it was last published, and where browsers find it."""
+    """One session: its route as last published, and its address for browsers."""
 
     route: dict[str, Any]
     host: str
@@ -61,7 +61,7 @@ class Session:
 
     @property
     def sub(self) -> str:
-        """The user who opens it unless a test says otherwise."""
+        """The user who opens the session, unless a test names another one."""
         return f"ada-{self.sid[:8]}"
 
 
@@ -86,7 +86,7 @@ class Rig:
         return name if self.url.port is None else f"{name}:{self.url.port}"
 
     def make_session(self, app: App | None = None, **fields: Any) -> Session:
-        """Return a session that nobody was told of; ``target`` is merged, ``links`` are hosts."""
+        """Return a session that was not published; ``target`` is merged, ``links`` are hosts."""
         sid = fields.pop("sid", None) or new_sid()
         name = f"{sid}.{self.url.hostname}"
         target: dict[str, Any] = {"scheme": "http", "host": app.host if app else "127.0.0.1"}
@@ -113,26 +113,28 @@ class Rig:
         return session
 
     async def change(self, session: Session, **fields: Any) -> None:
-        """Publish *session* anew with other *fields*, and wait until the gateway knows."""
+        """Publish *session* again with other *fields*; wait until the gateway has applied it."""
         await self.announce_change(session, **fields)
         await self.settled()
 
     async def announce_change(self, session: Session, **fields: Any) -> None:
-        """Publish *session* anew with other *fields*."""
+        """Publish *session* again with other *fields*."""
         target = session.route["target"] | fields.pop("target", {})
         session.route |= {"rev": session.route["rev"] + 1, "target": target} | fields
         await self.bus.upsert(session.sid, session.route)
 
     async def publish_text(self, session: Session, text: str) -> None:
-        """Publish *text* where the route should stand, and wait until the gateway knows."""
+        """Publish *text* in place of the route, and wait until the gateway has applied it."""
         await self.bus.upsert(session.sid, Raw(text))
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until the gateway has applied all that was published.
+        """Wait until the gateway has applied everything that was published.
 
-        Events apply in order, so it is enough to see the effect of one more: a host that was
-        unknown (404) asks for a credential (401). Of several workers each says how far it is.
+        Events apply in order, so the effect of one more event is enough: the response for a host
+        that
+        was unknown changes from 404 to 401 (a credential is needed). Each worker reports its
+        position.
         """
         if self.workers > 1:
             await self.applied()
@@ -145,7 +147,7 @@ class Rig:
             await asyncio.sleep(0.01)
 
     async def applied(self) -> None:
-        """The same by what the operators' listener tells: of workers, and where TLS is spoken."""
+        """Wait likewise, by the ops listener: for several workers, and for TLS."""
         wanted = (self.bus.epoch, self.bus.seq)
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
@@ -157,13 +159,13 @@ class Rig:
             await asyncio.sleep(0.01)
 
     async def debug(self, query: str = "") -> Any:
-        """Return what ``/debug/routes`` tells."""
+        """Return the content of ``/debug/routes``."""
         return json.loads((await self.process.ops_answer(f"/debug/routes{query}")).body)
 
     # Clients
 
     async def connect(self, source: str | None = None) -> Stream:
-        """Return a connection to the gateway from an address of its own."""
+        """Return a connection to the gateway from a source address of its own."""
         stream = await self.process.connect_public(source or new_source())
         self.streams.append(stream)
         return stream
@@ -171,7 +173,7 @@ class Rig:
     async def ask(
         self, data: bytes, *, method: str = "GET", source: str | None = None, seconds: float = 5.0
     ) -> Answer:
-        """Return the answer to exactly *data* on a connection of its own."""
+        """Send exactly *data* on a new connection, and return the response."""
         stream = await self.connect(source)
         stream.send(data)
         try:
@@ -190,14 +192,14 @@ class Rig:
         host: str | None = None,
         source: str | None = None,
     ) -> Answer:
-        """Return the answer to one request to *session*."""
+        """Send one request to *session*, and return the response."""
         data = request(method, target, host=host or session.host, fields=fields, body=body)
         return await self.ask(data, method=method, source=source)
 
     async def upgrade(
         self, session: Session, target: str = "/", fields: Pairs = (), *, host: str | None = None
     ) -> tuple[Stream, Answer]:
-        """Return the connection on which *session* was asked for a WebSocket, and the answer."""
+        """Ask *session* for a WebSocket; return the connection and the response."""
         stream = await self.connect()
         everything = [*frames.HANDSHAKE, *fields]
         stream.send(request("GET", target, host=host or session.host, fields=everything))
@@ -206,7 +208,7 @@ class Rig:
     async def tunnel(
         self, session: Session, cookie: str, target: str = "/", fields: Pairs = ()
     ) -> Stream:
-        """Return a WebSocket that *cookie* has opened from the session's own page."""
+        """Return a WebSocket that *cookie* opened from the session's own page."""
         own = [("Origin", session.origin), ("Cookie", cookie), *fields]
         stream, answer = await self.upgrade(session, target, own)
         assert answer.status == 101, answer
@@ -215,7 +217,7 @@ class Rig:
     # Opening
 
     def token(self, session: Session, key: Key | None = None, **claims: Any) -> str:
-        """Return a token that opens *session*, unless *claims* spoil it."""
+        """Return a token that opens *session*, unless *claims* make it invalid."""
         route = session.route
         good = {name: route[name] for name in ("sid", "job", "rank", "kind")}
         return self.keys.token(key, **({"sub": session.sub} | good | claims))
@@ -229,7 +231,7 @@ class Rig:
         source: str | None = None,
         **form: str,
     ) -> Answer:
-        """Return the answer to the form that the open page posts."""
+        """Post the form of the open page, and return the response."""
         values = ({} if token is None else {"token": token}) | form
         kind = ("Content-Type", "application/x-www-form-urlencoded")
         body = urlencode(values).encode()
@@ -238,7 +240,7 @@ class Rig:
         )
 
     async def opened(self, session: Session, key: Key | None = None, **claims: Any) -> str:
-        """Return the cookie (name=value) that a token with *claims* gives."""
+        """Return the cookie (name=value) for a token with *claims*."""
         answer = await self.post_open(session, self.token(session, key, **claims))
         assert answer.status == 303, (answer.status, answer.body)
         return self.cookie_of(answer)
@@ -250,42 +252,42 @@ class Rig:
         return own[0].partition(";")[0]
 
     def own(self, session: Session, cookie: str) -> list[tuple[str, str]]:
-        """Return the fields of a script on the session's own page."""
+        """Return the request fields of a script on the session's own page."""
         return [("Origin", session.origin), ("Cookie", cookie)]
 
     async def entered(self, app: App, **fields: Any) -> tuple[Session, list[tuple[str, str]]]:
-        """Return a session of *app*, and the fields of a script on its own page."""
+        """Return a session of *app*, and the request fields of a script on its own page."""
         session = await self.session(app, **fields)
         return session, self.own(session, await self.opened(session))
 
     async def opened_with_tunnel(self, app: App) -> tuple[Session, str, Stream]:
-        """Return a session of *app*, a cookie of it, and a tunnel that the cookie has opened."""
+        """Return a session of *app*, its cookie, and a tunnel that the cookie opened."""
         session = await self.session(app)
         cookie = await self.opened(session, iat=int(time.time()) - 2)
         return session, cookie, await self.tunnel(session, cookie)
 
-    # What a cookie gets
+    # Requests with a cookie
 
     async def status(self, session: Session, cookie: str) -> int:
-        """Return the status that *cookie* gets."""
+        """Return the status of a request with *cookie*."""
         return (await self.get(session, fields=[("Cookie", cookie)])).status
 
     async def becomes(self, session: Session, cookie: str, wanted: int) -> None:
-        """Wait until *cookie* gets *wanted*, as long as a repair may take."""
+        """Wait until a request with *cookie* gets *wanted*, as long as a repair may take."""
         deadline = time.monotonic() + REPAIR_SECONDS
         while (found := await self.status(session, cookie)) != wanted:
             assert time.monotonic() < deadline, f"still {found}"
             await asyncio.sleep(0.05)
 
     async def stays(self, session: Session, cookie: str, wanted: int, seconds: float) -> None:
-        """Assert that *cookie* gets *wanted* every time, for so long."""
+        """Assert that every request with *cookie* gets *wanted*, for the given seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert await self.status(session, cookie) == wanted
             await asyncio.sleep(0.1)
 
     def close_streams(self) -> None:
-        """End every connection that a test has made."""
+        """End every connection that a test made."""
         for stream in self.streams:
             stream.close()
         self.streams.clear()
@@ -300,7 +302,7 @@ class Rig:
 
 
 def write_keys(folder: Path, keys: Orchestrator) -> dict[str, str]:
-    """Write the files that a gateway needs, and return the settings that name them."""
+    """Write the key files of a gateway, and return the settings that name them."""
     (folder / "jwks.json").write_bytes(keys.key_set())
     for name in ("link", "grant"):
         (folder / f"{name}.key").write_bytes(base64.b64encode(secrets.token_bytes(32)) + b"\n")
@@ -333,7 +335,7 @@ async def running_rig(
     start: bool = True,
     make_process: Callable[[Path, Mapping[str, str]], Process] = Process,
 ) -> AsyncIterator[Rig]:
-    """A rig in *folder*, with further *settings* (named without their prefix)."""
+    """Run a rig in *folder*, with further *settings* (named without their prefix)."""
     keys = Orchestrator()
     more = {f"FUMAROLE_GATEWAY_{name}": value for name, value in (settings or {}).items()}
     with RedisServer(redis_program(), folder) as server:
@@ -348,12 +350,12 @@ async def running_rig(
                 await process.start()
             yield rig
         except BaseException:
-            print(process.tail())  # pytest shows it beside what failed
+            print(process.tail())  # pytest shows it beside the failure
             raise
         finally:
             rig.close_streams()
             while not beats.done():
-                # A client in the middle of a command may make a timeout of one cancellation.
+                # A client in the middle of a command may turn one cancellation into a timeout.
                 beats.cancel()
                 await asyncio.wait([beats], timeout=1.0)
             await process.stop()

@@ -1,4 +1,4 @@
-"""TCP connections that record every byte, and on which every wait has a deadline."""
+"""TCP connections that record every byte; every wait on them has a deadline."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ DEADLINE_SECONDS = 5.0
 
 
 class Ended(Exception):
-    """The other side ended before what was awaited had come."""
+    """The peer ended the connection before the awaited bytes arrived."""
 
 
 class Source(Protocol):
-    """What messages and frames can be read from."""
+    """A source of bytes for messages and frames."""
 
     async def read_until(self, mark: bytes, seconds: float) -> bytes:
-        """Return what comes up to and with *mark*."""
+        """Return the bytes up to and including *mark*."""
 
     async def read_exactly(self, count: int, seconds: float) -> bytes:
         """Return the next *count* bytes."""
 
     async def read_to_end(self, seconds: float) -> bytes:
-        """Return all that comes until the other side has ended."""
+        """Return all bytes until the peer ends."""
 
 
 class Stream(asyncio.Protocol):
-    """One end of a TCP connection; what arrives is kept in ``received`` for good."""
+    """One end of a TCP connection; ``received`` keeps all bytes that arrived."""
 
     def __init__(self, on_open: Callable[[Stream], None] | None = None) -> None:
         self.received = bytearray()
@@ -59,7 +59,7 @@ class Stream(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.ended = True
         self._changed.set()
-        return True  # Our own side stays open until it is closed here.
+        return True  # our side stays open until the test closes it
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
@@ -80,18 +80,18 @@ class Stream(asyncio.Protocol):
         self.transport.write(data)
 
     async def drain(self, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait until more can be sent."""
+        """Wait until the transport takes more bytes."""
         async with asyncio.timeout(seconds):
             await self._writable.wait()
 
     async def dribble(self, data: bytes, pieces: int = 1) -> None:
-        """Send *data* so that it arrives in pieces of *pieces* bytes."""
+        """Send *data* in pieces of *pieces* bytes, so that it arrives in pieces."""
         for start in range(0, len(data), pieces):
             self.send(data[start : start + pieces])
             await asyncio.sleep(0.001)
 
     def half_close(self) -> None:
-        """Send nothing more."""
+        """Shut down the sending direction."""
         self.transport.write_eof()
 
     def close(self) -> None:
@@ -112,13 +112,18 @@ class Stream(asyncio.Protocol):
 
     @property
     def unread(self) -> bytes:
-        """What has arrived and was not read yet."""
+        """The bytes that arrived and were not read yet."""
         return bytes(self.received[self._place :])
 
     async def until(
         self, done: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS
     ) -> None:
-        """Wait for *done*; raises Ended, or TimeoutError that says *what* did not come."""
+        """Wait for *done*.
+
+        Raises:
+            Ended: If the peer ended first.
+            TimeoutError: If the deadline passed; the message names *what*.
+        """
         try:
             async with asyncio.timeout(seconds):
                 while not done():
@@ -131,7 +136,7 @@ class Stream(asyncio.Protocol):
             raise TimeoutError(message) from None
 
     async def read_until(self, mark: bytes, seconds: float = DEADLINE_SECONDS) -> bytes:
-        """Return what comes up to and with *mark*."""
+        """Return the bytes up to and including *mark*."""
         start = self._place
         await self.until(lambda: self.received.find(mark, start) >= 0, repr(mark), seconds)
         self._place = self.received.find(mark, start) + len(mark)
@@ -145,20 +150,20 @@ class Stream(asyncio.Protocol):
         return bytes(self.received[start:end])
 
     async def read_to_end(self, seconds: float = DEADLINE_SECONDS) -> bytes:
-        """Return all that comes until the other side has ended."""
+        """Return all bytes until the peer ends."""
         await self.until_ended(seconds)
         start, self._place = self._place, len(self.received)
         return bytes(self.received[start:])
 
     async def until_ended(self, seconds: float = DEADLINE_SECONDS) -> None:
-        """Wait until the other side has ended, by FIN or reset."""
+        """Wait until the peer has ended, by FIN or reset."""
         try:
             await self.until(lambda: False, "the end", seconds)
         except Ended:
             return
 
     async def silent_for(self, seconds: float) -> None:
-        """Assert that nothing comes for *seconds*."""
+        """Assert that no byte arrives for *seconds*."""
         before = len(self.received)
         await asyncio.sleep(seconds)
         news = bytes(self.received[before:])
@@ -166,7 +171,7 @@ class Stream(asyncio.Protocol):
 
 
 async def connect(address: tuple[str, int], source: str | None = None) -> Stream:
-    """Return a connection to *address*, made from the loopback address *source*."""
+    """Return a connection to *address* from the loopback address *source*."""
     loop = asyncio.get_running_loop()
     local = (source, 0) if source else None
     async with asyncio.timeout(DEADLINE_SECONDS):

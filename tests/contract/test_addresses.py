@@ -1,4 +1,6 @@
-"""IPv6: listening, clients, apps, hosts; and TLS whose files change under a running gateway."""
+"""Tests IPv6 (listeners, clients, apps, hosts) and certificates that change under a running
+gateway.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ NETWORKS = "127.0.0.0/8,::1/128"
 
 
 async def ask(rig: Rig, address: tuple[str, int], data: bytes) -> bytes:
-    """Return the whole answer to *data* at *address*."""
+    """Send *data* to *address*, and return the whole response."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
     answer = await asyncio.wait_for(reader.read(), 5)
@@ -48,7 +50,7 @@ async def test_one_address_takes_both_families(tmp_path: Path, serve: Serve, wor
         data = request("GET", "/", host=session.host, fields=cookie)
         for host, seen in (("::1", b"::1"), ("127.0.0.1", b"127.0.0.1")):
             assert (await ask(rig, (host, port), data)).startswith(b"HTTP/1.1 200 ")
-            # An IPv4 client is told in its own dress, not as ::ffff:127.0.0.1.
+            # An IPv4 client appears as an IPv4 address, not as ::ffff:127.0.0.1.
             assert b"X-Forwarded-For: " + seen in _head(app)
         close = request("GET", "/readyz", host="ops", fields=[("Connection", "close")])
         assert (await ask(rig, ("::1", ops), close)).startswith(b"HTTP/1.1 200 ")
@@ -104,7 +106,7 @@ async def test_an_address_is_no_host(rig: Rig, host: str) -> None:
 
 
 async def serial_of(address: tuple[str, int]) -> int:
-    """Return the serial number of the certificate that a new connection is shown."""
+    """Return the serial number of the certificate on a new connection."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection(*address, ssl=context)
@@ -114,7 +116,7 @@ async def serial_of(address: tuple[str, int]) -> int:
 
 
 async def until_serials(rig: Rig, wanted: set[int]) -> None:
-    """Wait until new connections, over all workers, are shown these and no others."""
+    """Wait until new connections, over all workers, see exactly these certificates."""
     deadline = asyncio.get_running_loop().time() + RELOAD_SECONDS
     while {await serial_of(rig.process.public) for _ in range(12)} != wanted:
         assert asyncio.get_running_loop().time() < deadline, rig.process.tail()

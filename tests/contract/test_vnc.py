@@ -1,4 +1,4 @@
-"""Desktops: RFB (RFC 6143) over TCP behind the gateway, in WebSocket messages before it."""
+"""Tests desktops: RFB (RFC 6143) over TCP behind the gateway, in WebSocket messages before it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VNC = {"kind": "vnc", "target": {"scheme": "tcp"}}
 
 
 class Desktop:
-    """A fake RFB server without authentication; ``messages`` is what came after the handshake."""
+    """A fake RFB server without a password; ``messages`` holds the bytes after the handshake."""
 
     def __init__(self) -> None:
         self.shared: list[int] = []
@@ -58,7 +58,7 @@ async def connected(rig: Rig, session: Session, **claims: Any) -> Pipe:
 
 
 async def shaken(pipe: Pipe) -> None:
-    """Do the client's part of the handshake."""
+    """Do the client's part of the RFB handshake."""
     assert await pipe.read(12) == b"RFB 003.008\n"
     pipe.write(b"RFB 003.008\n")
     assert await pipe.read(2) == b"\x01\x01"
@@ -98,7 +98,7 @@ SIZES = {0: 20, 3: 10, 4: 8, 5: 6}
 
 
 def types_of(data: bytes) -> list[int]:
-    """Return the types of the client messages in *data*; unknown ones end the list."""
+    """Return the types of the client messages in *data*; an unknown type ends the list."""
     types, place = [], 0
     while place < len(data):
         kind = data[place]
@@ -129,7 +129,7 @@ async def test_a_desktop_opens_on_a_gateway_that_never_saw_its_session_before(
     async with running_rig(tmp_path) as rig:
         session = await rig.session(app, **VNC)
         own = rig.own(session, await rig.opened(session))
-        # Another process, of which only the grant key is the same.
+        # The new process shares nothing with the old one but the grant key.
         await rig.process.kill()
         await rig.process.start()
         for _ in range(2):
@@ -187,7 +187,7 @@ async def test_who_may_only_look_has_no_other_way_in(
 ) -> None:
     pipe, server, _ = await desktop(rig, serve, mode="view")
     pipe.write(UPDATE_REQUEST + message + KEY + POINTER)
-    # What is not known may be left out, or end the connection.
+    # The gateway may drop an unknown message, or end the connection.
     with suppress(Ended):
         await server.until(lambda: UPDATE_REQUEST in server.unread, "the update request")
     pipe.write(UPDATE_REQUEST)
@@ -208,7 +208,7 @@ async def test_keys_hidden_in_the_handshake_do_not_pass(rig: Rig, serve: Serve) 
     assert inside.unread == UPDATE_REQUEST
 
 
-# Who enters, and how it ends
+# Access, and ends
 
 
 async def test_the_app_is_not_dialled_for_who_may_not_enter(rig: Rig, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""WebSockets of apps: the handshake is the app's own, and frames cross as they are."""
+"""Tests WebSockets of apps: the app does the handshake, and frames cross unchanged."""
 
 from __future__ import annotations
 
@@ -219,7 +219,8 @@ async def test_frames_cross_byte_for_byte_both_ways(rig: Rig, serve: Serve) -> N
         encode(BINARY, bytes(65535)),
         encode(TEXT, b"a", fin=False) + encode(PONG, b"") + encode(frames.CONTINUATION, b"b"),
         encode(BINARY, bytes(65536)),
-        # Sizes that are not said in the shortest way are the peers' affair, not ours.
+        # A length that is not encoded in the shortest form is for the peers to judge, not the
+        # gateway.
         b"\x82\x7e\x00\x01x",
         b"\x82\x7f\x00\x00\x00\x00\x00\x00\x00\x01x",
     ]
@@ -371,7 +372,7 @@ async def test_an_app_that_hangs_up_on_an_upgrade_is_a_bad_gateway(rig: Rig, ser
 
 
 async def test_after_a_refused_upgrade_what_follows_is_judged_anew(rig: Rig, serve: Serve) -> None:
-    """Bytes sent in the hope of a tunnel must not pass into the app by another way."""
+    """Bytes that a client sends early for a tunnel must not reach the app in another way."""
     app = await serve(raw_answer(answer("200 OK", body=b"no")))
     session, own = await rig.entered(app)
     stream = await rig.connect()

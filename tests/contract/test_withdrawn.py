@@ -1,4 +1,4 @@
-"""What is open ends with its route, its target or its grant's time, and not before."""
+"""Tests that connections end with their route, target or grant, and not before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.timing import timed
 
 
 async def ended_by(rig: Rig, serve: Serve, **change: Any) -> tuple[int | None, int, int]:
-    """Return the code that a tunnel ends with after *change*, and what a cookie gets then."""
+    """Return a tunnel's close code after *change*, and the status for the cookie afterwards."""
     app = await serve(websocket())
     session, own = await rig.entered(app)
     stream = await rig.tunnel(session, own[1][1])
@@ -40,7 +40,7 @@ async def ended_by(rig: Rig, serve: Serve, **change: Any) -> tuple[int | None, i
     code = (await last_frame(stream)).code
     await app.connections[0].until_ended()
     if "target" in change:
-        await app.connections[1].until_ended()  # The pooled one, which was the request's.
+        await app.connections[1].until_ended()  # the pooled connection of the request
     before = len(app.connections)
     status = (await rig.get(session, fields=own)).status
     return code, status, len(app.connections) - before
@@ -61,7 +61,7 @@ async def test_another_jobs_program_at_a_withdrawn_address_gets_no_byte(
     old, cookie, stream = await rig.opened_with_tunnel(first)
     own = rig.own(old, cookie)
     assert (await rig.get(old, fields=own)).body == b"ok"
-    # The pod dies without a word, and another tenant's gets its address.
+    # The pod dies without a FIN, and another tenant's pod gets its address.
     first.stop_listening()
     second = await serve(answering(answer("200 OK", body=b"second")), port=first.port)
     await rig.bus.remove(old.sid)
@@ -72,7 +72,7 @@ async def test_another_jobs_program_at_a_withdrawn_address_gets_no_byte(
     assert (await rig.upgrade(old, "/", own))[1].status == 410
     assert (await rig.get(new, fields=rig.own(new, cookie))).status in (401, 403)
     assert second.connections == []
-    # It is there, and answers whom it is for.
+    # The new pod is there, and answers its own users.
     theirs = rig.own(new, await rig.opened(new, sub="bob"))
     assert (await rig.get(new, fields=theirs)).body == b"second"
 
@@ -185,7 +185,7 @@ async def test_a_tunnel_ends_with_its_grant_and_pings_do_not_prolong_it(
     rig: Rig, serve: Serve
 ) -> None:
     session = await rig.session(await serve(websocket(echo)))
-    # Issued 30 s ago: the grant is counted from then.
+    # The token was issued 30 s ago; the grant's time counts from then.
     cookie = await rig.opened(session, iat=int(time.time()) - 30, max_age=32)
     stream = await rig.tunnel(session, cookie)
     start = time.monotonic()

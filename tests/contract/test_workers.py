@@ -1,4 +1,4 @@
-"""A gateway of two workers: it behaves as one, and survives what happens to its processes."""
+"""Tests a gateway of two workers: it behaves as one, and survives the loss of its processes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ async def pair_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ri
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def rig(pair_rig: Rig) -> AsyncIterator[Rig]:
-    """A gateway of two workers, in the place of the usual one."""
+    """Provide a gateway of two workers instead of the usual one."""
     yield pair_rig
     pair_rig.close_streams()
 
 
 def family_of(rig: Rig) -> set[int]:
-    """Return the numbers of all processes of the gateway."""
+    """Return the process ids of all processes of the gateway."""
     found, wanted = {rig.process.pid}, [rig.process.pid]
     while wanted:
         pid = wanted.pop()
@@ -56,7 +56,7 @@ def family_of(rig: Rig) -> set[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether the process runs; one that has ended and waits for its parent does not."""
+    """Return whether the process runs; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -64,7 +64,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def until_gone(pids: set[int], seconds: float) -> float:
-    """Return after how many seconds none of *pids* runs any more."""
+    """Return the seconds until none of *pids* runs."""
     start = time.monotonic()
     while left := [pid for pid in pids if is_alive(pid)]:
         assert time.monotonic() - start < seconds, left
@@ -73,13 +73,13 @@ async def until_gone(pids: set[int], seconds: float) -> float:
 
 
 async def workers_of(rig: Rig) -> list[dict[str, Any]]:
-    """Return what the supervisor tells of its workers."""
+    """Return the supervisor's data about its workers."""
     told = await rig.debug()
     return list(told["workers"])
 
 
 async def until_workers(rig: Rig, **wanted: Any) -> list[dict[str, Any]]:
-    """Return the workers once all have *wanted*."""
+    """Return the workers once all of them have *wanted*."""
     deadline = time.monotonic() + RESTART_SECONDS + 15.0
     while True:
         found = await workers_of(rig)
@@ -90,7 +90,7 @@ async def until_workers(rig: Rig, **wanted: Any) -> list[dict[str, Any]]:
 
 
 async def tunnels_on_each(rig: Rig, session: Session, cookie: str) -> list[Stream]:
-    """Return tunnels of which every worker has some."""
+    """Return tunnels that are spread over all workers."""
     tunnels: list[Stream] = []
     deadline = time.monotonic() + 10.0
     while True:
@@ -101,14 +101,14 @@ async def tunnels_on_each(rig: Rig, session: Session, cookie: str) -> list[Strea
 
 
 async def metric(rig: Rig, name: str) -> float:
-    """Return the value of the metric whose name and labels are *name*."""
+    """Return the value of the metric *name*, which includes its labels."""
     text = (await rig.process.ops_answer("/metrics")).body.decode()
     found = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     assert len(found) == 1, (name, text)
     return float(found[0].split()[1])
 
 
-# As one
+# The workers as one gateway
 
 
 async def test_connections_are_spread_and_a_revocation_ends_them_on_every_worker(
@@ -204,7 +204,7 @@ async def test_it_is_told_why_a_host_is_not_served(rig: Rig, serve: Serve) -> No
         assert "192.0.2.1" not in str(told)
 
 
-# What happens to processes. Each test has a gateway of its own.
+# Process failures. Each test has a gateway of its own.
 
 
 async def with_tunnels(rig: Rig, app: App) -> tuple[Session, str, list[Stream]]:
@@ -226,7 +226,7 @@ async def test_a_worker_that_dies_is_started_anew_with_the_whole_table(
         answered = await metric(rig, "fumarole_gateway_tunnels_total")
         first, second = await workers_of(rig)
         os.kill(first["pid"], signal.SIGKILL)
-        # Nobody who comes meanwhile is turned away, and nobody revoked is let in.
+        # Meanwhile no new request is refused, and no revoked grant is accepted.
         while (await workers_of(rig))[0]["restarts"] == 0:
             assert (await rig.get(session, fields=[("Cookie", cookie)])).status != 404
             assert await rig.status(other, revoked) == 401
@@ -236,7 +236,7 @@ async def test_a_worker_that_dies_is_started_anew_with_the_whole_table(
         assert found[0]["pid"] != first["pid"]
         assert await metric(rig, 'fumarole_gateway_worker_ends_total{why="killed"}') == 1
         assert await metric(rig, "fumarole_gateway_tunnels_total") == answered
-        # The other worker's tunnels go on, and are still ended.
+        # The other worker's tunnels continue, and a revocation still ends them.
         assert found[1]["pid"] == second["pid"]
         assert found[1]["open"] >= 2
         tunnels += await tunnels_on_each(rig, session, cookie)
@@ -257,13 +257,14 @@ async def test_a_worker_that_does_not_move_holds_nobody_up_and_is_replaced(
         session, cookie, tunnels = await with_tunnels(rig, await serve(websocket()))
         first, _ = await workers_of(rig)
         os.kill(first["pid"], signal.SIGSTOP)
-        # Whoever comes now is served by the other one; a revocation reaches that at once.
+        # The other worker serves new requests; a revocation reaches it at once.
         for _ in range(10):
             assert (await rig.get(session)).status == 401
         start = time.monotonic()
         await rig.bus.revoke(sid=session.sid)
-        # Far more than its socket, or a journal without bound, would hold; or hardly anything,
-        # which the kernel takes without its reading it.
+        # Either far more data than its socket, or an unbounded journal, would hold; or so little
+        # that
+        # the kernel takes it without a read by the worker.
         filler = rig.make_session(await serve(), message="x" * 3000)
         for _ in range(events):
             await rig.announce_change(filler)
@@ -273,7 +274,7 @@ async def test_a_worker_that_does_not_move_holds_nobody_up_and_is_replaced(
         assert found[0]["restarts"] == 1
         assert time.monotonic() - start < RESTART_SECONDS + 10.0
         assert await metric(rig, 'fumarole_gateway_worker_ends_total{why="stalled"}') == 1
-        # The stopped one's connections are gone with it.
+        # The stopped worker's connections have ended with it.
         closes = [await _closed(tunnel, 2.0) for tunnel in tunnels]
         assert all(closes)
         assert await rig.status(session, cookie) == 401
@@ -296,7 +297,7 @@ async def test_without_the_supervisor_no_worker_stays(tmp_path: Path, serve: Ser
         family = family_of(rig)
         assert len(family) == 4
         first, _ = await workers_of(rig)
-        os.kill(first["pid"], signal.SIGSTOP)  # also one that does not move
+        os.kill(first["pid"], signal.SIGSTOP)  # also for a process that does not run
         await rig.process.kill()
         await until_gone(family, 5.0)
 
@@ -315,7 +316,7 @@ async def test_told_to_end_all_workers_drain(tmp_path: Path, serve: Serve) -> No
     async with running_rig(tmp_path, {"WORKERS": "2", "DRAIN_SECONDS": "3"}) as rig:
         _, _, tunnels = await with_tunnels(rig, await serve(websocket()))
         family = family_of(rig)
-        # As a terminal does, and systemd: every process gets the signal.
+        # A terminal and systemd do the same: every process gets the signal.
         for pid in family:
             os.kill(pid, signal.SIGTERM)
         closes = await asyncio.gather(*(last_frame(tunnel, 5.0) for tunnel in tunnels))
@@ -366,7 +367,7 @@ async def test_without_redis_at_the_start_everybody_is_told_so_and_later_all_wor
         rig.server.kill()
         await rig.process.start(ready=False)
         session = rig.make_session(await serve())
-        # One worker turns people away; the others wait for what there is to serve.
+        # One worker refuses requests; the others wait until there are routes to serve.
         assert (await rig.get(session)).status == 503
         assert (await rig.process.ops_answer("/readyz")).status == 503
         rig.server.start()
@@ -415,7 +416,7 @@ async def test_a_gateway_that_was_stopped_serves_nothing_that_was_withdrawn_mean
         for pid in family:
             os.kill(pid, signal.SIGSTOP)
         await rig.bus.revoke(sid=session.sid)
-        # The kernel accepts them; the workers find all of this at once when they wake.
+        # The kernel accepts the connections; the workers find all of them at once when they wake.
         asked = request("GET", "/", host=session.host, fields=[("Cookie", cookie)])
         waiting = [asyncio.create_task(rig.ask(asked, seconds=60.0)) for _ in range(24)]
         await asyncio.sleep(SUSPENDED_SECONDS + 0.5)

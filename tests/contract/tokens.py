@@ -1,6 +1,7 @@
-"""The orchestrator: it holds keys, shows their public halves, and issues session tokens.
+"""Plays the orchestrator: holds keys, publishes their public halves, issues session tokens.
 
-Made from RFC 7515, 7517 and 7519 with primitives only: nothing here is shared with the product.
+The code follows RFC 7515, 7517 and 7519 and uses primitives only. It shares nothing with the
+product.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Ed25519Key:
         return self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
     def jwk(self) -> dict[str, Any]:
-        """Return the public half."""
+        """Return the public half as a JWK."""
         return {"kty": "OKP", "crv": "Ed25519", "x": base64url(self.public), "kid": self.kid}
 
     def sign(self, data: bytes) -> bytes:
@@ -65,13 +66,13 @@ class P256Key:
         self._private = ec.generate_private_key(ec.SECP256R1())
 
     def jwk(self) -> dict[str, Any]:
-        """Return the public half."""
+        """Return the public half as a JWK."""
         numbers = self._private.public_key().public_numbers()
         x, y = (base64url(n.to_bytes(32, "big")) for n in (numbers.x, numbers.y))
         return {"kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": self.kid}
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of *data*, as RFC 7518 wants it."""
+        """Return the signature of *data* in the format of RFC 7518."""
         r, s = decode_dss_signature(self._private.sign(data, ec.ECDSA(SHA256())))
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
@@ -86,7 +87,7 @@ class RsaKey:
         self._private = rsa.generate_private_key(65537, bits)
 
     def jwk(self) -> dict[str, Any]:
-        """Return the public half."""
+        """Return the public half as a JWK."""
         modulus = self._private.public_key().public_numbers().n
         n = base64url(modulus.to_bytes((modulus.bit_length() + 7) // 8, "big"))
         return {"kty": "RSA", "n": n, "e": "AQAB", "kid": self.kid}
@@ -100,7 +101,7 @@ Key = Ed25519Key | P256Key | RsaKey
 
 
 class HmacKey:
-    """A secret misused as an issuer's key, for HS256."""
+    """A secret that is misused as an issuer's key, for HS256."""
 
     algorithm = "HS256"
 
@@ -114,7 +115,7 @@ class HmacKey:
 
 
 def compact(key: Key | HmacKey, claims: dict[str, Any] | bytes, **header: Any) -> str:
-    """Return *claims* signed by *key*; a header given as ``...`` is left out."""
+    """Return *claims* signed by *key*; a header field given as ``...`` is left out."""
     base = {"alg": key.algorithm, "kid": key.kid, "typ": "JWT"} | header
     head = {name: value for name, value in base.items() if value is not ...}
     payload = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
@@ -123,7 +124,7 @@ def compact(key: Key | HmacKey, claims: dict[str, Any] | bytes, **header: Any) -
 
 
 def verify_hs256(token: str, secret: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims of an HS256 token, which must verify."""
+    """Return header and claims of an HS256 token, whose signature must verify."""
     data, _, signature = token.rpartition(".")
     good = base64url(hmac.digest(secret, data.encode(), hashlib.sha256))
     assert hmac.compare_digest(good, signature), "the signature does not verify"
@@ -133,14 +134,14 @@ def verify_hs256(token: str, secret: bytes) -> tuple[dict[str, Any], dict[str, A
 
 
 class Orchestrator:
-    """Holds the keys that the gateway trusts, and one that it does not know."""
+    """Holds the keys that the gateway trusts, and one key that the gateway does not know."""
 
     def __init__(self) -> None:
         self.ed25519 = Ed25519Key("ed-1")
         self.p256 = P256Key("ec-1")
         self.rsa = RsaKey("rsa-1")
         self.small_rsa = RsaKey("rsa-small", 1024)
-        # Keys that a test may revoke, since nothing else is signed with them.
+        # Tests may revoke these keys, because nothing else is signed with them.
         self.spare = [Ed25519Key(f"spare-{number}") for number in range(8)]
         self.foreign = Ed25519Key("ed-1")
 
@@ -150,7 +151,7 @@ class Orchestrator:
         return json.dumps({"keys": [key.jwk() for key in keys]}).encode()
 
     def claims(self, **claims: Any) -> dict[str, Any]:
-        """Return the claims of a good token; one given as ``...`` is left out."""
+        """Return the claims of a valid token; a claim given as ``...`` is left out."""
         now = int(time.time())
         base = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 60}
         merged = base | {"jti": new_jti()} | claims

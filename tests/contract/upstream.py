@@ -12,7 +12,7 @@ from tests.contract.frames import CLOSE, accept_value, encode, read_frame
 from tests.contract.messages import Request, answer, read_request, read_request_head
 from tests.contract.streams import Ended, Stream
 
-# How long an app waits for its next request; longer than any test takes.
+# How long an app waits for its next request: longer than any test.
 PATIENCE_SECONDS = 60.0
 OK = answer("200 OK", "Content-Type: text/plain", body=b"ok")
 
@@ -20,7 +20,7 @@ OK = answer("200 OK", "Content-Type: text/plain", body=b"ok")
 class App:
     """A server on a loopback address that plays *script* on each connection.
 
-    Its *port* is any, unless one is given; *listener* is a socket that listens already.
+    Without *port*, the kernel chooses one; *listener* is a socket that listens already.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class App:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address on which the app listens."""
         return self.host, self.port
 
     @property
@@ -50,12 +50,12 @@ class App:
         return b"".join(bytes(stream.received) for stream in self.connections)
 
     async def request(self, stream: Stream) -> Request:
-        """Return the next request on *stream*, recorded."""
+        """Return the next request on *stream*, and record it."""
         self.requests.append(await read_request(stream, PATIENCE_SECONDS))
         return self.requests[-1]
 
     async def head(self, stream: Stream) -> Request:
-        """Return the head of the next request on *stream*, recorded."""
+        """Return the head of the next request on *stream*, and record it."""
         self.requests.append(await read_request_head(stream, PATIENCE_SECONDS))
         return self.requests[-1]
 
@@ -86,7 +86,7 @@ class App:
         return self
 
     def stop_listening(self) -> None:
-        """Leave the address to others; connections that are open stay."""
+        """Close the listener; open connections stay."""
         self._server.close()
 
     async def __aexit__(
@@ -110,14 +110,14 @@ Talk = Callable[[Stream], Awaitable[None]]
 
 
 async def friendly(app: App, stream: Stream) -> None:
-    """Answer ok to whatever is asked."""
+    """Answer every request with ok."""
     while True:
         request = await app.request(stream)
         stream.send(OK.removesuffix(b"ok") if request.method == "HEAD" else OK)
 
 
 def answering(*answers: bytes | Sequence[bytes]) -> Script:
-    """Return a script that gives *answers* in turn, the last one again and again."""
+    """Return a script that sends *answers* in turn, and repeats the last one."""
 
     async def script(app: App, stream: Stream) -> None:
         while True:
@@ -132,7 +132,7 @@ def answering(*answers: bytes | Sequence[bytes]) -> Script:
 
 
 def raw_answer(data: bytes, *, then_close: bool = False) -> Script:
-    """Return a script that says *data* after each request, and ends there if it is told to."""
+    """Return a script that sends *data* after each request, and optionally ends the connection."""
 
     async def script(app: App, stream: Stream) -> None:
         while True:
@@ -145,7 +145,10 @@ def raw_answer(data: bytes, *, then_close: bool = False) -> Script:
 
 
 def websocket(talk: Talk | None = None, *fields: str) -> Script:
-    """Return a script that takes upgrades and then plays *talk* (an echo); answers others ok."""
+    """Return a script that accepts upgrades and plays *talk* (by default an echo).
+
+    Other requests get an ok.
+    """
 
     async def script(app: App, stream: Stream) -> None:
         while True:
@@ -162,7 +165,7 @@ def websocket(talk: Talk | None = None, *fields: str) -> Script:
 
 
 def upgrade_answer(key: str, *fields: str) -> bytes:
-    """Return the 101 to an upgrade with *key*."""
+    """Return the 101 response to an upgrade with *key*."""
     accept = f"Sec-WebSocket-Accept: {accept_value(key)}"
     return answer(
         "101 Switching Protocols", "Connection: Upgrade", "Upgrade: websocket", accept, *fields
@@ -170,7 +173,7 @@ def upgrade_answer(key: str, *fields: str) -> bytes:
 
 
 async def echo(stream: Stream) -> None:
-    """Send each frame back, and end after a Close."""
+    """Send each frame back; end after a Close."""
     while True:
         frame = await read_frame(stream, PATIENCE_SECONDS)
         stream.send(encode(frame.opcode, frame.payload, fin=frame.fin))
@@ -179,5 +182,5 @@ async def echo(stream: Stream) -> None:
 
 
 async def listen(stream: Stream) -> None:
-    """Say nothing until the other side ends."""
+    """Send nothing until the peer ends."""
     await stream.until_ended(PATIENCE_SECONDS)
