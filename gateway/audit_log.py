@@ -50,8 +50,8 @@ class _Visit:
 class Attachments:
     """Records attachments; an observer of :class:`gateway.live.ConnectionRegistry`."""
 
-    def __init__(self, trail: AuditLog, *, wall: Callable[[], float]) -> None:
-        self._trail = trail
+    def __init__(self, audit: AuditLog, *, wall: Callable[[], float]) -> None:
+        self._audit = audit
         self._wall = wall
         self._numbers = 0
         self._visits: dict[_Visitor, _Visit] = {}
@@ -80,7 +80,7 @@ class Attachments:
         attachment, access_right.attachment = access_right.attachment, None
         if attachment is not None:
             number, since = attachment
-            self._trail.detached(kind, access_right, number, since, self._wall(), reason or _CLOSED)
+            self._ended(kind, access_right, number, since, self._wall(), reason or _CLOSED)
 
     def due(self) -> None:
         """Record the visits that have ended and the counts that are due; call it every second."""
@@ -130,7 +130,7 @@ class Attachments:
     def _over(self, visitor: _Visitor, visit: _Visit) -> None:
         self._left.pop(visitor, None)
         del self._visits[visitor]
-        self._trail.detached(
+        self._ended(
             _HTTP, visit.access_right, visit.number, visit.since, visit.left_at, visit.reason
         )
 
@@ -141,12 +141,26 @@ class Attachments:
         ):
             return 0
         self._numbers += 1
-        self._trail.attached(kind, access_right, self._numbers)
+        self._audit.attachment("attached", kind, access_right, self._numbers)
         return self._numbers
+
+    def _ended(
+        self,
+        kind: str,
+        access_right: AccessRight,
+        number: int,
+        since: float,
+        until: float,
+        reason: str,
+    ) -> None:
+        reason = reason.replace(" ", "_")
+        self._audit.attachment(
+            "detached", kind, access_right, number, reason=reason, since=since, until=until
+        )
 
     def _count(self, counted: list[Counted[str]]) -> None:
         for one in counted:
-            self._trail.counted("attached", one.key, one)
+            self._audit.counted("attached", one.key, one)
 
 
 def _visitor(access_right: AccessRight) -> _Visitor:
@@ -214,24 +228,7 @@ class AuditLog:
         fields = {"reason": refusal.code, "operation": operation, "mode": None}
         self._record("refused", who, route, sid=sid, address=address, **fields)
 
-    def attached(self, connection: str, access_right: AccessRight, number: int) -> None:
-        """Record the begin of an attachment."""
-        self._attachment("attached", connection, access_right, number)
-
-    def detached(
-        self,
-        connection: str,
-        access_right: AccessRight,
-        number: int,
-        since: float,
-        until: float,
-        reason: str,
-    ) -> None:
-        """Record the end of an attachment."""
-        fields = {"reason": reason.replace(" ", "_"), "since": since, "until": until}
-        self._attachment("detached", connection, access_right, number, **fields)
-
-    def _attachment(
+    def attachment(
         self,
         event: Literal["attached", "detached"],
         connection: str,
@@ -239,6 +236,7 @@ class AuditLog:
         number: int,
         **fields: Any,
     ) -> None:
+        """Record the begin or the end of the attachment *number*."""
         self._record(
             event,
             access_right.grant,

@@ -36,7 +36,7 @@ _SUPERVISOR: Final = -1
 _FORK_SERVER: Final = -2
 
 
-class ProcessMeters(Collector):
+class ProcessMetrics(Collector):
     """The standard ``process_*`` metrics, summed over all processes of this gateway.
 
     Start times and limits are the minimum. Shared memory counts in each process.
@@ -67,7 +67,7 @@ def _collector_of(pid: int) -> ProcessCollector:
     return ProcessCollector(pid=lambda: pid, registry=None)
 
 
-class PoolMeters(Collector):
+class PoolMetrics(Collector):
     """Metrics of the workers, and of table and bus in the worker that is furthest behind."""
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -192,7 +192,7 @@ def _make_ops(pool: WorkerPool, fork_server: ForkServer, stop: asyncio.Event) ->
     registry = CollectorRegistry(auto_describe=True)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    for collector in (ProcessMeters(pool, fork_server), PoolMeters(pool), pool.sums):
+    for collector in (ProcessMetrics(pool, fork_server), PoolMetrics(pool), pool.sums):
         registry.register(collector)
 
     def reasons() -> list[str]:
