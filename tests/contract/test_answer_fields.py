@@ -1,4 +1,4 @@
-"""Which fields of an app's answer cross, which are taken out, and which are put in."""
+"""Tests which response fields of an app cross, which the gateway drops, and which it adds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.contract.messages import Message, answer, read_answer, request
 from tests.contract.rig import Rig
 from tests.contract.upstream import OK, App, raw_answer, websocket
 
-# What is taken out of answers, and put into them
+# Fields that the gateway drops from responses or adds to them
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,9 @@ async def test_an_answer_without_cache_control_is_private(
 
 
 async def test_the_apps_head_is_canonical(rig: Rig, serve: Serve) -> None:
-    """What reaches the app is written anew: one space, no white space around values."""
+    """The request head that reaches the app is written anew: one space, no white space around
+    values.
+    """
     app = await serve()
     session, own = await rig.entered(app)
     head = f"GET /x HTTP/1.1\r\nHOST:{session.host}\r\nX-A:   b  \t\r\nX-B:\t c\r\n"

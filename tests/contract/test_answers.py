@@ -1,4 +1,4 @@
-"""The gateway's own answers: a page for a browser, JSON for everybody else, and nothing to lose."""
+"""Tests the gateway's own responses: a page for a browser, JSON for other clients, no secrets."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ FOR_OTHERS = (None, "*/*", "application/json", "text/plain", "text/event-stream"
 
 
 def assert_harmless(page: Answer) -> None:
-    """Assert that nothing of a page is from elsewhere, kept, or inline beyond what it names."""
+    """Assert that a page loads nothing foreign, is not cached, and inlines only declared code."""
     policy = page.get("Content-Security-Policy") or ""
     assert "default-src 'none'" in policy or "default-src 'self'" in policy
     assert "unsafe-inline" not in policy
@@ -177,7 +177,7 @@ async def test_each_answer_is_a_page_or_json(
         assert words.keys() == {"code", "message"}
         assert re.fullmatch(r"[a-z][a-z0-9_]*", words["code"])
         assert words["message"]
-    # No browser sends a method that is none.
+    # A browser never sends an invalid method.
     for accept in FOR_BROWSERS if method in ("GET", "POST") else ():
         page = await ask(accept)
         assert (page.get("Content-Type") or "").startswith("text/html")
@@ -185,7 +185,7 @@ async def test_each_answer_is_a_page_or_json(
 
 
 async def test_a_page_says_nothing_that_a_client_has_said(rig: Rig, serve: Serve) -> None:
-    """No part of a request comes back in an answer of ours, be it text or script."""
+    """Our responses repeat no part of a request, neither text nor script."""
     session, fields = await ready(rig, await serve(), target={"port": 1})
     evil = "<script>alert(1)</script>"
     target = f"/{evil}?q={evil}"
@@ -226,7 +226,7 @@ async def test_the_state_of_a_route_is_told_to_its_user_alone(rig: Rig, serve: S
     secret = session.route["target"]
     for sent in ([], fields, [("Cookie", "fumarole=x")]):
         answer = await rig.get(session, "/.fumarole/state", sent)
-        # Where it is, and what is behind it, nobody is told.
+        # The response names neither the target's address nor the app behind it.
         assert f":{secret['port']}".encode() not in answer.body
         assert secret["id"].encode() not in answer.body
     assert app.connections == []

@@ -1,4 +1,4 @@
-"""The audit log: from its records alone one can tell who was in a session, and when."""
+"""Tests the audit log: its records alone show who was in a session, and when."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def records(rig: Rig) -> list[dict[str, Any]]:
 
 
 async def until(rig: Rig, wanted: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    """Return the audit log once it is as *wanted*."""
+    """Return the audit log once *wanted* accepts it."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not wanted(found := records(rig)):
         assert time.monotonic() < deadline, found[-20:]
@@ -51,7 +51,7 @@ def moment(text: str) -> float:
 
 
 def people_at(audit: list[dict[str, Any]], sid: str, at: float) -> set[tuple[str, str]]:
-    """Return who was in a session at a time, and by what, from the records alone."""
+    """Return each user in a session at a time, and the kind of connection, by the records alone."""
     present: dict[str, tuple[str, str]] = {}
     for one in audit:
         if one.get("sid") != sid or one["event"] not in ("attached", "detached"):
@@ -64,7 +64,7 @@ def people_at(audit: list[dict[str, Any]], sid: str, at: float) -> set[tuple[str
 
 
 async def now_settled() -> float:
-    """Return a time that is clear of what was done before and what is done after."""
+    """Return a time that lies clearly between the previous actions and the next ones."""
     await asyncio.sleep(SLACK_SECONDS)
     at = time.time()
     await asyncio.sleep(SLACK_SECONDS)
@@ -108,7 +108,7 @@ async def test_who_was_in_a_session_and_when_is_told_by_the_records_alone(
         await see(rig, shell, "ada", "terminal", iat=iat)
         tunnel = await see(rig, web, "ada", "websocket", iat=iat)
         page = await see(rig, plain, "ann", "http", iat=iat)
-        # Bob is in the desktop too, and his right ends by itself.
+        # Bob is in the desktop too, and his grant expires.
         bob = await see(rig, desktop, "bob", "vnc", iat=int(time.time()), max_age=BOBS_SECONDS)
         first = await now_settled()
         await rig.bus.revoke(sid=shell.sid, jti=evil)
@@ -153,7 +153,7 @@ async def test_who_was_in_a_session_and_when_is_told_by_the_records_alone(
         ("ann", plain.sid): 1,
     }
     sessions = {session.sid: session for session in (desktop, shell, web, plain)}
-    # What else is there are the rig's own questions, whether routes are known.
+    # The other records come from the rig's own probes for known routes.
     for one in (one for one in audit if one["sid"] in sessions):
         assert one["issuer"] == ISSUER
         assert one["address"].startswith("127.")
@@ -162,7 +162,7 @@ async def test_who_was_in_a_session_and_when_is_told_by_the_records_alone(
 
 
 def ends_of(audit: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return why each user's attachments ended, in order."""
+    """Return the reasons why each user's attachments ended, in order."""
     ends: dict[str, list[str]] = {name: [] for name in ("ada", "bob", "eve", "ann")}
     for name, reasons in ends.items():
         reasons += [one["reason"] for one in ended(audit, name)]
@@ -232,7 +232,7 @@ async def test_a_refusal_names_whom_a_signature_proves_and_nobody_else(
     known, forged = new_source(), new_source()
     elsewhere = [("Cookie", cookie), ("Origin", "https://evil.example")]
     assert (await rig.get(session, fields=elsewhere, method="POST", source=known)).status == 403
-    # Good, but for another session; and one that only says that it is Ada's.
+    # One cookie is valid, but for another session; the other one only claims to be Ada's.
     assert (await rig.get(other, fields=[("Cookie", cookie)], source=known)).status == 403
     token = rig.token(session, Ed25519Key(rig.keys.ed25519.kid), sub="root")
     assert (await rig.post_open(session, token, source=forged)).status == 401
@@ -285,6 +285,6 @@ async def test_no_secret_is_in_any_record(rig: Rig, serve: Serve) -> None:
     mine = json.dumps(audit)
     assert "refused" in mine
     parts = [part for secret in secrets for part in secret.split(".") if len(part) >= 10]
-    # A header says only which key and algorithm, and all tokens have the same.
+    # The header holds only key id and algorithm, and all tokens have the same ones.
     header = token.split(".")[0]
     assert not [part for part in parts if part != header and part in mine]

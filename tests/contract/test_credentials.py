@@ -1,4 +1,4 @@
-"""Which credential counts, and what of it the app gets to see: nothing."""
+"""Tests which credential counts, and that the app receives no part of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broken(token: str) -> str:
 
 
 async def present(rig: Rig, session: Session, what: str) -> list[tuple[str, str]]:
-    """Return fields for *what*, such as ``+header -cookie +bearer``: good ones and bad ones."""
+    """Return fields for *what*, such as ``+header -cookie +bearer``: + is valid, - is invalid."""
     fields = []
     for word in what.split():
         good, place = word[0] == "+", word[1:]
@@ -70,7 +70,7 @@ async def test_the_first_credential_counts_and_none_falls_through(
         assert (await rig.get(session, fields=order)).status == status
     assert len(app.requests) == (2 if status == 200 else 0)
     assert bool(app.connections) == (status == 200)
-    # Whatever was sent, nothing of it went through.
+    # No part of any credential reached the app.
     for _, value in fields:
         secret = value.rpartition(" ")[2].rpartition("=")[2]
         assert secret.encode() not in app.received
@@ -99,11 +99,11 @@ async def test_an_empty_or_foreign_fumarole_token_is_refused(
     assert app.connections == []
 
 
-# Authorization that is the app's
+# Authorization fields that belong to the app
 
 
 def foreign_bearer(audience: object) -> str:
-    """Return a bearer token of somebody else's."""
+    """Return a bearer token of another issuer."""
     head = base64url(json.dumps({"alg": "HS256"}).encode())
     return f"Bearer {head}.{base64url(json.dumps({'aud': audience}).encode())}.{base64url(b'x')}"
 
@@ -154,7 +154,7 @@ async def test_a_fumarole_token_leaves_authorization_to_the_app(rig: Rig, serve:
     assert app.requests[0].get("Authorization") == "Basic YTpi"
 
 
-# Where tokens are never read
+# Places where the gateway reads no token
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "fumarole-token", "jwt"])
@@ -187,7 +187,7 @@ async def test_the_session_identifier_is_no_credential(rig: Rig, serve: Serve) -
     assert app.connections == []
 
 
-# For something else
+# Tokens for something else
 
 
 async def test_a_cookie_of_another_session_is_refused(rig: Rig, serve: Serve) -> None:
@@ -241,7 +241,7 @@ async def test_what_another_gateway_has_marked_as_bearer_goes_on_as_bearer(
 async def test_a_bearer_ends_with_its_token(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     now = int(time.time())
-    # Within the leeway of ten seconds it is good, behind it no more.
+    # Ten seconds of leeway: the first token is within it, the second one is not.
     late, gone = (rig.token(session, iat=now - 60, exp=now + ago) for ago in (-7, -11))
     assert (await rig.get(session, fields=[("Fumarole-Token", late)])).status == 200
     assert (await rig.get(session, fields=[("Fumarole-Token", gone)])).status == 401
@@ -312,7 +312,7 @@ async def test_without_ours_the_cookie_field_crosses_as_it_is(
 
 
 async def test_a_cookie_of_any_other_place_is_refused(rig: Rig, serve: Serve) -> None:
-    """Change the grant bit by bit, wherever it is text: it must not verify any more."""
+    """Change the grant at one place after the other; the changed grant must not verify."""
     app = await serve()
     session = await rig.session(app)
     name, _, value = (await rig.opened(session)).partition("=")

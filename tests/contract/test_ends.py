@@ -1,4 +1,4 @@
-"""How what is open ends: with the right code, in time, and with no byte after it."""
+"""Tests how a gateway ends open connections: close code, deadline, no byte afterwards."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.contract.tokens import new_jti
 from tests.contract.upstream import PATIENCE_SECONDS, App, listen, websocket
 from tests.timing import timed
 
-# 250 ms are promised from when a revocation is known; the rest is for this machine.
+# The gateway promises 250 ms from the time it knows of a revocation; the rest is for this machine.
 BOUND_SECONDS = 0.25 + 0.35
 
 
 async def chatter(stream: Stream) -> None:
-    """Send a frame every few milliseconds until the other side ends."""
+    """Send a frame every few milliseconds until the peer ends."""
     while not stream.ended:
         stream.send(encode(TEXT, b"tick"))
         await asyncio.sleep(0.004)
@@ -177,7 +177,7 @@ async def test_a_hundred_tunnels_end_at_once(rig: Rig, serve: Serve) -> None:
     assert {frame.code for frame in closes} == {4401}
 
 
-# Where the Close may stand
+# Positions at which the Close may stand
 
 
 async def test_a_close_may_stand_between_two_fragments(rig: Rig, serve: Serve) -> None:
@@ -207,7 +207,7 @@ async def test_within_a_frame_that_goes_on_the_connection_is_reset(
     assert (await read_frame(stream)).payload == b"first"
     await rig.bus.revoke(sid=session.sid)
     await stream.until_ended(BOUND_SECONDS)
-    # No Close within a frame: whoever reads would take it for data.
+    # No Close stands within a frame: the reader would take it for data.
     assert frame.startswith(stream.unread)
 
 

@@ -1,4 +1,4 @@
-"""What a gateway makes of the bus: every gap and every fault of it, with one gateway and Redis."""
+"""Tests how a gateway follows the bus: every gap and fault, with one gateway and one Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.timing import timed
 
 @pytest.fixture
 def rig(fragile: Rig) -> Rig:
-    """A gateway whose bus a test may break."""
+    """Provide a gateway whose bus a test may break."""
     return fragile
 
 
@@ -81,7 +81,7 @@ async def test_many_lost_messages_are_made_up_for(rig: Rig, serve: Serve) -> Non
         assert (await rig.get(session)).status == 401
 
 
-# Messages that are wrong
+# Wrong messages
 
 
 async def test_what_comes_twice_counts_once(rig: Rig, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Requests and answers, however they are cut, timed and framed, are what they were."""
+"""Tests that messages keep their content, however they are split, timed and framed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.contract.upstream import OK, App, answering, raw_answer
 BIG = 8 * 1024 * 1024
 
 
-# Any split
+# Splits
 
 
 @pytest.mark.parametrize("kind", ["length", "chunked"])
@@ -36,7 +36,7 @@ async def test_any_split_of_a_request_is_the_same_request(
         else b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nT: u\r\n\r\n"
     )
     data = request("POST", "/x", host=session.host, fields=[*own, framing]) + body
-    # Inside the cookie one place is as good as another; everywhere else each is tried.
+    # Within the cookie, one position stands for all; elsewhere, each position is tried.
     secret = data.find(b"fumarole=")
     places = [n for n in range(1, len(data)) if not secret + 20 < n < secret + 100]
 
@@ -164,7 +164,7 @@ async def test_a_kept_connection_serves_many_requests(rig: Rig, serve: Serve) ->
     assert len(app.connections) <= 2
 
 
-# Framing anew
+# Reframing
 
 
 async def test_chunks_are_framed_anew_on_both_sides(rig: Rig, serve: Serve) -> None:

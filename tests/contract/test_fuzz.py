@@ -1,7 +1,7 @@
-"""Random damage, from a seed that is printed: what comes out of the gateway is HTTP or nothing.
+"""Damages requests at random, by a printed seed: the gateway sends valid HTTP or nothing.
 
-The apps' parser (``messages``) takes nothing that is not exactly HTTP/1.1, so that every request
-that reaches an app in spite of its damage must have been written anew by the gateway.
+The apps' parser (``messages``) accepts strict HTTP/1.1 only. So a damaged request that reaches an
+app must have been written anew by the gateway.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ANSWERS = tuple(map(bytes_of, read_lines("good_answers")))
 
 
 def seed() -> int:
-    """Return the seed of this run; set FUMAROLE_EXAM_SEED to have one again."""
+    """Return the seed of this run; FUMAROLE_EXAM_SEED repeats a run."""
     return int(os.environ.get("FUMAROLE_EXAM_SEED", random.randrange(1 << 32)))
 
 
 def damaged(data: bytes, dice: random.Random) -> bytes:
-    """Return *data* with a few bytes put in, taken out, doubled or changed."""
+    """Return *data* with a few bytes inserted, removed, doubled or changed."""
     for _ in range(dice.choice((1, 1, 1, 2, 4))):
         place = dice.randrange(len(data) + 1)
         match dice.randrange(5):
@@ -51,13 +51,13 @@ def damaged(data: bytes, dice: random.Random) -> bytes:
 
 
 def authority(host: str) -> tuple[str, int]:
-    """Return name and port: a damaged host may be the same one (RFC 3986, section 6.2)."""
+    """Return name and port: a damaged host may still be the same host (RFC 3986, section 6.2)."""
     name, _, port = host.lower().rpartition(":")
     return name.removesuffix("."), int(port)
 
 
 def some_request(host: str, own: list[tuple[str, str]], dice: random.Random) -> bytes:
-    """Return a good request of one of several shapes."""
+    """Return a valid request of one of several shapes."""
     fields = [*own, ("Accept", "*/*"), ("X-A", "b")]
     dice.shuffle(fields)
     match dice.randrange(4):
@@ -75,9 +75,11 @@ def some_request(host: str, own: list[tuple[str, str]], dice: random.Random) -> 
 
 
 async def answers_to(rig: Rig, data: bytes) -> None:
-    """Send *data*, and read answers until there are no more; each must be HTTP.
+    """Send *data*, and read responses until none follows; each must be valid HTTP.
 
-    A FIN says that the browser has left, so it comes when no answer has for a while.
+    A FIN tells the gateway that the browser has left, so the FIN follows only after a time without
+    a
+    response.
     """
     stream = await rig.connect()
     stream.send(data)
@@ -91,9 +93,9 @@ async def answers_to(rig: Rig, data: bytes) -> None:
 
 
 async def method_of(stream: Stream) -> str:
-    """Return a method under which the next answer's framing can be read."""
+    """Return a method that fits the framing of the next response."""
     await stream.until(lambda: b"\r\n\r\n" in stream.unread, "a head")
-    # Whether it answers a HEAD is seen from what follows: another answer, or nothing.
+    # The bytes that follow show whether it is a response to HEAD: another response, or nothing.
     with suppress(Ended, TimeoutError):
         async with asyncio.timeout(QUIET_SECONDS):
             await stream.until(lambda: len(stream.unread.partition(b"\r\n\r\n")[2]) >= 5, "more")
@@ -147,7 +149,7 @@ async def test_damaged_answers_reach_a_client_whole_or_cut(rig: Rig, serve: Serv
         async with asyncio.timeout(20):
             await asyncio.gather(*(ask(session.host) for _ in range(BATCH)))
     assert served
-    # The rig has not lost its way, and neither has the gateway.
+    # Both the rig and the gateway still work.
     good, own = await rig.entered(await serve(friendly))
     assert (await rig.get(good, fields=own)).status == 200
 

@@ -1,4 +1,4 @@
-"""Which header fields cross, in both directions, and which are the gateway's to write."""
+"""Tests which header fields cross in each direction, and which the gateway alone writes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def folded(name: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Say whether an app may take *name* for the gateway's word."""
+    """Return whether an app may believe that the gateway wrote the field *name*."""
     plain = folded(name)
     return plain in ("forwarded", "via", "x-real-ip") or plain.startswith("x-forwarded-")
 
 
 def said_by_us(message: Message) -> dict[str, list[str]]:
-    """Return every field that an app may take for the gateway's word."""
+    """Return every field that an app may believe to come from the gateway."""
     return {name: message.all(name) for name, _ in message.fields if is_ours(name)}
 
 
-# What the gateway says
+# Fields that the gateway adds
 
 
 async def test_the_app_is_told_who_where_and_how(rig: Rig, serve: Serve) -> None:
@@ -95,7 +95,7 @@ async def test_only_trusted_proxies_are_believed(
     assert app.requests[0].all("X-Forwarded-For") == [expected]
 
 
-# What clients say in the gateway's name
+# Fields that clients forge in the gateway's name
 
 SPOOFED = read_lines("spoofed")
 
@@ -163,7 +163,7 @@ async def test_connection_cannot_take_away_framing_or_host(
 async def test_connection_cannot_take_a_credential_past_us(
     rig: Rig, serve: Serve, nominated: str
 ) -> None:
-    """Whatever becomes of the request, naming a field changes neither who enters nor what leaks."""
+    """Naming a credential's field in Connection changes neither access nor what leaks."""
     app = await serve()
     session, own = await rig.entered(app)
     name = ("Connection", nominated)
@@ -175,7 +175,7 @@ async def test_connection_cannot_take_a_credential_past_us(
     assert own[1][1].partition("=")[2].encode() not in app.received
 
 
-# Hop by hop
+# Hop-by-hop fields
 
 HOP_BY_HOP = ("Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Proxy-Authorization")
 
@@ -220,7 +220,7 @@ async def test_an_answers_hop_stays_on_its_hop(rig: Rig, serve: Serve) -> None:
     assert one.get("X-End") == "2"
 
 
-# What crosses
+# Fields that cross
 
 
 async def test_every_other_field_crosses_as_it_is(rig: Rig, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Which names a session answers to: its own host, and public links."""
+"""Tests the names under which a session is reached: its own host, and public links."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_default_port_may_be_absent(
 
 
 def link_of(rig: Rig) -> tuple[str, str]:
-    """Return a link's host name, and the Host that browsers send."""
+    """Return a link's host name, and the Host that browsers send for it."""
     name = f"link-{new_sid()[:8]}.{rig.url.hostname}"
     return name, rig.host_of(name)
 
@@ -155,7 +155,9 @@ async def test_a_host_that_two_routes_name_is_served_by_neither(rig: Rig, serve:
 
 
 async def test_no_route_takes_another_sessions_own_host(rig: Rig, serve: Serve) -> None:
-    """A link must not be a sid's host: whoever publishes one gets no request of that session."""
+    """A link must not be another sid's host, or its publisher would receive that session's
+    requests.
+    """
     own, thief = await serve(), await serve()
     session = await rig.session(own)
     cookie = await rig.opened(session)

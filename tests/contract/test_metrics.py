@@ -1,4 +1,4 @@
-"""Metrics of a running gateway: what is counted, no label that a client can choose, the docs."""
+"""Tests a running gateway's metrics: counts, no label that a client can choose, the docs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ CLOSED = {
     "step": {step.name.lower() for step in Step},
 }
 COUNTS_BY_STATE = {"starting", "following", "lost", "closed", "ready", "closing", "accepting"}
-# One series each, whose labels change: epoch and hash of the table, versions, generations.
+# These have one series each, whose labels change: epoch and hash of the table, versions,
+# generations.
 INFOS = ("fumarole_gateway_table_info", "python_")
 
 
@@ -59,7 +60,7 @@ async def value(rig: Rig, name: str, **labels: str) -> float:
 
 
 async def hostile(rig: Rig) -> None:
-    """Send what a client would choose label values with."""
+    """Send requests with everything by which a client could try to choose label values."""
     for _ in range(20):
         odd = secrets.token_hex(8)
         host = f"{odd}.{rig.url.hostname}"
@@ -89,7 +90,7 @@ async def test_no_label_has_a_value_that_a_client_can_choose(rig: Rig, serve: Se
                 continue
             known = COUNTS_BY_STATE if name == "state" else CLOSED[name]
             assert found in known, one
-    # The same again adds nothing, whatever names it has.
+    # The same requests with other names add no series.
     await hostile(rig)
     assert {(one.name, *one.labels.values()) for one in await samples_of(rig)} == before
 
@@ -154,7 +155,7 @@ async def test_openings_are_counted_by_what_came_of_them(rig: Rig) -> None:
 
 
 async def test_apps_that_fail_are_counted(rig: Rig) -> None:
-    session = await rig.session()  # whose app is not there
+    session = await rig.session()  # nothing listens at its target
     cookie = await rig.opened(session)
     name = "fumarole_gateway_upstream_failures_total"
     before = await value(rig, name, reason="app_unreachable")
@@ -167,7 +168,7 @@ async def test_what_an_alert_waits_for_is_counted_from_zero(tmp_path: Path) -> N
     groups = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
     rules = " ".join(rule["expr"] for rule in groups[0]["rules"])
     awaited = set(re.findall(r'(?:increase|rate)\((\w+)(?:\{(\w+)="(\w+)"\})?\[', rules))
-    # Of apps' failures a share is looked at, and some settings bring their own.
+    # The alert on app failures uses a ratio, and some settings bring metrics of their own.
     others = ("upstream_failures", "tls_", "assertion_", "worker_")
     async with running_rig(tmp_path) as rig:
         there = {(one.name, *one.labels.items()) for one in await samples_of(rig)}
@@ -179,7 +180,7 @@ async def test_what_an_alert_waits_for_is_counted_from_zero(tmp_path: Path) -> N
 async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     (tmp_path / "assertion.pem").write_bytes(pem())
-    # What there is where the settings ask for it.
+    # Metrics that exist only with these settings.
     asked_for = (
         Certificates(pair.certificate, pair.key),
         AssertionKeyFile(tmp_path / "assertion.pem", issuer="http://localhost"),

@@ -1,4 +1,4 @@
-"""Upstreams are only where settings allow them, judged by the address that is dialled."""
+"""Tests that targets are dialled only within the allowed networks, by the dialled address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.contract.conftest import Serve
 from tests.contract.rig import Rig, running_rig
 from tests.corpora import read_corpus
 
-# Where only one address is allowed; nothing here leaves this machine.
+# This network allows one address only; nothing here leaves this machine.
 NARROW = "127.0.0.1/32"
 TARGETS = [(host, said) for said, at, host in read_corpus("targets", 3) if at == NARROW]
-# A name that cannot be found is no target that can be reached.
+# A name that does not resolve is no reachable target.
 TARGETS += [("localhost.nonsense.invalid", "out")]
 
 
@@ -30,7 +30,7 @@ async def narrow_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def far_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    """A gateway whose settings allow no loopback address."""
+    """Provide a gateway whose settings allow no loopback address."""
     settings = {"UPSTREAM_NETWORKS": "10.0.0.0/8,fd00::/8"}
     async with running_rig(tmp_path_factory.mktemp("far"), settings) as rig:
         yield rig
@@ -112,7 +112,7 @@ async def test_a_closed_port_is_a_bad_gateway(rig: Rig) -> None:
 
 
 async def test_a_target_that_does_not_answer_is_a_timeout(rig: Rig) -> None:
-    """A listener whose queue is full answers no SYN: dialling it ends with the deadline."""
+    """A listener with a full queue answers no SYN, so dialling it ends with the deadline."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

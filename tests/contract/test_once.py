@@ -1,4 +1,4 @@
-"""A token opens once, only what it is for, and nobody loses a session to another's link."""
+"""Tests that a token opens its session once, and replaces no other user's session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def is_spent(rig: Rig, jti: str) -> bool:
     return bool(await rig.bus.redis.exists(rig.bus.key(f"used:{jti}")))
 
 
-# Once
+# One use
 
 
 async def test_a_token_opens_once(rig: Rig) -> None:
@@ -74,7 +74,7 @@ async def test_a_token_seen_as_bearer_stays_one_and_never_opens(rig: Rig, serve:
     assert (await rig.get(session, fields=[("Fumarole-Token", token)])).status == 200
 
 
-# Route and revocation
+# Tokens of other routes, and revoked ones
 
 
 async def test_a_token_for_an_unknown_host_finds_nothing(rig: Rig) -> None:
@@ -149,7 +149,8 @@ async def test_a_revoked_key_opens_nothing(rig: Rig) -> None:
 async def test_a_key_added_to_the_set_is_found(rig: Rig) -> None:
     session, key = await rig.session(), Ed25519Key("added-later")
     Path(rig.process.settings["FUMAROLE_GATEWAY_TOKEN_JWKS"]).write_bytes(rig.keys.key_set(key))
-    deadline = time.monotonic() + 12  # An unknown kid asks again at most every 10 s.
+    # the gateway fetches keys for an unknown kid at most every 10 s
+    deadline = time.monotonic() + 12
     while (answer := await rig.post_open(session, rig.token(session, key))).status != 303:
         assert answer.status == 401
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Opening: what a browser posts, what it gets for it, and where it is sent."""
+"""Tests opening a session: the browser's POST, the cookie in the response, and the redirect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def is_spent(rig: Rig, jti: str) -> bool:
     return bool(await rig.bus.redis.exists(rig.bus.key(f"used:{jti}")))
 
 
-# What a good token gives
+# The response to a valid token
 
 
 async def test_opening_sends_to_next_with_a_cookie(rig: Rig) -> None:
@@ -153,7 +153,7 @@ async def test_a_token_of_the_future_gives_no_longer_grant(rig: Rig) -> None:
     assert int(attributes(answer, "fumarole")["max-age"]) <= 601
 
 
-# next
+# The field ``next``
 
 
 async def test_next_never_leaves_this_origin(rig: Rig) -> None:
@@ -170,7 +170,7 @@ async def test_without_next_the_root_is_next(rig: Rig) -> None:
     assert (await rig.post_open(session, rig.token(session))).get("Location") == "/"
 
 
-# Where from
+# Origins of the POST
 
 
 def origins_of(rig: Rig, session: Session, sibling: Session) -> dict[str, str]:
@@ -213,7 +213,7 @@ async def test_tokens_are_posted_from_here_and_from_open_origins(
             taken.add(name)
             token = used.token(session)
         else:
-            # The same token goes on being good: no refused try costs anyone their link.
+            # The same token stays valid: a refused attempt does not spend it.
             assert answer.status in ((400, 403) if name in MALFORMED else (403,)), name
     assert taken == ACCEPTED[where]
 

@@ -1,4 +1,4 @@
-"""Where a request that a cookie authenticates must come from, over every combination."""
+"""Tests the allowed origins of requests with a cookie, over every combination of fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Asked = dict[str, str | None]
 
 
 def every_combination() -> list[Asked]:
-    """Return all, but those in which ``Origin`` and ``Sec-Fetch-*`` contradict each other."""
+    """Return every combination, except those where ``Origin`` and ``Sec-Fetch-*`` contradict each
+    other.
+    """
     everything = itertools.product(METHODS, (None, "own", "foreign"), SITES, MODES, DESTS)
     names = ("method", "origin", "site", "mode", "dest")
     asked = [dict(zip(names, values, strict=True)) for values in everything]
@@ -29,7 +31,7 @@ def every_combination() -> list[Asked]:
 
 
 def may_pass(asked: Asked, *, embedded: bool) -> bool:
-    """Return what docs/session-token.md says, clause by clause."""
+    """Return whether docs/session-token.md allows the combination, clause by clause."""
     origin, site = asked["origin"], asked["site"]
     if origin is not None:
         return origin == "own"
@@ -43,14 +45,16 @@ def may_pass(asked: Asked, *, embedded: bool) -> bool:
 
 
 def is_open_to_reading(asked: Asked) -> bool:
-    """Say whether the contract does not decide: a navigation that names an origin, or no site."""
+    """Return whether the contract leaves the case open: a navigation with an origin, or without a
+    site.
+    """
     navigation = asked["mode"] == "navigate" and asked["method"] == "GET"
     old_frame = asked["dest"] == "frame"
     return navigation and (asked["origin"] == "foreign" or asked["site"] == "nonsense" or old_frame)
 
 
 def fields_of(session: Session, asked: Asked) -> list[tuple[str, str]]:
-    """Return the fields that say it."""
+    """Return the request fields of a combination."""
     origins = {None: None, "own": session.origin, "foreign": "https://evil.example"}
     named = {
         "Origin": origins[asked["origin"]],
@@ -89,7 +93,7 @@ async def test_every_combination_is_decided_as_written(
 
 
 def strangers(rig: Rig, session: Session, sibling: Session) -> list[str]:
-    """Return origins that are not the session's."""
+    """Return origins that are not the session's own."""
     name, _, port = session.host.partition(":")
     other = "http" if rig.url.scheme == "https" else "https"
     base = rig.host_of(rig.url.hostname or "")

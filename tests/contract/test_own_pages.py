@@ -1,4 +1,4 @@
-"""The gateway's own pages on a session's host: static, strict, and closed to the app."""
+"""Tests the gateway's own pages on a session's host: static, strict, not accessible to the app."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import pytest
 
 from tests.contract.conftest import Serve
 from tests.contract.rig import Rig
-
-# The page
 
 
 async def test_the_open_page_is_static_and_strict(rig: Rig) -> None:

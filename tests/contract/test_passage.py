@@ -1,4 +1,4 @@
-"""The shortest way through: a session is published, opened, and its app answers."""
+"""Tests the shortest path: a session is published and opened, and its app answers."""
 
 from __future__ import annotations
 

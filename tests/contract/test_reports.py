@@ -1,4 +1,4 @@
-"""Reports: what a gateway tells of itself and of sessions, and that it needs nobody to listen."""
+"""Tests the reports of a gateway about itself and its sessions; it works without a reader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREFIX = "fumarole:{exam}"
 
 
 async def activity(rig: Rig, session: Session) -> list[dict[str, Any]]:
-    """Return each gateway process' part."""
+    """Return each gateway process' part of the reports."""
     found = await rig.bus.redis.hgetall(f"{PREFIX}:activity:{session.sid}")
     return [json.loads(part) for part in found.values()]
 
@@ -33,7 +33,7 @@ async def activity(rig: Rig, session: Session) -> list[dict[str, Any]]:
 async def until(
     rig: Rig, session: Session, wanted: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Return the part of the one process that saw the session, once it is as *wanted*."""
+    """Return the part of the one process that saw the session, once *wanted* accepts it."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         parts = await activity(rig, session)
@@ -63,7 +63,7 @@ async def test_every_process_says_how_it_stands(tmp_path: Path, serve: Serve) ->
             assert one["lag_seconds"] >= 0
         (failing,) = [one["failing"] for one in reports if one["failing"]]
         assert failing[session.sid]["code"] == "app_unreachable"
-        # Who asks why a session cannot be used must not be sent to a gateway that has ended.
+        # A client that asks why a session is unusable must not be sent to a gateway that has ended.
         rig.process.signal(signal.SIGTERM)
         assert await rig.process.wait(WAIT_SECONDS) == 0
         assert [key async for key in rig.bus.redis.scan_iter(match=f"{PREFIX}:gateway:*")] == []

@@ -1,4 +1,4 @@
-"""A gateway's own life: starting without Redis, being killed, being told to end, and its graces."""
+"""Tests a gateway's lifecycle: start without Redis, kill, SIGTERM, and grace periods."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ async def test_a_gateway_speaks_tls_itself(tmp_path: Path, serve: Serve) -> None
         await rig.bus.revoke(sid=session.sid)
         assert (await asyncio.wait_for(reader.readexactly(4), 2))[2:] == (4401).to_bytes(2, "big")
         writer.close()
-        # Who speaks no TLS is told nothing that could be mistaken for an answer of an app.
+        # A client that speaks no TLS gets no bytes that could pass for an app's response.
         plain_text = await rig.connect()
         plain_text.send(request("GET", "/", host=session.host))
         assert b" 200 " not in await plain_text.read_to_end()
 
 
-# Killed
+# Kill
 
 
 async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, serve: Serve) -> None:
@@ -109,14 +109,14 @@ async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, ser
         assert (await rig.post_open(session, used)).status == 303
         await rig.process.kill()
         await rig.bus.revoke(sid=other.sid)
-        # Whoever is there before the route table waits for it, instead of being refused.
+        # A request that arrives before the route table waits for it, and is not refused.
         await rig.process.start(ready=False)
         fields = [("Cookie", cookie)]
         assert (await rig.get(session, fields=fields)).status == 200
-        # What happened while it was away counts, and what was before as well.
+        # Revocations from the downtime count, and earlier ones too.
         assert (await rig.get(other, fields=[("Cookie", revoked)])).status == 401
         assert (await rig.post_open(session, used)).status == 401
-        # A new key signs, the old one still verifies; without it, it does not.
+        # A new key signs, and the old key still verifies; once it is removed, it verifies no more.
         path = rig.process.settings["FUMAROLE_GATEWAY_GRANT_KEY_FILE"]
         old = base64.b64decode(Path(path).read_bytes())
         new = secrets.token_bytes(32)
@@ -132,7 +132,7 @@ async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, ser
         assert (await rig.get(session, fields=fresh)).status == 200
 
 
-# Told to end
+# SIGTERM
 
 BUSY_SECONDS = 15.0
 
@@ -159,7 +159,7 @@ async def test_a_gateway_that_is_told_to_end_lets_requests_finish(
         rig.process.signal(signal.SIGTERM)
         closes = await asyncio.gather(*(last_frame(tunnel) for tunnel in tunnels))
         assert {frame.code for frame in closes} == {1001}
-        # The machine may be busy; what is promised is half of the time, and the whole.
+        # Promised: tunnels end within half of the drain time, the process within all of it.
         assert time.monotonic() - start < 1.5 + BUSY_SECONDS
         await stream.read_until(b"world")
         assert await rig.process.wait(3.0 + BUSY_SECONDS) == 0
@@ -179,7 +179,7 @@ async def test_readiness_falls_first_and_a_second_signal_ends_at_once(
         async with asyncio.timeout(BUSY_SECONDS):
             while (await rig.process.ops_answer("/readyz")).status != 503:
                 await asyncio.sleep(0.02)
-        # Load balancers have not seen it yet: all is as it was.
+        # Load balancers have not noticed the drain yet, so requests are served as before.
         assert (await rig.get(session)).status == 401
         start = time.monotonic()
         rig.process.signal(signal.SIGTERM)
@@ -187,7 +187,7 @@ async def test_readiness_falls_first_and_a_second_signal_ends_at_once(
         assert time.monotonic() - start < BUSY_SECONDS, "and not in a minute"
 
 
-# Graces
+# Grace periods
 
 
 async def test_when_the_bus_grace_is_over_sessions_end(tmp_path: Path, serve: Serve) -> None:
@@ -202,7 +202,7 @@ async def test_when_the_bus_grace_is_over_sessions_end(tmp_path: Path, serve: Se
             await alive(stream)
             frame = await last_frame(stream, 30.0)
         assert (frame.code, frame.payload[2:]) == (1012, b"bus lost")
-        # The head was good less than two seconds before, unless the gateway had no processor.
+        # The head was valid less than two seconds before, unless the gateway had no processor.
         assert time.monotonic() - start > 4.0
         assert took.seconds < 10.0
         lost = await rig.get(session, fields=[("Cookie", cookie)])
@@ -225,7 +225,7 @@ async def test_when_the_controller_is_silent_nothing_new_is_dialled(
         cookie = await rig.opened(session)
         stream = await rig.tunnel(session, cookie)
         rig.beating = False
-        # Redis is alive: openings go on, and so does what is open.
+        # Redis is reachable: openings continue, and open connections stay.
         await asyncio.sleep(5.0)
         await alive(stream)
         before = len(app.connections)
@@ -244,7 +244,7 @@ async def test_when_the_controller_is_silent_nothing_new_is_dialled(
 
 
 def signed_by(key: Ed25519Key, epoch: str) -> Any:
-    """Return what makes a compact JWS of a route."""
+    """Return a function that makes a compact JWS of a route."""
     return lambda route: compact(key, route | {"epoch": epoch}, typ=...)
 
 

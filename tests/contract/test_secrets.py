@@ -1,4 +1,4 @@
-"""Canaries in every place where a secret may stand are found in no log, metric, page or error."""
+"""Tests with canaries that no secret appears in a log, metric, page or error."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CANARY = "canary-6f1d"
 
 
 def canary(place: str) -> str:
-    """Return a secret that is recognised wherever it turns up."""
+    """Return a secret that the test recognises wherever it appears."""
     return f"{CANARY}-{place}"
 
 
 async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
-    """Use every secret, in good requests and in bad ones; return answers and secrets."""
+    """Use every secret in valid and invalid requests; return the responses and the secrets."""
     app = await serve(websocket())
     session, other = await rig.session(app), await rig.session(app)
     token, bearer, spare = (rig.token(session) for _ in range(3))
@@ -65,7 +65,7 @@ async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
     await rig.settled()
     answers.append(await rig.get(session, target, own))
     secrets = [token, bearer, spare, cookie.partition("=")[2], CANARY]
-    # What a signature covers names the user, and stands in logs as such; the signature does not.
+    # A token's signed part names the user and may appear in logs; its signature may not.
     secrets += [text.rpartition(".")[2] for text in (token, bearer, spare)]
     return answers, secrets
 
@@ -92,7 +92,7 @@ async def test_no_secret_is_told_to_anybody(rig: Rig, serve: Serve) -> None:
 
 
 async def test_nothing_that_looks_like_a_token_was_ever_logged(rig: Rig) -> None:
-    """All tests so far have put tokens everywhere; each of them begins like this."""
+    """All earlier tests have put tokens everywhere; each token begins with these characters."""
     log = rig.process.log.read_text(errors="replace")
     lines = [line for line in log.splitlines() if "eyJ" in line or "fumarole=" in line]
     assert lines == []

@@ -1,4 +1,4 @@
-"""A missing or bad setting ends the process with every problem listed, exit code 2."""
+"""Tests that a missing or bad setting ends the process with all problems listed and exit code 2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUIRED = (
 
 
 async def ended(settings: dict[str, str]) -> tuple[int | None, str]:
-    """Return exit code and output of a gateway that should not start."""
+    """Return exit code and output of a gateway that must not start."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     command = [sys.executable, "-m", "gateway"]
     try:
@@ -42,7 +42,7 @@ async def ended(settings: dict[str, str]) -> tuple[int | None, str]:
 
 @pytest.fixture
 def good(tmp_path: Path) -> dict[str, str]:
-    """Settings with which a gateway starts (its Redis may come later)."""
+    """Return settings with which a gateway starts (its Redis may come later)."""
     return make_settings(tmp_path, Orchestrator(), f"unix://{tmp_path}/redis.sock")
 
 
@@ -61,7 +61,7 @@ async def test_each_required_setting_is_missed(good: dict[str, str], name: str) 
     assert [other for other in REQUIRED if other != name and other in output] == []
 
 
-# By setting: each value alone is wrong.
+# Bad values by setting: each of them alone is wrong.
 BAD = {
     "FUMAROLE_GATEWAY_PUBLIC_URL": (
         "http://apps.example.com", "ftp://localhost", "https://apps.example.com/?x", "apps",

@@ -1,4 +1,4 @@
-"""Signing out: by a click on a page of the session's own host, and by nothing else."""
+"""Tests sign-out: only a click on a page of the session's own host signs a user out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HTML = ("Accept", "text/html")
 
 
 def click(session: Session, cookie: str) -> list[tuple[str, str]]:
-    """Return what a browser sends when the button of the page is pressed."""
+    """Return the fields that a browser sends when the user presses the page's button."""
     return [
         ("Origin", session.origin),
         ("Sec-Fetch-Site", "same-origin"),
@@ -37,7 +37,7 @@ def click(session: Session, cookie: str) -> list[tuple[str, str]]:
 
 
 async def asked(rig: Rig) -> list[dict[Any, Any]]:
-    """Return what the controller is asked."""
+    """Return the sign-out requests that the controller receives."""
     return [fields or {} for _, fields in await rig.bus.redis.xrange(rig.bus.key("asks")) or []]
 
 
@@ -63,7 +63,7 @@ async def test_signing_out_ends_this_grant_and_no_other(rig: Rig, serve: Serve) 
     refused = await rig.get(session, "/.fumarole/state", [("Cookie", hers)])
     assert refused.status == 401
     assert b"grant_revoked" in refused.body
-    # The others of this session go on, and so does another grant of the same user.
+    # The session's other users stay connected, and so does another grant of the same user.
     await alive(other)
     for cookie in (his, again):
         assert (await rig.get(session, "/.fumarole/state", [("Cookie", cookie)])).status == 200
@@ -205,7 +205,7 @@ async def test_without_redis_it_ends_here_and_says_so(tmp_path: Path, serve: Ser
         deadline = time.monotonic() + WAIT_SECONDS
         while not [one for one in await asked(rig) if one[b"sid"] == sid]:
             assert time.monotonic() < deadline, rig.process.tail()
-        # What Redis holds now does not know of it, and the grant stays ended.
+        # The data now in Redis lacks the sign-out, and the grant still stays ended.
         await rig.bus.upsert(session.sid, session.route)
         await rig.settled()
         assert await rig.status(session, cookie) == 401
@@ -219,7 +219,7 @@ async def test_in_a_portals_frame_both_cookies_are_forgotten(edge: Rig, serve: S
     assert len(ours) == 2
     assert all("Secure" in one and "Max-Age=0" in one for one in ours)
     assert sum("Partitioned" in one for one in ours) == 1
-    # The portal may open sessions, and end none.
+    # The portal may open sessions, but not sign users out.
     again = await edge.opened(session)
     sent = [("Origin", PORTAL), ("Cookie", again)]
     assert (await edge.get(session, PATH, sent, method="POST", body=b"")).status == 403

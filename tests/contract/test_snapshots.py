@@ -1,4 +1,4 @@
-"""Epochs, snapshots and what Redis has forgotten: a table is replaced only by a better one."""
+"""Tests epochs, snapshots and lost revocations: only a better table replaces a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.contract.upstream import websocket
 
 @pytest.fixture
 def rig(fragile: Rig) -> Rig:
-    """A gateway whose bus a test may break."""
+    """Provide a gateway whose bus a test may break."""
     return fragile
 
 
@@ -93,7 +93,7 @@ async def flush(rig: Rig, session: Session) -> None:
 
 
 async def half_an_epoch(rig: Rig, session: Session) -> None:
-    """Another epoch whose counts do not fit what is there."""
+    """Write another epoch whose counts do not match the data in Redis."""
     await rig.bus.redis.delete(rig.bus.key("routes"))
     await rig.bus.redis.hset(rig.bus.key("head"), mapping={"epoch": "half", "seq": "0"})
 
@@ -112,7 +112,7 @@ async def test_a_snapshot_that_does_not_fit_is_never_applied(
     await rig.bus.redis.publish(rig.bus.key("events"), json.dumps(rig.bus.event("Heartbeat")))
     await rig.stays(session, cookie, 200, 2.6)
     await alive(stream)
-    # The table in use stays until there is a better one.
+    # The current table stays in use until a better one exists.
     rig.bus.routes.pop(session.sid)
     await rig.bus.rebuild()
     await rig.becomes(session, cookie, 410)
@@ -135,14 +135,14 @@ async def test_without_a_head_nothing_is_opened(rig: Rig, serve: Serve, spoil: S
 
 
 async def test_with_a_head_of_another_epoch_nothing_is_opened(rig: Rig, serve: Serve) -> None:
-    """The gateway must not open by a table that is not what Redis holds."""
+    """The gateway must not open sessions by a table that differs from Redis' content."""
     session = await rig.session(await serve())
     rig.beating = False
     await rig.bus.redis.hset(rig.bus.key("head"), mapping={"epoch": "half", "routes": "9999"})
     assert (await rig.post_open(session, rig.token(session))).status == 503
 
 
-# since: what Redis has forgotten cannot be asked
+# ``since``: Redis cannot report revocations that it has lost
 
 
 async def test_a_token_older_than_the_loss_is_not_taken(rig: Rig, serve: Serve) -> None:
@@ -157,7 +157,7 @@ async def test_a_token_older_than_the_loss_is_not_taken(rig: Rig, serve: Serve) 
     assert not await rig.bus.redis.exists(rig.bus.key(f"used:{jti}"))
     bearer = [("Fumarole-Token", rig.token(session, iat=now - 15))]
     assert (await rig.get(session, fields=bearer)).status == 503
-    # Ten seconds behind the loss is late enough.
+    # A token issued ten seconds after the loss is late enough.
     assert (await rig.post_open(session, rig.token(session, iat=now - 9))).status == 303
     bearer = [("Fumarole-Token", rig.token(session, iat=now - 9))]
     assert (await rig.get(session, fields=bearer)).status == 200
@@ -180,7 +180,7 @@ async def test_without_a_loss_there_is_nothing_to_wait_for(rig: Rig, serve: Serv
     assert (await rig.post_open(session, token)).status == 303
 
 
-# Redis itself
+# Failures of Redis itself
 
 
 async def test_redis_killed_and_back(rig: Rig, serve: Serve) -> None:
@@ -189,11 +189,11 @@ async def test_redis_killed_and_back(rig: Rig, serve: Serve) -> None:
     assert (await rig.get(session, fields=bearer)).status == 200
     rig.beating = False
     rig.server.kill()
-    # What is known is served, as if nothing had happened.
+    # The gateway serves known routes as before.
     await alive(stream)
     assert await rig.status(session, cookie) == 200
     assert (await rig.process.ops_answer("/readyz")).status == 200
-    # What needs the bus is not.
+    # Operations that need the bus fail.
     answer = await rig.post_open(session, rig.token(session))
     assert answer.status == 503
     assert answer.get("Retry-After") is not None
@@ -224,7 +224,7 @@ async def test_what_was_revoked_while_redis_was_away_is_known_with_it(
     assert await rig.status(session, cookie) == 401
 
 
-# Revocations as a snapshot has them
+# Revocations in snapshots
 
 
 async def revoked_in_snapshot(rig: Rig, member: str, at: float) -> None:
@@ -259,7 +259,7 @@ async def test_any_name_can_be_revoked(rig: Rig, serve: Serve, name: str) -> Non
     await revoked_in_snapshot(rig, f"sub:{session.sid}:{name}", time.time())
     assert await rig.status(session, his) == 401
     assert await rig.status(session, hers) == 200
-    # And by an event.
+    # The same by an event.
     session = await rig.session(app)
     his, hers = await rig.opened(session, sub=name, iat=iat), await rig.opened(session, iat=iat)
     await rig.bus.revoke(sid=session.sid, sub=name)

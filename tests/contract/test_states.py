@@ -1,4 +1,4 @@
-"""What a host serves in each state of its route, and to whom."""
+"""Tests the responses of a session's host in each state of its route, for each kind of client."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "upgrade")
 
 
 async def asked_with(rig: Rig, session: Session, method: str, fields: Any = ()) -> int:
-    """Return the status that *method* is answered with."""
+    """Return the status of the response to *method*."""
     if method == "upgrade":
         return (await rig.upgrade(session, "/", [("Origin", session.origin), *fields]))[1].status
     return (await rig.get(session, fields=fields, method=method)).status
 
 
 async def make(rig: Rig, app: App, state: str) -> Session:
-    """Return a session in a state, which may be none of a route's own."""
+    """Return a session in a state; not every state is a state of a route."""
     match state:
         case "unknown":
             return rig.make_session(app)
@@ -52,7 +52,7 @@ WITHOUT_CREDENTIAL = {
     "terminal": {401},
     "unknown": {404},
     "removed": {404},
-    # Here the contract lets the state be told, or not.
+    # For these states the contract leaves open whether the response reveals the state.
     "starting": {401, 503},
     "closing": {401, 410},
     "expired": {401, 404, 410},
@@ -131,11 +131,11 @@ async def test_a_starting_route_may_have_no_target_yet(rig: Rig, serve: Serve) -
     assert (await rig.get(session, fields=[("Cookie", cookie)])).status == 200
 
 
-# Routes that cannot be read
+# Unreadable routes
 
 
 def spoiled(route: dict[str, Any], how: str) -> str:
-    """Return *route* as JSON that is wrong in one way."""
+    """Return *route* as JSON with one error."""
     target = route["target"]
     whole: dict[str, str] = {
         "empty object": "{}",

@@ -1,4 +1,4 @@
-"""Bodies cross as they are sent, early answers come early, and connections end as they should."""
+"""Tests unbuffered bodies, early responses, and how connections end."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.contract.upstream import OK, PATIENCE_SECONDS, App, raw_answer
 BIG = 8 * 1024 * 1024
 
 
-# 1xx
+# 1xx responses
 
 
 async def continuing(app: App, stream: Stream) -> None:
-    """Ask for the body first, then answer with it."""
+    """Ask for the body with 100 Continue, then send it back."""
     while True:
         head = await app.head(stream)
         stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -129,7 +129,7 @@ async def test_an_upload_arrives_as_it_is_sent(rig: Rig, serve: Serve) -> None:
 
 
 async def feed(stream: Stream, data: bytes, dice: random.Random) -> None:
-    """Send *data* in pieces of any size, with pauses."""
+    """Send *data* in pieces of random size, with pauses."""
     place = 0
     while place < len(data):
         size = dice.choice((1, 100, 4096, 65536, 1 << 20))
@@ -197,7 +197,7 @@ async def test_a_client_that_does_not_read_stalls_the_app(rig: Rig, serve: Serve
     await asyncio.sleep(0.8)
     stalled_at = sent
     await asyncio.sleep(0.3)
-    # The kernel's buffers of two connections, and what the gateway may hold.
+    # The kernel's buffers of two connections, and the bytes that the gateway may hold.
     assert 0 < sent == stalled_at < 40_000_000
     stream.reset()
 
@@ -283,7 +283,7 @@ async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(
     async def script(app: App, stream: Stream) -> None:
         one = await app.request(stream)
         stream.send(OK.removesuffix(b"ok") if one.method == "HEAD" else OK)
-        await app.request(stream)  # And then ends without a byte.
+        await app.request(stream)  # then the app ends without a byte
 
     app = await serve(script)
     session, own = await rig.entered(app)

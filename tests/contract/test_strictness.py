@@ -1,4 +1,4 @@
-"""What is malformed is refused with the right status and a closed connection, never forwarded."""
+"""Tests that malformed requests get the right status and a closed connection, and never cross."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATUS_LINES = re.compile(rb"^HTTP/1\.[01] ([0-9]{3}) ", re.MULTILINE)
 
 @contextmanager
 def naming(case: str) -> Iterator[None]:
-    """Say which *case* of a corpus it was, where it fails."""
+    """Name the *case* of a corpus in a failure."""
     try:
         yield
     except BaseException as error:
@@ -38,12 +38,12 @@ def filled(raw: str, session: Session, cookie: str) -> bytes:
 
 
 def probe(session: Session, cookie: str) -> bytes:
-    """Return a good request, which must not be seen behind a bad one."""
+    """Return a valid request, which must not be processed after a malformed one."""
     return request("GET", "/behind", host=session.host, fields=[("Cookie", cookie)])
 
 
 async def refused(rig: Rig, data: bytes, status: int) -> None:
-    """Assert that *data* gets one answer with *status*, and the end of the connection."""
+    """Assert that *data* gets one response with *status*, and then the end of the connection."""
     stream = await rig.connect()
     stream.send(data)
     text = await stream.read_to_end()
@@ -51,7 +51,7 @@ async def refused(rig: Rig, data: bytes, status: int) -> None:
     assert [int(code) for code in STATUS_LINES.findall(text)] == [status], text[:300]
 
 
-# These end the connection: what follows may be a part of what was refused.
+# These statuses end the connection: the following bytes may belong to the refused request.
 MALFORMED = ("400", "405", "501")
 
 
@@ -74,7 +74,7 @@ CHUNKS = read_corpus("chunks", 2)
 
 
 def chunked(session: Session, cookie: str, body: bytes) -> bytes:
-    """Return a POST with *body* as it stands."""
+    """Return a POST with *body* unchanged."""
     fields = [("Cookie", cookie), ("Origin", session.origin), ("Transfer-Encoding", "chunked")]
     return request("POST", "/x", host=session.host, fields=fields) + body
 
@@ -170,7 +170,7 @@ async def test_when_cookies_are_the_cause_a_page_says_so_and_expires_none_unaske
 # Methods
 
 # The registry of HTTP methods (iana.org/assignments/http-methods), without CONNECT, TRACE and
-# what is not for use (PRI and *); and what parsers take beside it.
+# the reserved ones (PRI and *); and other methods that parsers accept.
 REGISTERED, NOT_REGISTERED = (names for _, names in read_corpus("methods", 2))
 
 
@@ -208,16 +208,16 @@ async def test_connect_and_trace_are_not_allowed(
     assert app.connections == []
 
 
-# What apps answer
+# Malformed responses of apps
 
 
 async def ask_twice(rig: Rig, session: Session, own: list[tuple[str, str]]) -> list[int]:
-    """Return the statuses of two requests of one user, sent one after the other."""
+    """Return the statuses of two consecutive requests of one user."""
     return [(await rig.get(session, f"/{n}", own)).status for n in (1, 2)]
 
 
 def asked_once(connections: list[Stream]) -> bool:
-    """Say whether no connection was used for a second request."""
+    """Return whether no connection served a second request."""
     return all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in connections)
 
 

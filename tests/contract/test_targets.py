@@ -1,4 +1,4 @@
-"""Never the wrong target: what was withdrawn answers nothing that is asked later, load or not."""
+"""Tests that no request reaches a withdrawn target, with and without load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIENTS = 12
 
 
 async def numbered(app: App, stream: Stream) -> None:
-    """Answer with the number of the connection, now and then late; take upgrades too."""
+    """Answer with the number of the connection, sometimes late; accept upgrades too."""
     number = str(len(app.connections) - 1).encode()
     dice = random.Random(int(number))
     while True:
@@ -37,7 +37,7 @@ async def numbered(app: App, stream: Stream) -> None:
 
 
 async def ask(rig: Rig, session: Session, own: list[tuple[str, str]], how: str) -> int | None:
-    """Return the number of the connection that answers; None where the gateway does itself."""
+    """Return the number of the connection that answers, or None if the gateway itself answers."""
     fields = own if how == "request" else [*own, *frames.HANDSHAKE]
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=fields))
@@ -93,7 +93,7 @@ async def test_after_another_target_id_no_old_connection_answers(
 
 
 async def patient(client: Callable[[], Awaitable[None]]) -> None:
-    """Run *client*, taking up again what a change has reset."""
+    """Run *client*, and run it again when a change of target resets its connection."""
     while True:
         try:
             return await client()
@@ -125,7 +125,7 @@ async def test_what_was_withdrawn_is_asked_nothing_any_more(
             case _:
                 await rig.announce_change(session, state=state)
         await rig.settled()
-        # What the gateway had sent before may still be on its way to the app.
+        # Bytes that the gateway sent before may still be on their way to the app.
         await asyncio.sleep(0.05)
         connections, requests = len(app.connections), len(app.requests)
         await asyncio.sleep(0.3)
@@ -135,7 +135,7 @@ async def test_what_was_withdrawn_is_asked_nothing_any_more(
 
 
 async def ask_freely(rig: Rig, session: Session, own: list[tuple[str, str]]) -> None:
-    """Ask, and take whatever comes."""
+    """Send a request, and accept any response."""
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=own))
     await read_answer(stream)

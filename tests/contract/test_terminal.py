@@ -1,4 +1,4 @@
-"""Terminals: how a gateway attaches to the hub, and what crosses it."""
+"""Tests terminals: how a gateway attaches to the hub, and which messages cross."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def attach_key(rig: Rig) -> bytes:
 
 
 class Hub:
-    """A hub that holds every terminal: it keeps what it hears, and says what a test tells it."""
+    """A hub that holds every terminal; it records its input, and sends what a test asks for."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -53,20 +53,20 @@ class Hub:
             pass
 
     async def until_heard(self, message: str | bytes) -> None:
-        """Wait for *message*."""
+        """Wait until the hub has received *message*."""
         async with asyncio.timeout(5):
             while message not in self.heard:
                 await asyncio.sleep(0.005)
 
     async def until_gone(self) -> None:
-        """Wait until the gateway has left."""
+        """Wait until the gateway has disconnected."""
         async with asyncio.timeout(5):
             await self.attached[-1].wait_closed()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def hub() -> AsyncIterator[Hub]:
-    """A hub on a loopback address."""
+    """Run a hub on a loopback address."""
     hub = Hub()
     async with AsyncExitStack() as stack:
         protocols = [Subprotocol(PROTOCOL)]

@@ -1,4 +1,4 @@
-"""Which tokens do not verify: each is refused as an opening and as a bearer, and costs nothing."""
+"""Tests invalid tokens: refused in an opening and as a bearer token, never marked as used."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ TIMES: dict[str, dict[str, float]] = {
 
 
 async def refuse(rig: Rig, session: Session, token: str, jti: str | None = None) -> None:
-    """Assert that *token* is refused, in every place where one may stand."""
+    """Assert that *token* is refused in every place that takes a token."""
     assert (await rig.post_open(session, token)).status == 401
     for fields in ([("Authorization", f"Bearer {token}")], [("Fumarole-Token", token)]):
         assert (await rig.get(session, fields=fields)).status == 401
@@ -109,7 +109,7 @@ Make = Callable[[Rig, dict[str, Any]], str]
 
 
 def none_of(name: str) -> Make:
-    """Return a maker of unsigned tokens whose algorithm is *name*."""
+    """Return a function that makes unsigned tokens with the algorithm *name*."""
 
     def make(rig: Rig, claims: dict[str, Any]) -> str:
         head = base64url(json.dumps({"alg": name, "kid": "ed-1"}).encode())
@@ -119,7 +119,7 @@ def none_of(name: str) -> Make:
 
 
 def with_header(**header: Any) -> Make:
-    """Return a maker of well-signed tokens with another header."""
+    """Return a function that makes validly signed tokens with another header."""
     return lambda rig, claims: compact(rig.keys.ed25519, claims, **header)
 
 
@@ -137,7 +137,7 @@ def with_own_key(rig: Rig, claims: dict[str, Any]) -> str:
 
 
 def spoiled(part: int) -> Make:
-    """Return a maker of tokens of which one byte is changed."""
+    """Return a function that makes tokens with one changed byte."""
 
     def make(rig: Rig, claims: dict[str, Any]) -> str:
         parts = compact(rig.keys.ed25519, claims).split(".")
@@ -150,7 +150,7 @@ def spoiled(part: int) -> Make:
 
 
 def doubled(name: str) -> Make:
-    """Return a maker of tokens that name a claim twice, both times as it should be."""
+    """Return a function that makes tokens with a claim twice, both times with the valid value."""
 
     def make(rig: Rig, claims: dict[str, Any]) -> str:
         again = json.dumps({name: claims[name]})

@@ -1,4 +1,4 @@
-"""Many clients that behave badly at once: afterwards nothing is left, and all goes on as before."""
+"""Tests that many misbehaving clients leave nothing behind, and that service goes on."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SECONDS = 3.0
 
 
 def descriptors(rig: Rig) -> int:
-    """Return how many descriptors the gateway has open."""
+    """Return the number of descriptors that the gateway has open."""
     return len(os.listdir(f"/proc/{rig.process.pid}/fd"))
 
 
 def connections(rig: Rig) -> list[str]:
-    """Return the TCP connections that the gateway has, for the message of a failure."""
+    """Return the gateway's TCP connections, for the message of a failure."""
     found = psutil.Process(rig.process.pid).net_connections("tcp")
     return [f"{one.laddr} {one.raddr} {one.status}" for one in found if one.raddr]
 
@@ -42,7 +42,7 @@ async def back_to(rig: Rig, before: int, seconds: float = 6.0) -> None:
 
 
 async def moody(app: App, stream: Stream) -> None:
-    """Answer in every way that an app may, good and bad."""
+    """Answer in every way that an app may, valid and invalid."""
     dice = random.Random(len(app.connections))
     while True:
         one = await app.request(stream)
@@ -64,7 +64,7 @@ async def moody(app: App, stream: Stream) -> None:
 
 
 class Client:
-    """Does one bad thing after the other to a few sessions."""
+    """Misbehaves in one way after another toward a few sessions."""
 
     def __init__(self, rig: Rig, sessions: list[tuple[Session, list[tuple[str, str]]]]) -> None:
         self.rig = rig
@@ -82,7 +82,7 @@ class Client:
     async def once(
         self, stream: Stream, session: Session, own: list[tuple[str, str]], dice: random.Random
     ) -> None:
-        """Ask in one of several ways, and leave early as often as not."""
+        """Send one of several requests, and leave early half of the time."""
         upgrade = dice.random() < 0.4
         fields = [*own, *frames.HANDSHAKE] if upgrade else own
         body = bytes(dice.choice((0, 10, 100_000))) if not upgrade and dice.random() < 0.4 else None
@@ -136,7 +136,7 @@ async def test_after_any_unrest_nothing_is_left(rig: Rig, serve: Serve, revoking
     # A pooled connection outlives its user's grant, but not its session.
     for session in [*gone, *(session for session, _ in sessions)]:
         await rig.bus.remove(session.sid)
-    # What was open is gone, and all others are served as before.
+    # The clients' connections are gone, and all other sessions are served as before.
     await back_to(rig, before)
     assert (await rig.get(calm, fields=calm_own)).status == 200
     assert rig.process.crashes() == []
