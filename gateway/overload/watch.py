@@ -135,18 +135,22 @@ class OverloadWatch(Collector):
         """Yield memory in use, its bound, and the step of load shedding."""
         overload = self.overload
         yield GaugeMetricFamily(
-            "fumarole_gateway_memory_bytes", "Resident, as last measured.", overload.used_bytes
+            "fumarole_gateway_memory_bytes",
+            "Resident memory, as last measured.",
+            overload.used_bytes,
         )
         yield GaugeMetricFamily(
             "fumarole_gateway_memory_bound_bytes",
-            "What may be used; 0 for without bound.",
+            "The memory bound; 0 for none.",
             overload.bound_bytes,
         )
         steps = GaugeMetricFamily(
-            "fumarole_gateway_shedding", "Workers that shed load at this step.", labels=["step"]
+            "fumarole_gateway_shedding",
+            "Workers that shed load at this step.",
+            labels=["step"],
         )
         entered = CounterMetricFamily(
-            "fumarole_gateway_shedding_entered", "Times it was entered.", labels=["step"]
+            "fumarole_gateway_shedding_entered", "How often the step was entered.", labels=["step"]
         )
         for step in tuple(Step)[1:]:
             steps.add_metric([step.name.lower()], float(overload.step >= step))
@@ -155,7 +159,7 @@ class OverloadWatch(Collector):
         yield entered
         yield CounterMetricFamily(
             "fumarole_gateway_shed_connections",
-            "Connections closed to shed load, since they were idle or stalled.",
+            "Idle or stalled connections closed to shed load.",
             self.closed,
         )
 

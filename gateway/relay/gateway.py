@@ -1,4 +1,4 @@
-"""The data path, assembled."""
+"""The data path: it assembles the parts, evicts and sheds connections, drains and closes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.live import Member
     from gateway.relay.ending.stalls import StallChecked
 
-_ROOM_FOR_ONE: Final = 2
+_EVICTED_FOR_ONE: Final = 2
 """Idle connections evicted for a new one: more than one, so that the quota is not full for long."""
 _SHED_AT_ONCE: Final = 1000
 _SWEEPS: Final = 4
@@ -27,13 +27,13 @@ _SWEEPS: Final = 4
 
 
 class DataPath(Context):
-    """Serves browsers, whose connections a :class:`gateway.relay.listening.Listener` accepts.
+    """Serves the connections that a :class:`gateway.relay.listening.Listener` accepts.
 
-    In the assembling order::
+    It is assembled in this order::
 
         background_tasks, dialler = BackgroundTasks(), Dialler(networks=..., loop=loop)
         live = ConnectionRegistry(table=lambda: follower.table, wall=time.time, loop=loop)
-        path = DataPath(Dependencies(loop=loop, site=Site.from_url(...), world=follower, ...))
+        path = DataPath(Dependencies(loop=loop, site=Site.from_url(...), holder=follower, ...))
         listener = Listener(path, [bind(host, port)])
         ...
         # follower, after every change of the table:
@@ -61,20 +61,20 @@ class DataPath(Context):
         self.meters.time_of(self.turns)
         self.meters.counter(
             "stalls",
-            "Connections given up because their peer took nothing of what waited for it.",
+            "Connections closed because their peer stalled.",
             lambda: self.closer.stalls.found,
         )
         self.meters.gauge(
             "strangers",
-            "Connections open without a credential that was found good.",
+            "Open unauthenticated connections.",
             lambda: len(self.connection_quota.unauthenticated),
         )
         self.meters.gauge(
             "open_by_right",
-            "Connections open by a grant or a public route.",
+            "Open connections with a grant or a public route.",
             lambda: len(parts.live),
         )
-        self.meters.gauge("pooled", "Unused connections to apps.", lambda: len(self.pool))
+        self.meters.gauge("pooled", "Idle upstream connections.", lambda: len(self.pool))
         self.meters.gauge("tasks", "Asyncio tasks.", _count_tasks)
 
     def accept(self, peer: str) -> DownstreamConnection | None:
@@ -82,9 +82,9 @@ class DataPath(Context):
         connection = DownstreamConnection(self, self.admit, peer)
         quota = self.connection_quota
         if quota.nearly_full:
-            self.evict_idle(_ROOM_FOR_ONE)
+            self.evict_idle(_EVICTED_FOR_ONE)
         if quota.is_address_full(connection.key):
-            self.evict_idle(_ROOM_FOR_ONE, key=connection.key)
+            self.evict_idle(_EVICTED_FOR_ONE, key=connection.key)
         connection.verdict = quota.judge_new(connection.key)
         if connection.verdict is DROPPED:
             self.meters.dropped += 1

@@ -100,7 +100,7 @@ class Meters(Collector):
         """Yield all metrics."""
         yield self._requests()
         yield _by("refusals", "The gateway's own refusals by code.", "code", self.refusals)
-        yield _by("opens", "Tries to open a session by what came of them.", "result", self.opens)
+        yield _by("opens", "Attempts to open a session by result.", "result", self.opens)
         yield _by(
             "upstream_failures", "Failures of apps by reason.", "reason", self.upstream_failures
         )
@@ -116,8 +116,8 @@ class Meters(Collector):
             ("retries", "Requests sent again because a pooled connection was stale.", self.retries),
             ("connections", "Connections accepted.", self.connections),
             ("dropped", "Connections closed without a response, far over a limit.", self.dropped),
-            ("failed_arrivals", "Connections without a handshake.", self.failed_arrivals),
-            ("accept_pauses", "Times without descriptors to accept with.", self.accept_pauses),
+            ("failed_arrivals", "Connections that failed before a request.", self.failed_arrivals),
+            ("accept_pauses", "Pauses without free descriptors.", self.accept_pauses),
         ):
             yield CounterMetricFamily(f"fumarole_gateway_{name}", text, value=count)
         for name, text, read, rises in self._reads:
@@ -150,19 +150,19 @@ class Meters(Collector):
     def _histograms(self) -> Iterator[Metric]:
         yield _histogram(
             "first_byte_seconds",
-            "From a request to the head of its app's answer, connecting included.",
+            "From a request to the head of its app's response, connecting included.",
             (FIRST_BYTE_SECONDS, self._first_bytes, self._first_byte_seconds),
         )
         if self._turns is not None:
             yield _histogram(
                 "turn_seconds",
-                "What one connection took of one turn of the loop.",
+                "Time of one connection in one turn of the loop.",
                 (TURN_SECONDS, self._turns.counts, self._turns.seconds),
             )
 
     def _connections(self) -> Metric:
         family = GaugeMetricFamily(
-            "fumarole_gateway_open_connections", "Browsers' connections by kind.", labels=["kind"]
+            "fumarole_gateway_open_connections", "Downstream connections by kind.", labels=["kind"]
         )
         counts = self._open()
         for kind in KINDS:

@@ -194,7 +194,7 @@ async def test_who_is_at_something_does_not_keep_those_who_wait(
     monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(f"{WAITING}.SCANNED_PER_EVICTION", 1)
     monkeypatch.setattr(f"{DOWNSTREAM}.ARRIVAL_SECONDS", 60.0)
-    monkeypatch.setattr("gateway.relay.gateway._ROOM_FOR_ONE", 1)
+    monkeypatch.setattr("gateway.relay.gateway._EVICTED_FOR_ONE", 1)
     async with rig(limits=Limits(connections=2)) as r:
         await begun(r)
         idle = await r.browser()
