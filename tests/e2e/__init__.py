@@ -1,1 +1,1 @@
-"""The whole system as users have it: real processes, real apps, a real browser."""
+"""Tests of the whole system: real processes, real apps, a real browser."""

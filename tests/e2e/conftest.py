@@ -1,9 +1,9 @@
-"""One running system for all of these tests, and a browser for each that wants one.
+"""Fixtures of the end-to-end tests: one running system, and a browser for each test that asks.
 
-With ``KUBECONFIG`` it uses that cluster instead of the embedded one. A test that needs an app to
-run names it, by the fixture ``notebooks``, ``shells`` or ``desktops``: there each app is tried
-once, and what needs one that does not run is skipped with the reason. Tests without these need
-an API server with Volcano and nothing that runs containers.
+With ``KUBECONFIG``, the system uses that cluster instead of the embedded one. A test that needs a
+running app names it by the fixture ``notebooks``, ``shells`` or ``desktops``. These fixtures try
+each app once; if it does not run, the tests that need it are skipped with the reason. Tests without
+these fixtures need an API server with Volcano, and nothing that runs containers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deploy.local.smoke import run_smoke
 from deploy.local.system import LocalSystem
 from tests.conftest import chromium
 
-# Nothing but the page under test: the browser asks no server of its maker's for anything.
+# Nothing but the page under test: the browser sends no request to its maker's servers.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -48,7 +48,7 @@ Visit = Callable[[], Awaitable[BrowserContext]]
 
 @pytest.fixture(scope="session", autouse=True)
 def _ended_in_order() -> Iterator[None]:
-    """Have SIGTERM end the run as Ctrl-C does: what was started ends, and its folders go."""
+    """Make SIGTERM end the run as Ctrl-C does, so that all children end and folders are removed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -56,7 +56,7 @@ def _ended_in_order() -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def system() -> AsyncIterator[LocalSystem]:
-    """The whole system; it makes, and removes, what it needs in the cluster."""
+    """Run the whole system; it creates and removes the objects that it needs in the cluster."""
     async with LocalSystem(
         kubeconfig=Path(KUBECONFIG) if KUBECONFIG else None,
         pod_networks=os.environ.get("POD_NETWORKS"),
@@ -65,7 +65,7 @@ async def system() -> AsyncIterator[LocalSystem]:
 
 
 async def _try(system: LocalSystem, app: str) -> None:
-    """Skip where *app* does not run; an embedded cluster's must, and its tests say so."""
+    """Skip if *app* does not run; an embedded cluster's must run, which its own tests show."""
     if system.cluster is not None:
         return
     if APPS[app].process_only:
@@ -83,13 +83,13 @@ async def _try(system: LocalSystem, app: str) -> None:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def notebooks(system: LocalSystem) -> None:
-    """Skip where no notebook runs that this machine reaches in the pods' network."""
+    """Skip if no notebook runs, or this machine cannot reach the pods' network."""
     await _try(system, "jupyterlab")
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def shells(system: LocalSystem) -> None:
-    """Skip where no container runs, or none can be entered."""
+    """Skip if no container runs, or exec does not work."""
     await _try(system, "shell")
 
 
@@ -101,7 +101,7 @@ async def desktops(system: LocalSystem) -> None:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """A headless Chromium."""
+    """Run a headless Chromium."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=chromium(), args=CHROMIUM_ARGUMENTS
@@ -114,7 +114,7 @@ async def browser() -> AsyncIterator[Browser]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let fixtures know how their test went."""
+    """Store each test's outcome for its fixtures."""
     report = yield
     if report.when == "call":
         item.stash[_FAILED] = report.failed
@@ -122,16 +122,16 @@ def pytest_runtest_makereport(
 
 
 async def _tell(context: BrowserContext) -> None:
-    """Print what the person saw last."""
+    """Print the text that the person saw last."""
     for page in context.pages:
         print(f"--- {page.url}\n{(await page.inner_text('body'))[:2000]}")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterator[Visit]:
-    """Makes browser profiles of their own, as different people have.
+    """Make separate browser profiles, one per person.
 
-    What the pages show is printed when the test fails.
+    The text of the pages is printed if the test fails.
     """
     contexts: list[BrowserContext] = []
     async with AsyncExitStack() as stack:
@@ -150,7 +150,7 @@ async def visit(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give a real cluster more time."""
+    """Give the tests more time on a real cluster."""
     for item in items:
         if KUBECONFIG and "tests/e2e" in item.nodeid:
             item.add_marker(pytest.mark.timeout(1800), append=False)

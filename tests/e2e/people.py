@@ -1,4 +1,4 @@
-"""What a person does in a browser: start, open, work, stop."""
+"""Drives a browser as a person does: start, open, work, stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTEBOOK_SETTLES_MS = 3000
 
 
 class Person:
-    """Somebody with the orchestrator's page open."""
+    """A person with the orchestrator's page open."""
 
     def __init__(self, context: BrowserContext, page: Page) -> None:
         self.context = context
@@ -24,7 +24,7 @@ class Person:
 
     @classmethod
     async def arrive(cls, context: BrowserContext, address: str, user: str) -> Person:
-        """Open the orchestrator's page and say who one is."""
+        """Open the orchestrator's page and sign in."""
         page = await context.new_page()
         await page.goto(address)
         await page.get_by_text(user, exact=True).click()
@@ -32,7 +32,7 @@ class Person:
         return cls(context, page)
 
     async def start(self, app: str) -> str:
-        """Start an app; return its job, as soon as the page shows it."""
+        """Start an app; return its job as soon as the page shows it."""
         before = await self.jobs()
         await self.page.get_by_role("button", name=f"Start {app}").click()
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -48,7 +48,7 @@ class Person:
         return {job["id"] for job in shown["jobs"]}
 
     async def running(self, job: str) -> None:
-        """Wait until the page says that *job* runs."""
+        """Wait until the page shows that *job* runs."""
         row = self.page.locator(f'[data-job="{job}"]')
         await expect(row).to_have_attribute(
             "data-state", "RUNNING", timeout=PATIENCE_SECONDS * 1000
@@ -74,8 +74,9 @@ async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
     editor = lab.locator(".jp-Notebook .jp-Cell .cm-content").first
     await editor.fill(source)
     output = lab.locator(".jp-OutputArea-output").first
-    # JupyterLab now and then drops the first run of a new notebook, also without any gateway:
-    # people press the keys again.
+    # JupyterLab sometimes drops the first run of a new notebook, also without a gateway. People
+    # press
+    # the keys again, and so does this code.
     for _ in range(6):
         await editor.click()
         await editor.press("Control+Enter")
@@ -86,12 +87,12 @@ async def compute_in_notebook(lab: Page, source: str, result: str) -> None:
 
 
 async def type_in_terminal(terminal: Page, command: str, answer: str) -> None:
-    """Type a command at the prompt and see a line that is its answer."""
+    """Type a command at the prompt, and see a line that is its output."""
     screen = terminal.locator(".xterm-rows")
     await expect(screen).to_contain_text("$")
     await terminal.locator(".xterm-helper-textarea").focus()
     await terminal.keyboard.type(f"{command}\n")
-    # A line that is nothing else: the prompt's own name may hold it.
+    # The line holds nothing else, because the prompt itself may contain the text.
     only = re.compile(rf"^\s*{re.escape(answer)}\s*$")
     await expect(screen.locator("> div").filter(has_text=only).last).to_be_visible()
 

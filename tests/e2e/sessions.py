@@ -1,4 +1,4 @@
-"""Sessions of a running system, held open: each can be asked whether it is still alive."""
+"""Holds sessions of a running system open, and checks that each one is still alive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WebSocket = aiohttp.ClientWebSocketResponse[bool]
 
 @asynccontextmanager
 async def signed_in(address: str, name: str = "ada") -> AsyncIterator[User]:
-    """Give somebody who is signed in at the orchestrator."""
+    """Yield a user who is signed in at the orchestrator."""
     async with client() as http:
         user = User(http, address)
         await user.sign_in(name)
@@ -30,7 +30,7 @@ async def signed_in(address: str, name: str = "ada") -> AsyncIterator[User]:
 
 
 async def start(user: User, app: str) -> str:
-    """Start an app and wait until it runs; return its job."""
+    """Start an app, wait until it runs, and return its job."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         job = await user.start(app)
         await user.until_running(job)
@@ -53,7 +53,7 @@ class Kernel:
     socket: WebSocket
 
     async def alive(self) -> bool:
-        """Have it compute."""
+        """Run a computation in the kernel."""
         request = make_request("6*7")
         await self.socket.send_json(request)
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -72,7 +72,7 @@ class Shell:
     count: int = 0
 
     async def alive(self) -> bool:
-        """Have it answer."""
+        """Run a command in the shell."""
         self.count += 1
         await self.socket.send_bytes(f"echo alive-$((100+{self.count}))\n".encode())
         wanted, screen = f"alive-{100 + self.count}\r".encode(), b""
@@ -94,7 +94,7 @@ class Desktop:
 
     @classmethod
     async def shake_hands(cls, socket: WebSocket) -> Desktop:
-        """Speak RFB until the screen's size is known."""
+        """Do the RFB handshake, up to the screen's size."""
         stream = Bytes(socket)
         await stream.exactly(len(VERSION))
         await socket.send_bytes(VERSION)
@@ -108,7 +108,7 @@ class Desktop:
         return cls(socket, stream)
 
     async def alive(self) -> bool:
-        """Have it show one pixel."""
+        """Ask the desktop for one pixel."""
         await self.socket.send_bytes(b"\x03\x00\x00\x00\x00\x00\x00\x01\x00\x01")
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert (await self.stream.unpack("B"))[0] == 0
@@ -133,7 +133,7 @@ class Session:
 
 @asynccontextmanager
 async def one_of_each(user: User, jobs: Mapping[str, str]) -> AsyncIterator[dict[str, Session]]:
-    """Give a session of each of *jobs* by app, each with a WebSocket that is open."""
+    """Open a session of each of *jobs* by app, each with an open WebSocket."""
     async with AsyncExitStack() as stack:
         held: dict[str, Session] = {}
         for app, job in jobs.items():

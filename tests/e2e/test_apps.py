@@ -1,6 +1,6 @@
-"""Apps that people run, in jobs, in a browser, over restarts of the gateway: ``make apps``.
+"""Tests popular apps in jobs, in a browser, across restarts of the gateway: ``make apps``.
 
-With ``FUMAROLE_APPS_PAGE=1`` what was seen goes into docs/apps.md.
+With ``FUMAROLE_APPS_PAGE=1``, the results go into docs/apps.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCREENSHOT_MS = 30_000
 
 @pytest.fixture(scope="module")
 def installed() -> dict[str, Installed | CannotInstall]:
-    """Every app that can be had here, installed; why not for the others."""
+    """Install every app that is available here; record the reasons for the others."""
     found: dict[str, Installed | CannotInstall] = {}
     for app in REAL_APPS.values():
         try:
@@ -56,7 +56,7 @@ def installed() -> dict[str, Installed | CannotInstall]:
 async def site(
     installed: dict[str, Installed | CannotInstall], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalSystem]:
-    """A system whose kubelet has an image of each app."""
+    """Run a system whose kubelet has an image of each app."""
     file = tmp_path_factory.mktemp("images") / "images.json"
     there = {name: one for name, one in installed.items() if isinstance(one, Installed)}
     file.write_text(json.dumps({name: one.image() for name, one in there.items()}))
@@ -68,7 +68,7 @@ async def site(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def jobs(site: LocalSystem) -> AsyncIterator[Jobs]:
-    """Starts and opens apps."""
+    """Provide the object that starts and opens apps."""
     async with orchestrating(site) as jobs:
         yield jobs
 
@@ -86,7 +86,7 @@ def _tell_refusal(got: Response) -> None:
 async def open_app(jobs: Jobs, visit: Visit, job: str, app: RealApp) -> Page:
     page = await (await visit()).new_page()
     page.set_default_timeout(LOAD_SECONDS * 1000)
-    # Shown when the test fails.
+    # pytest shows it if the test fails.
     page.on("requestfailed", lambda asked: print("failed:", asked.method, asked.url, asked.failure))
     page.on("response", _tell_refusal)
     await page.goto(await jobs.link(job, app))
@@ -146,7 +146,7 @@ async def test_a_gateway_killed_while_streamlit_loads_is_no_more_than_a_reload(
     async with jobs.running(app) as job:
         page = await open_app(jobs, visit, job, app)
         await load(page, app)
-        # Its HTML has come, and scripts and socket are on their way.
+        # The HTML has arrived; scripts and the socket are still loading.
         await page.reload(wait_until="commit")
         await restart(site, kill=True)
         await page.reload()
@@ -167,7 +167,7 @@ async def test_jupyterlab_takes_and_gives_200_mb_and_its_terminal_reads_them(
         async with lab.expect_file_chooser() as choosing:
             await lab.locator('[data-jp-item-name="uploader"] jp-button').first.click()
         await (await choosing.value).set_files(tmp_path / "large.bin")
-        # It asks whether so large a file is meant.
+        # JupyterLab asks for confirmation of such a large file.
         await lab.locator(".jp-Dialog .jp-mod-accept", has_text="Upload").click()
         async with asyncio.timeout(LARGE_SECONDS):
             while await _size(lab, "large.bin") != LARGE_BYTES:

@@ -1,4 +1,4 @@
-"""Bad input to the running controller: a clear answer, and nothing created."""
+"""Tests bad input to the running controller: a clear response, and no object created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD: dict[str, Any] = {
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def api(system: LocalSystem) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of the controller that is the orchestrator."""
+    """Provide a client that calls the controller as the orchestrator."""
     tokens = Tokens(ensure_key(system.folder / "orchestrator"), system.address)
     headers = {"Authorization": f"Bearer {tokens.for_controller(time.time())}"}
     url = f"http://127.0.0.1:{system.layout.ports['api']}"

@@ -1,4 +1,4 @@
-"""What people do all day, in a real browser."""
+"""Tests the everyday use of notebooks, terminals and desktops in a real browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTPUT = Path(__file__).parents[1] / "output"
 
 
 async def picture(page: Page, name: str) -> None:
-    """Keep a screenshot to look at."""
+    """Save a screenshot for inspection."""
     OUTPUT.mkdir(exist_ok=True)
     await page.screenshot(path=OUTPUT / f"{name}.png")
 
@@ -41,7 +41,7 @@ async def test_two_people_compute_in_notebooks_side_by_side(
     ada = await Person.arrive(await visit(), system.address, "ada")
     bob = await Person.arrive(await visit(), system.address, "bob")
     jobs = await asyncio.gather(ada.start("JupyterLab"), bob.start("JupyterLab"))
-    # Opened while it still starts: the page there follows the start and enters by itself.
+    # The app is still starting: the gateway's page follows the start, and then enters by itself.
     ada_lab, bob_lab = await ada.open(jobs[0]), await bob.open(jobs[1])
     await compute_in_notebook(ada_lab, "print(6*7)", "42")
     await picture(ada_lab, "notebook")
@@ -72,14 +72,14 @@ async def test_a_terminal_answers_and_says_when_its_session_has_ended(
     terminal = await ada.open(job)
     await expect(terminal.get_by_role("status")).to_have_text("Verbunden")
     await type_in_terminal(terminal, "echo $((6*7))", "42")
-    # A reload finds the same shell, with what it had written.
+    # A reload shows the same shell with its earlier output.
     await type_in_terminal(terminal, "marker=still-here; echo set", "set")
     await terminal.reload()
     await expect(terminal.locator(".xterm-rows")).to_contain_text("42")
     await type_in_terminal(terminal, "echo $marker", "still-here")
     await picture(terminal, "terminal")
     await ada.stop(job)
-    # The page that is open says by whom, and so does the one that is there from then on.
+    # The open page names the person who ended the job, and so does the page that replaces it.
     await expect(terminal.locator("#notice")).to_contain_text("ada hat den Job beendet.")
     await picture(terminal, "terminal-ended")
     await terminal.reload()
@@ -128,7 +128,7 @@ async def test_the_pages_load_nothing_from_elsewhere_and_break_no_policy(
         lambda message: complaints.append(message.text) if message.type == "error" else None,
     )
     ada = await Person.arrive(context, system.address, "ada")
-    # Where a desktop is never there to be opened, its page is not seen either.
+    # Where desktops never become ready, their page cannot be tested either.
     for app in ("Shell", "Desktop") if system.cluster else ("Shell",):
         job = await ada.start(app)
         page = await ada.open(job)

@@ -1,4 +1,4 @@
-"""Files of jobs in the demo: an owner's claim is there without an operator."""
+"""Tests files of jobs in the demo: an owner's claim exists without an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kubectl on the running system prints what one expects."""
+"""Tests the output of kubectl on the running system."""
 
 from __future__ import annotations
 

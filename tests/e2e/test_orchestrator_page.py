@@ -1,4 +1,4 @@
-"""The reference orchestrator's page: what an owner does with a job, and what others may."""
+"""Tests the reference orchestrator's page: what an owner can do with a job, and what others can."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = [
 
 
 async def has_closed(tool: Page) -> bool:
-    """Say whether *tool* says that its session is over, on whatever page of it that is."""
+    """Return whether *tool* shows that its session is over, on whichever page it is."""
     try:
         await tool.reload()
         return await tool.get_by_text("This session has ended.").count() > 0
     except Error:
-        return False  # it was on its way to another page by itself
+        return False  # the tab was navigating by itself
 
 
 @pytest.mark.usefixtures("shells")
@@ -38,7 +38,7 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
     await ada.start("Shell")
     job = await ada.start("Shell")
     await ada.running(job)
-    # The newest comes first, and each says since when and until when.
+    # The newest job comes first; each job shows its start and end.
     newest = ada.page.locator("#jobs > li").first
     await expect(newest).to_have_attribute("data-job", job)
     times = newest.locator(".times")
@@ -50,13 +50,13 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
     await expect(newest.locator("tbody tr").last).to_contain_text("Running")
     await newest.get_by_text("Log", exact=True).click()
     await expect(newest.locator("pre")).to_have_text("Nothing was written yet.")
-    # What it uses is measured every few seconds, and of two scrapes.
+    # Usage is measured every few seconds, and needs two scrapes.
     await newest.get_by_text("Resources", exact=True).click()
     memory = newest.locator('[data-metric="memory_bytes"]')
     await expect(memory).to_contain_text("iB", timeout=90_000)
     await expect(memory.get_by_role("img")).to_be_visible()
     await expect(newest.locator(".lacking")).to_contain_text("GPU: not configured")
-    # A tool is attached, opened and removed by keys; a real cluster would pull its image first.
+    # The keys attach, open and remove a tool. A real cluster would have to pull the image first.
     if system.cluster is not None:
         await newest.locator(".tools summary").press("Enter")
         lab = newest.locator('[data-tool="jupyterlab"]')
@@ -65,7 +65,7 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
         async with ada.context.expect_page() as opening:
             await lab.get_by_role("button", name="Open JupyterLab in Shell").press("Enter")
         tool = await opening.value
-    # Somebody else sees it once it is shared, and opens it.
+    # Another user sees the job once it is shared, and opens it.
     theirs = bob.page.locator(f'[data-job="{job}"]')
     await expect(theirs).to_have_count(0)
     await newest.get_by_text("Share", exact=True).click()
@@ -87,7 +87,7 @@ async def test_a_job_is_followed_extended_shared_and_taken_back(
     await newest.get_by_label("bob may open it").uncheck()
     await expect(theirs).to_have_count(0)
     await expect(terminal.get_by_text("Your access has ended")).to_be_visible()
-    # At once: a button that was pressed is not enabled for long, and the others' places change.
+    # All clicks happen at once: a pressed button is soon disabled, and the other buttons move.
     stops = "#jobs > li .stop:enabled"
     await ada.page.evaluate(
         "(stops) => document.querySelectorAll(stops).forEach((button) => button.click())", stops

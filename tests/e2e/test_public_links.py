@@ -1,4 +1,4 @@
-"""A public link opens without a token; the same job's private host does not."""
+"""Tests that a public link opens without a token, and the same job's private host does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.e2e.sessions import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 
-# Answers with what it was asked: method, path, and who the gateway says is asking.
+# This app echoes the request: method, path, and the user that the gateway names.
 APP = """
 import http.server
 class App(http.server.BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ JOB: dict[str, Any] = {
 
 @asynccontextmanager
 async def orchestrator(system: LocalSystem) -> AsyncIterator[Controller]:
-    """Give the controller's API, called as the orchestrator of the running system."""
+    """Provide the controller's API, called as the orchestrator of the running system."""
     tokens = Tokens(ensure_key(system.folder / "orchestrator"), system.address)
     base = f"http://127.0.0.1:{system.layout.ports['api']}"
     async with aiohttp.ClientSession(base) as http:
@@ -60,14 +60,14 @@ async def asked(http: aiohttp.ClientSession, url: str, **headers: str) -> tuple[
 
 
 async def asked_while_ending(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
-    """Ask an app that may be killed in the middle of its answer."""
+    """Send a request to an app that may be killed in the middle of its response."""
     try:
         return await asked(http, url)
     except aiohttp.ClientPayloadError:
         return 200, ""
 
 
-# Its app is another one, but needs what notebooks need: to be reached in the pods' network.
+# The test uses its own app, which needs the same as a notebook: a reachable pods' network.
 @pytest.mark.usefixtures("notebooks")
 async def test_a_public_link_opens_without_a_token_and_the_private_host_does_not(
     system: LocalSystem,
@@ -82,10 +82,10 @@ async def test_a_public_link_opens_without_a_token_and_the_private_host_does_not
                 assert answer[0] in (404, 502, 503), answer
                 await asyncio.sleep(0.1)
         assert answer[1] == "app /a?b=c nobody -"
-        # Nobody's claim to be somebody crosses, and the app's own cookies do.
+        # Forged identity fields do not cross; the app's own cookies do.
         spoofed = {"X-Forwarded-User": "ada", "Cookie": "own=1"}
         assert await asked(http, f"{link}/", **spoofed) == (200, "app / nobody own=1")
-        # The gateway's own pages are not on public hosts.
+        # Public hosts do not serve the gateway's own pages.
         assert (await asked(http, f"{link}/.fumarole/open"))[0] == 404
         private = f"http://{session['hosts'][0]}:{gateway.port}/"
         assert (await asked(http, private))[0] == 401
@@ -94,7 +94,7 @@ async def test_a_public_link_opens_without_a_token_and_the_private_host_does_not
         assert taken.value.status == 409
         await controller.delete("linked-1")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            # 410 is for as long as the job is ending.
+            # The gateway answers 410 only while the job is ending.
             while (answer := await asked_while_ending(http, f"{link}/"))[0] in (200, 410):
                 await asyncio.sleep(0.1)
         assert answer[0] == 404

@@ -1,4 +1,4 @@
-"""With the link alone, nobody gets in; nor with anything that is not exactly a good token."""
+"""Tests that only an exactly valid token grants access; the link alone does not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120
 
 @dataclass
 class Target:
-    """A notebook, and a good link to it; it need not run for anything to be refused."""
+    """A notebook and a valid link to it; it need not run for a request to be refused."""
 
     user: User
     job: str
@@ -38,12 +38,12 @@ class Target:
 
     @property
     def claims(self) -> dict[str, Any]:
-        """What the good token says."""
+        """The claims of the valid token."""
         claims: dict[str, Any] = jwt.decode(self.link.token, options={"verify_signature": False})
         return claims
 
     def token(self, **changes: Any) -> str:
-        """Return a fresh token of its own, with these claims changed."""
+        """Return a fresh token with these claims changed."""
         now = int(time.time())
         fresh = {"jti": f"own-{time.time_ns()}", "iat": now, "exp": now + 60}
         headers = {"kid": self.key.kid}
@@ -58,7 +58,7 @@ async def target(system: LocalSystem) -> AsyncIterator[Target]:
         async with client() as http, asyncio.timeout(PATIENCE_SECONDS):
             while (opened := await open_link(http, await user.link(job))) is None:
                 await asyncio.sleep(0.1)
-            if system.cluster is not None:  # in another one it need not become ready
+            if system.cluster is not None:  # in another cluster the app need not become ready
                 await opened.until_ready()
         link = Link.read(await user.link(job))
         yield Target(user, job, link, ensure_key(system.folder / "orchestrator"))

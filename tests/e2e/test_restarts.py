@@ -1,4 +1,4 @@
-"""Each process dies, and what it does not hold goes on."""
+"""Tests that when a process dies, everything goes on that the process does not hold itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240
 
 
 async def objects(system: LocalSystem) -> dict[str, Any]:
-    """Return the VolcanoJobs and pods that are not on their way out, by kind and name."""
+    """Return the VolcanoJobs and pods that are not being deleted, by kind and name."""
     async with Kube.connect(system.kubeconfig_of("admin")) as kube:
         return {
             f"{kind.kind} {one['metadata']['name']}": one["metadata"]["uid"]
@@ -37,7 +37,7 @@ async def objects(system: LocalSystem) -> dict[str, Any]:
 
 
 async def attached(opened: Opened) -> bool | None:
-    """Attach to a terminal; return whether its shell is an old one, None if it cannot be had."""
+    """Attach to a terminal; return whether its shell is an old one, or None if the attach fails."""
     try:
         async with opened.websocket("/.fumarole/connect", "fumarole.terminal.v1") as socket:
             said = await socket.receive_json()
@@ -48,7 +48,7 @@ async def attached(opened: Opened) -> bool | None:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def apps(system: LocalSystem, notebooks: None, shells: None) -> AsyncIterator[dict[str, str]]:
-    """A running job of each kind of app that there is here, ada's; no restart ends them."""
+    """Run one job of ada's for each available kind of app; no restart ends these jobs."""
     names = [name for name, app in APPS.items() if system.cluster or not app.process_only]
     async with signed_in(system.address) as user:
         jobs = await asyncio.gather(*(start(user, app) for app in names))
@@ -70,7 +70,7 @@ async def test_sessions_of_all_kinds_outlive_the_controller(
                     assert await session.held.alive(), app
         finally:
             await system.start("controller")
-        # It is back: it goes on where it was, and takes no session for a new one.
+        # The process is back; it resumes, and takes no existing session for a new one.
         await asyncio.sleep(3)
         for app, session in sessions.items():
             assert await session.held.alive(), app
@@ -142,7 +142,7 @@ async def test_a_controller_that_is_replaced_under_load_loses_nothing(
         for job in jobs:
             assert len([name for name in made if job in name]) == 2
             await user.stop(job)
-        # The hub was not touched: the shells are the same.
+        # The hub did not restart, so the shells are the same.
         for app, session in sessions.items():
             assert await session.held.alive(), app
         async with asyncio.timeout(2 * PATIENCE_SECONDS):
@@ -151,12 +151,12 @@ async def test_a_controller_that_is_replaced_under_load_loses_nothing(
 
 
 async def keep_submitting(user: User, jobs: list[str], back: asyncio.Event) -> None:
-    """Submit one job after the other into *jobs*, until one was accepted by who is *back*."""
+    """Submit jobs into *jobs* one after another, until the controller *back* accepts one."""
     async with asyncio.timeout(2 * PATIENCE_SECONDS):
         accepted = False
         while not accepted:
             last = back.is_set()
-            with suppress(SmokeFailed):  # nobody answered the orchestrator
+            with suppress(SmokeFailed):  # no controller answered the orchestrator
                 jobs.append(await user.start("shell"))
                 accepted = last
             await asyncio.sleep(0.3)
@@ -185,7 +185,7 @@ async def test_a_terminal_gets_a_new_shell_when_its_hub_dies(
         async with asyncio.timeout(40):
             while not shell.held.socket.closed:
                 await shell.held.socket.receive()
-            # As the page does: again and again, until the terminal is published anew.
+            # The page also retries until the terminal is published anew.
             while (resumed := await attached(shell.opened)) is None:
                 await asyncio.sleep(0.5)
         assert resumed is False

@@ -1,4 +1,4 @@
-"""`make demo SMOKE=1` and `make demo`, as a user types them."""
+"""Tests `make demo SMOKE=1` and `make demo` as a user types them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMOKE_SECONDS = 60.0
 
 @pytest.fixture
 def own_folder() -> Iterator[Path]:
-    """A folder for temporary files; short, since there will be Unix sockets in it."""
+    """Return a folder for temporary files; its path is short, because Unix sockets go there."""
     folder = Path(tempfile.mkdtemp(prefix="e2e-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -68,7 +68,7 @@ async def test_the_smoke_run_uses_all_three_apps_within_a_minute(own_folder: Pat
     "number",
     [
         signal.SIGINT,
-        # Handled as SIGINT is.
+        # SIGTERM is handled as SIGINT is.
         pytest.param(signal.SIGTERM, marks=pytest.mark.long),
         signal.SIGKILL,
     ],

@@ -1,4 +1,4 @@
-"""A terminal in a browser whose network is cut while its shell writes."""
+"""Tests a terminal in a browser whose network is cut while its shell writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 BLOCKS, FIRST, LINES = 50, 10, 5000
-# 1 MB, then 4 MB more once somebody presses Enter.
+# Writes 1 MB, then 4 MB more after Enter is pressed.
 WRITE = (
     b'w() { awk "BEGIN { for (i = $1; i < $2; i++) { for (j = 0; j < %d; j++) '
     b'printf \\"%%02d %%015d\\\\n\\", i, j; fflush(); system(\\"sleep %.2f\\") } }"; }; '
@@ -50,7 +50,7 @@ HASH = """async (size) => {
 
 
 class Witness:
-    """Somebody else on the same shell, whose network is not cut."""
+    """Another user of the same shell, whose network is not cut."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
         self.socket = socket
@@ -114,13 +114,14 @@ async def test_a_cut_in_the_middle_of_much_output_loses_and_repeats_no_byte(
             )
             assert lines in witness.output
             assert before < len(lines) // 2, "most was written while there was no network"
-            # One that has typed nothing may still get the prompt, which came with the last words.
+            # A user who has typed nothing may still receive the prompt, which came with the last
+            # output.
             size = await shown(page)
             witnessed = bytes(witness.output)
             assert size - len(witnessed) < 1000
             expected = hashlib.sha256(witnessed).hexdigest()
             assert await page.evaluate(HASH, len(witnessed)) == expected
-            # It was begun once, and went on from there: nothing was shown anew.
+            # The screen was reset once only: the client resumed, and nothing was shown again.
             assert await page.evaluate("transcript.ours") == ["\x18\x1bc"]
         finally:
             await ada.stop(job)

@@ -1,7 +1,7 @@
-"""Tools beside a training job, in a real browser, each as the docs declare it.
+"""Tests tools beside a training job, in a real browser, each as the docs declare it.
 
-TensorBoard and JupyterLab are packages of this project's tests; WeTTY is installed with npm, and
-skipped where it cannot be had.
+TensorBoard and JupyterLab are packages of this project's tests. WeTTY is installed with npm, and
+its test is skipped where npm cannot install it.
 """
 
 from __future__ import annotations
@@ -72,20 +72,20 @@ JOB: dict[str, Any] = {
 
 
 def declared() -> dict[str, Any]:
-    """Return the tools that the docs declare, as they are run here."""
+    """Return the tools that the docs declare, adapted to this machine."""
     found = re.search(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
     file: dict[str, Any] = yaml.safe_load(found[1])
-    # In the embedded cluster a container's root is nobody outside of it.
+    # In the embedded cluster, a container's root has no rights outside of the container.
     file["tools"]["jupyterlab"]["command"].append("--allow-root")
-    # So tools have to be placed beside their rank.
+    # Without shared volumes, tools have to be placed beside their rank.
     del file["shared_volumes"]
     return file
 
 
 @pytest.fixture(scope="module")
 def images() -> dict[str, dict[str, Any] | CannotInstall]:
-    """What stands behind the images of tools, or why that cannot be had here."""
+    """Return the programs behind the tools' images, or the reason why one is unavailable here."""
     found = dict[str, dict[str, Any] | CannotInstall]()
     try:
         folder = install(REAL_APPS["wetty"], apps_folder()).folder
@@ -102,7 +102,7 @@ async def site(
     images: Mapping[str, dict[str, Any] | CannotInstall],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[LocalSystem]:
-    """A system that offers these tools."""
+    """Run a system that offers these tools."""
     folder = tmp_path_factory.mktemp("tools")
     there = {name: one for name, one in images.items() if not isinstance(one, CannotInstall)}
     (folder / "images.json").write_text(json.dumps(there))
@@ -115,7 +115,7 @@ async def site(
 
 
 class Orchestrator:
-    """Calls the controller, and signs tokens, as the system's own orchestrator does."""
+    """Calls the controller and signs tokens, as the system's own orchestrator does."""
 
     def __init__(self, system: LocalSystem, http: aiohttp.ClientSession) -> None:
         layout = system.layout
@@ -131,14 +131,14 @@ class Orchestrator:
             return said
 
     async def open(self, tool: str, *, job: str) -> dict[str, Any]:
-        """Return a session that leads to the tool."""
+        """Return a session of the tool."""
         item = {"job": job, "rank": 0, "endpoint": f"tool:{tool}"}
         said = await self.call("POST", "/v1/sessions", {"items": [item]})
         session: dict[str, Any] = said["items"][0]
         return session
 
     def link(self, session: Mapping[str, Any], path: str, *, user: str = "ada") -> str:
-        """Return the address with which a user opens the session."""
+        """Return the link that opens the session for a user."""
         token = self._tokens.for_session(session, user=user, now=time.time())
         origin = f"{self._gateway.scheme}://{session['hosts'][0]}:{self._gateway.port}"
         return f"{origin}/.fumarole/open#token={token}&next={path}"
@@ -152,7 +152,7 @@ async def orchestrator(system: LocalSystem) -> AsyncIterator[Orchestrator]:
 
 @asynccontextmanager
 async def training(system: LocalSystem, job: str, **fields: Any) -> AsyncIterator[Orchestrator]:
-    """Have a training job run for the block; nothing is left of its tools after it."""
+    """Run a training job for the block; none of its tools remain afterwards."""
     kubeconfig = system.kubeconfig_of("admin")
     async with orchestrator(system) as asked, Kube.connect(kubeconfig) as kube:
         await asked.call("POST", "/v1/jobs", {"items": [JOB | {"id": job} | fields]})
@@ -170,7 +170,7 @@ async def training(system: LocalSystem, job: str, **fields: Any) -> AsyncIterato
 
 
 async def until_shown(page: Page, text: str) -> None:
-    """Load the page until it shows *text*: what it reads was not there at first."""
+    """Reload the page until it shows *text*: the tool's data may not exist at first."""
 
     async def look() -> bool:
         try:
@@ -178,7 +178,7 @@ async def until_shown(page: Page, text: str) -> None:
             await page.wait_for_timeout(2000)
             return await page.get_by_text(text).count() > 0
         except Error:
-            return False  # it was on its way to another page by itself
+            return False  # the page was navigating by itself
 
     await eventually(look, seconds=90, what=f"the page does not show {text}")
 
@@ -189,7 +189,8 @@ async def test_tensorboard_and_jupyterlab_beside_a_training_job(
     async with training(site, "training", tools=["tensorboard"]) as asked:
         context = await visit()
         board, lab = await context.new_page(), await context.new_page()
-        # Opened while it still waits: the page follows its start, and enters by itself.
+        # The tool is still waiting: the gateway's page follows its start, and then enters by
+        # itself.
         session = await asked.open("tensorboard", job="training")
         await board.goto(asked.link(session, "/"))
         await board.wait_for_url(lambda url: ".fumarole" not in url, timeout=STARTS_MS)
@@ -221,7 +222,7 @@ async def test_two_users_of_one_tool_come_and_go_by_themselves(
         await asked.call("POST", f"/v1/sessions/{session['sid']}/revoke", {"sub": "bob"})
         await until_shown(pages["bob"], "access was withdrawn")
         await until_shown(pages["ada"], "notes.txt")
-        # Bob gets a session of his own, and both end with the tool, not with the job.
+        # Bob gets a session of his own. Both sessions end with the tool, not with the job.
         own = await asked.open("jupyterlab", job="shared")
         await pages["bob"].goto(asked.link(own, "/lab", user="bob"))
         await until_shown(pages["bob"], "notes.txt")
@@ -243,5 +244,5 @@ async def test_the_terminal_of_wetty_is_reached_through_its_websocket(
         page = await (await visit()).new_page()
         await page.goto(asked.link(await asked.open("wetty", job="shell"), "/"))
         await page.wait_for_selector(".xterm-helper-textarea", timeout=STARTS_MS)
-        # What it prompts for comes from its server; its shell wants root, or an SSH server.
+        # WeTTY's server sends the prompt; its shell needs root, or an SSH server.
         await page.wait_for_function(f"() => ({XTERM}).trim() !== ''", timeout=STARTS_MS)

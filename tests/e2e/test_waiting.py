@@ -1,4 +1,4 @@
-"""What is shown of a job that waits for its turn, in a real browser."""
+"""Tests what the pages show about a queued job, in a real browser."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.needs("chromium"),
     pytest.mark.timeout(600),
-    # Positions are looked up every half a minute.
+    # Queue positions are computed every 30 s.
     pytest.mark.long,
 ]
 
 
 async def status_of(system: LocalSystem, sid: str) -> dict[str, Any] | None:
-    """Return what the route of a session says of its job."""
+    """Return the job status in a session's route."""
     client = connect(system.layout.redis.urls["controller"])
     try:
         raw = await client.hget(Keys(system.layout.cluster.instance).routes, sid)
@@ -42,7 +42,7 @@ async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
     if system.cluster is None:
         pytest.skip("the cluster's room has to be known")
     run, job = secrets.token_hex(3), {"owner": {"user": "ada"}, "image": "python"}
-    # Of 64 processors; what is not there keeps all of them waiting, in the order of their age.
+    # Of 64 processors: each of the jobs waits for more than exist, in the order of their age.
     shape = {
         "resources": {"cpu": 40, "memory": "64Mi"},
         "invocation": {"command": ["sleep", "900"]},
@@ -68,7 +68,7 @@ async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
         seen = await status_of(system, second["sid"])
         assert seen is not None
         assert seen["position"] == 2
-        # Nobody has the other one open, so nobody counted for it.
+        # Nobody has the other session open, so its position was not computed.
         unseen = await status_of(system, first["sid"])
         assert unseen is not None
         assert unseen["phase"] == "queued"

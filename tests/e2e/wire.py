@@ -1,4 +1,4 @@
-"""A network that a test can cut: a SOCKS 5 proxy (RFC 1928) between a browser and everything."""
+"""A SOCKS 5 proxy (RFC 1928) between a browser and everything else; tests can cut it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Wire:
-    """Passes connections on to this machine's ports, unless it is cut."""
+    """Passes connections on to ports of this machine, unless the wire is cut."""
 
     def __init__(self) -> None:
         self._whole = asyncio.Event()
@@ -21,7 +21,7 @@ class Wire:
     @classmethod
     @asynccontextmanager
     async def laid(cls) -> AsyncIterator[Self]:
-        """Give a wire; ``url`` is what a browser takes for its proxy."""
+        """Run a wire; ``url`` is the proxy's URL for a browser."""
         wire = cls()
         server = await asyncio.start_server(wire._serve, "127.0.0.1", 0)
         wire.url = f"socks5://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -34,7 +34,7 @@ class Wire:
                 browser.transport.abort()
 
     def cut(self, *, silently: bool) -> None:
-        """Pass nothing on any more: silently, or with a reset of all there is and will be."""
+        """Stop forwarding: silently, or with a reset of all current and future connections."""
         self._whole.clear()
         self._refuses = not silently
         if not silently:
@@ -42,7 +42,7 @@ class Wire:
                 browser.transport.abort()
 
     def mend(self) -> None:
-        """Pass on what has been sent meanwhile, and all that comes."""
+        """Forward the bytes that were sent meanwhile, and all later bytes."""
         self._refuses = False
         self._whole.set()
 
@@ -65,7 +65,7 @@ class Wire:
         await reader.readexactly(size)
         port = int.from_bytes(await reader.readexactly(2))
         await self._whole.wait()
-        # Whatever the name: it is below localhost.
+        # Every name is below localhost, so the name does not matter.
         there, back = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x05\x00\x00\x01" + bytes(6))
         ways = [

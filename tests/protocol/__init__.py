@@ -1,6 +1,6 @@
-"""The protocol between publisher and followers as a whole: a simulation, a model, a chaos run.
+"""Tests the protocol between publisher and followers: a simulation, a model, a chaos run.
 
-- ``virtual``: an event loop whose time passes only when nobody has anything to do.
-- ``memory``: a Redis in memory that can be told to fail; ``test_memory`` holds it to a real one.
-- ``world``: a leader and followers around it, and what must hold of them.
+- ``virtual``: an event loop whose time advances only when no task is ready.
+- ``memory``: a Redis in memory that fails on demand; ``test_memory`` compares it with a real one.
+- ``world``: a leader and its followers around that Redis, and the invariants of the protocol.
 """

@@ -1,4 +1,4 @@
-"""A proxy before a Redis: loses, doubles and delays what is published, or holds what is asked."""
+"""A proxy before Redis that loses, doubles and delays messages, or holds requests back."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ LATE_SECONDS = 0.5
 
 
 class LossyProxy:
-    """Passes everything on, but for messages of subscriptions: those have their chance.
+    """Forwards everything; messages of subscriptions may be lost, doubled or delayed.
 
-    While it holds, nothing that is asked arrives; it all does when it lets go.
+    While the proxy holds, no request reaches Redis. All held requests arrive when it lets go.
 
     Args:
-        target: The port of the Redis behind it.
-        random: Decides.
+        target: The port of the Redis behind the proxy.
+        random: Decides the fate of each message.
     """
 
     def __init__(self, target: int, random: Random) -> None:
@@ -32,27 +32,27 @@ class LossyProxy:
         self._kept = b""
 
     def hold(self) -> None:
-        """Keep what is asked from now on."""
+        """Hold all requests from now on."""
         self._kept = b""
         self._passing.clear()
 
     async def until_kept(self, what: bytes) -> None:
-        """Wait until it keeps *what*."""
+        """Wait until the proxy holds *what*."""
         while what not in self._kept:
             await asyncio.sleep(0.01)
 
     def let_go(self) -> None:
-        """Pass on what was kept."""
+        """Forward the held requests."""
         self._passing.set()
 
     @property
     def url(self) -> str:
-        """What to connect to."""
+        """The proxy's URL."""
         return f"redis://127.0.0.1:{self.port}"
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LossyProxy]:
-        """Listen."""
+        """Run the proxy."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -135,7 +135,7 @@ def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _read_reply(reader: asyncio.StreamReader) -> bytes:
-    """Return one whole reply of RESP2, as it came."""
+    """Return the bytes of one whole RESP2 reply."""
     line = await reader.readuntil(b"\r\n")
     if line[:1] == b"$" and line != b"$-1\r\n":
         return line + await reader.readexactly(int(line[1:]) + 2)

@@ -1,4 +1,4 @@
-"""A Redis in memory: what the bus uses of it, and every way to fail that matters here."""
+"""A Redis in memory: the commands that the bus uses, and every failure that matters to it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ REMEMBERED = 101
 
 
 class Server:
-    """The data, the channel, and who listens.
+    """The data, the channel, and its subscribers.
 
     Args:
-        random: Decides about each message and each answer.
+        random: Decides the fate of each message and each reply.
     """
 
     def __init__(self, random: Random) -> None:
@@ -38,30 +38,30 @@ class Server:
     # Faults
 
     def kill(self) -> None:
-        """End at once, with all that is held."""
+        """End at once, with all data."""
         self.alive = False
         self.data = {}
         self._break()
 
     def start(self) -> None:
-        """Come back, empty after :meth:`kill`."""
+        """Start again, empty after :meth:`kill`."""
         self.alive = True
         self.run += 1
 
     def fail_over(self, forget: int) -> None:
-        """Let another process go on, without the last *forget* writes."""
+        """Continue as another process that lacks the last *forget* writes."""
         for _ in range(min(forget, len(self.before))):
             self.data = self.before.pop()
         self.run += 1
         self._break()
 
     def restore(self, forget: int) -> None:
-        """Go back to what was *forget* writes ago, in the same process."""
+        """Restore the data of *forget* writes ago, in the same process."""
         for _ in range(min(forget, len(self.before))):
             self.data = self.before.pop()
 
     def flush(self) -> None:
-        """Lose everything, and go on."""
+        """Lose all data, and continue."""
         self.data = {}
 
     def _break(self) -> None:
@@ -72,7 +72,7 @@ class Server:
     # Commands
 
     def publish(self, channel: str, message: bytes) -> None:
-        """Tell all who listen: perhaps, perhaps twice, perhaps later than what comes next."""
+        """Deliver to all subscribers: perhaps not, perhaps twice, perhaps out of order."""
         loop = asyncio.get_running_loop()
         for one in self.subscriptions:
             if one.channel != channel or self.random.random() < self.loss:
@@ -82,15 +82,15 @@ class Server:
                 loop.call_later(self.random.random() if late else 0.001, one.put, message)
 
     def wrote(self) -> None:
-        """Remember the state before a write; called just before it."""
+        """Record the state before a write; callers call this just before the write."""
         self.before.append(copy.deepcopy(self.data))
 
     def of(self, key: str, kind: Callable[[], Any]) -> Any:
-        """Return the value of *key*, made if it is not there."""
+        """Return the value of *key*, and create it if it is missing."""
         return self.data.setdefault(key, kind())
 
     def read(self, key: str, kind: Callable[[], Any]) -> Any:
-        """Return the value of *key*, an empty one if it is not there."""
+        """Return the value of *key*, or an empty value if it is missing."""
         return self.data.get(key, kind())
 
 
@@ -109,14 +109,14 @@ class Subscription:
 
 
 class Client:
-    """One client's view of the server; ``cut`` keeps it from reaching it."""
+    """One client's view of the server; ``cut`` keeps the client from reaching it."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.cut = False
 
     async def turn(self, work: Callable[[], Any]) -> Any:
-        """Do *work* on the server, if it can be reached; its answer may be lost."""
+        """Do *work* on the server if it is reachable; the reply may be lost."""
         await asyncio.sleep(0.001)
         self._check()
         result = work()
@@ -130,7 +130,7 @@ class Client:
         if self.cut or not self.server.alive:
             raise RedisConnectionError("it cannot be reached")
 
-    # What the bus uses
+    # The commands that the bus uses
 
     def register_script(self, text: str) -> Callable[..., Awaitable[bytes]]:
         script = {PUBLISH: publish, SWAP: swap, NOTICE: notice}[text]
@@ -256,11 +256,11 @@ class _PubSub:
             self._client.server.subscriptions.remove(self._subscription)
 
 
-# The scripts, once more
+# The scripts in Python
 
 
 def publish(server: Server, keys: list[str], args: list[Any]) -> str:
-    """Do as the script PUBLISH does."""
+    """Do the same as the script PUBLISH."""
     routes, revoked, head_key, log = keys
     epoch, seq, term, channel, verb, field, value, event, _, _, *signing = args
     head = server.read(head_key, dict)
@@ -319,7 +319,7 @@ def _sign(server: Server, revoked: str, head: dict[bytes, bytes], signing: list[
 
 
 def swap(server: Server, keys: list[str], args: list[Any]) -> str:
-    """Do as the script SWAP does."""
+    """Do the same as the script SWAP."""
     term, channel, event, _, routes, revoked, *fields = args
     head = server.read(keys[2], dict)
     if b"term" in head and int(head[b"term"]) > term:
@@ -344,7 +344,7 @@ def swap(server: Server, keys: list[str], args: list[Any]) -> str:
 
 
 def notice(server: Server, keys: list[str], args: list[Any]) -> str:
-    """Do as the script NOTICE does."""
+    """Do the same as the script NOTICE."""
     term, channel, _, event = args
     head = server.read(keys[0], dict)
     if not all(name in head for name in (b"epoch", b"seq", b"term")):

@@ -1,4 +1,4 @@
-"""A controller, two gateways, jobs that say who they are, and people who look at all of them."""
+"""A site for chaos runs: a controller, two gateways, jobs that echo their names, visitors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ http.server.ThreadingHTTPServer(("", 8000), Who).serve_forever()
 
 @dataclass
 class Visit:
-    """A session that somebody looks at all the time, and whether it should be good."""
+    """A session that a visitor requests all the time, and whether it should be served."""
 
     sid: str
     job: str
@@ -57,7 +57,7 @@ class Visit:
 
 @dataclass
 class Findings:
-    """What the visitors have seen since the last fault."""
+    """The visitors' observations since the last fault."""
 
     answers: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -66,12 +66,12 @@ class Findings:
 
     @property
     def twice(self) -> list[str]:
-        """Tokens that were opened more than once."""
+        """The tokens that were accepted more than once."""
         return [jti for jti, times in self.opened.items() if times > 1]
 
 
 class Site:
-    """All of it."""
+    """All processes and visitors of the site."""
 
     def __init__(self, controllers: list[Controller], gateways: list[GatewayProcess]) -> None:
         self.controllers = controllers
@@ -82,15 +82,15 @@ class Site:
         self.findings = Findings()
         self.stopped: set[GatewayProcess] = set()
 
-    # What people do
+    # What visitors do
 
     async def enter(self, job: str) -> Visit:
-        """Open a session of *job* at one gateway, for people who use both."""
+        """Open a session of *job* at one gateway; its users visit both gateways."""
         sid = await self.controller.open(job, kind="web", port=8000)
         await self._until_ready(sid)
         answer = await eventually(lambda: self._opened(sid, job), what=f"{sid} cannot be opened")
         visit = Visit(sid, job, answer.headers["set-cookie"].partition(";")[0])
-        # A job that runs may not listen yet.
+        # A running job may not listen yet.
         await eventually(lambda: self._answers(visit), what=f"{job} does not answer")
         self.visits.append(visit)
         return visit
@@ -99,10 +99,11 @@ class Site:
         return await self.status(self.gateways[0], visit) == 200
 
     async def _opened(self, sid: str, job: str) -> Answer | None:
-        """Return what a new token gets, None where it is told to come back with another one.
+        """Return the response to a new token, or None if the gateway asks for another token.
 
-        After a loss, tokens of the last ten seconds are not taken: nobody knows whether they were
-        used.
+        After Redis lost data, the gateway refuses tokens of the last ten seconds, because nobody
+        knows
+        whether they were used.
         """
         answer = await self._post(self.gateways[0], sid, *self.token(sid, job))
         assert answer.status in (303, 503), (answer.status, answer.body)
@@ -128,7 +129,7 @@ class Site:
         return answer
 
     async def try_everywhere(self, sid: str, token: str, jti: str) -> None:
-        """Try to open once more, at every gateway at the same time."""
+        """Present the token once more, at every gateway at the same time."""
         tries = [self._post(one, sid, token, jti) for one in self.gateways for _ in range(2)]
         await asyncio.gather(*tries, return_exceptions=True)
 
@@ -138,21 +139,21 @@ class Site:
         await self.controller.call("DELETE", f"/v1/sessions/{visit.sid}")
 
     async def shut_out(self, visit: Visit) -> None:
-        """Revoke everybody's grants."""
+        """Revoke all users' grants."""
         visit.good = False
         await self.controller.call("POST", f"/v1/sessions/{visit.sid}/revoke", {})
 
-    # Who looks
+    # Observation
 
     async def look(self, gateway: GatewayProcess) -> None:
-        """Ask for every session, again and again, as long as the site stands."""
+        """Request every session again and again, as long as the site runs."""
         while True:
             for visit in list(self.visits):
                 good = visit.good
                 try:
                     answer = await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})
                 except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-                    # Whose right has just ended is reset.
+                    # The connection of a grant that has just ended is reset.
                     if good and visit.good and gateway not in self.stopped:
                         self.findings.refused.append(f"{visit.sid}: {type(error).__name__}")
                     continue
@@ -167,10 +168,10 @@ class Site:
             self.findings.refused.append(f"{visit.sid}: {answer.status} {answer.text[:200]}")
 
     async def status(self, gateway: GatewayProcess, visit: Visit) -> int:
-        """Return what the visit gets now."""
+        """Return the current status for the visit."""
         return (await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})).status
 
-    # Whether all know the same
+    # Agreement
 
     async def positions(self) -> list[tuple[Any, ...]]:
         """Return epoch, seq and hash of the controller, the gateways and their workers."""
@@ -191,9 +192,10 @@ class Site:
         return (one["epoch"] if published else "not published", one["seq"], one["hash"])
 
     async def until_equal(self, since: float, reader: BusReader) -> float:
-        """Return how long after *since* they and Redis itself were equal for the first time.
+        """Return how long after *since* the processes and Redis were equal for the first time.
 
-        That is when the look began that found them so: on a busy machine a look takes its time.
+        The time is the start of the look that found them equal, because a look is slow on a busy
+        machine.
         """
         async with asyncio.timeout(30):
             while True:
@@ -206,12 +208,12 @@ class Site:
                 await asyncio.sleep(0.02)
 
     def stop_gateway(self, gateway: GatewayProcess) -> None:
-        """Stop a gateway's processes, all of them."""
+        """Stop all processes of a gateway with SIGSTOP."""
         self.stopped.add(gateway)
         self._signal(gateway, signal.SIGSTOP)
 
     def go_on(self, gateway: GatewayProcess) -> None:
-        """Let them go on."""
+        """Continue the stopped processes."""
         self._signal(gateway, signal.SIGCONT)
 
     def _signal(self, gateway: GatewayProcess, number: signal.Signals) -> None:
@@ -221,7 +223,7 @@ class Site:
 
 
 def _family(pid: int) -> list[int]:
-    """Return a process and all that came of it: workers are children of the supervisor's child."""
+    """Return a process and its descendants: workers are children of the supervisor's child."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(one for child in children for one in _family(int(child)))]
 
@@ -241,14 +243,14 @@ async def site(
     workers: int,
     store_url: str | None = None,
 ) -> AsyncIterator[Site]:
-    """Start everything: a controller for each of *redis_urls*, by which it reaches the Redis.
+    """Start everything: one controller for each of *redis_urls*, its URL of the Redis.
 
     Args:
-        folder: Where all of it is kept.
-        redis_urls: More than one need a store that several can use.
-        gateway_url: How the gateways reach the Redis.
-        workers: Of each gateway.
-        store_url: Of the controllers' store; None for a file of the only one's own.
+        folder: Holds all files.
+        redis_urls: Two or more of them need a store that several controllers can use.
+        gateway_url: The gateways' URL of the Redis.
+        workers: The number of workers of each gateway.
+        store_url: The controllers' store; None for a file of the only controller's own.
     """
     async with EmbeddedCluster() as cluster:
         instance = f"c{os.getpid()}x{int(time.time() * 1000) % 10**6}"

@@ -1,6 +1,6 @@
-"""Real processes under every fault: nobody is led astray, nobody good is refused, all agree again.
+"""Runs real processes under every fault: no wrong access, no wrong refusal, agreement afterwards.
 
-The long form writes docs/chaos.md, the table of what it did and found.
+The long form writes docs/chaos.md, the table of faults and results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOKING_SECONDS = 1.0
 
 @dataclass
 class Run:
-    """How one fault went."""
+    """The result of one fault."""
 
     fault: str
     equal_seconds: float
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass
 class Scene:
-    """A site, its Redis, what stands between, and what was found so far."""
+    """A site, its Redis, the proxies between them, and the results so far."""
 
     site: Site
     redis: Redis
@@ -62,14 +62,14 @@ class Scene:
     """How many sessions are opened while messages are lost; two of three are withdrawn again."""
 
     async def leader(self) -> Controller | None:
-        """Return who leads."""
+        """Return the current leader."""
         for one in self.site.controllers:
             if await one.leads():
                 return one
         return None
 
     async def churn(self, changes: int) -> list[Visit]:
-        """Open, end and revoke sessions; return those that were withdrawn."""
+        """Open, end and revoke sessions; return the sessions that were withdrawn."""
         withdrawn = []
         for number in range(changes):
             visit = await self.site.enter(JOBS[number % len(JOBS)])
@@ -81,7 +81,7 @@ class Scene:
     async def suffer(
         self, name: str, fault: Callable[[Scene], Awaitable[float]], *, within: float
     ) -> None:
-        """Do *fault*, which returns when all was well again, and see what came of it."""
+        """Cause *fault*, which returns when the cause has ended, and record the result."""
         before = self.site.token(self.site.visits[0].sid, self.site.visits[0].job)
         sid = self.site.visits[0].sid
         await self.site._post(self.site.gateways[0], sid, *before)
@@ -115,7 +115,7 @@ class Scene:
 
 
 async def lateness() -> float:
-    """Return, when cancelled, by how much timers were late altogether: others use this machine."""
+    """Return, when cancelled, the total delay of timers: other programs use this machine too."""
     late = 0.0
     try:
         while True:
@@ -126,7 +126,7 @@ async def lateness() -> float:
         return late
 
 
-# The faults. Each returns when it was over.
+# The faults. Each function returns when its fault is over.
 
 
 async def messages_lost(scene: Scene) -> float:
@@ -151,7 +151,7 @@ async def killed_and_back_empty(scene: Scene) -> float:
 
 
 async def append_only_file_lost(scene: Scene) -> float:
-    """The file goes back to what it was some writes ago: the disk had not kept the rest."""
+    """The append-only file loses some writes: the disk had not kept them."""
     folder, copy = scene.node.folder / "appendonlydir", scene.node.folder / "copy"
     shutil.copytree(folder, copy)
     await scene.churn(4)
@@ -168,7 +168,7 @@ async def _start(node: Node) -> float:
 
 
 async def gateway_stopped(scene: Scene) -> float:
-    """What ends meanwhile is not served afterwards, not once; what is good is not refused."""
+    """A stopped gateway never serves what ended meanwhile, and refuses nothing that is valid."""
     gateway = scene.site.gateways[1]
     gone = [await scene.site.enter(job) for job in JOBS]
     scene.site.stop_gateway(gateway)
@@ -188,14 +188,14 @@ async def controller_killed(scene: Scene) -> float:
     await asyncio.sleep(0.7)
     await scene.site.controller.kill()
     await asyncio.gather(changing, return_exceptions=True)
-    # What was on its way may have happened or not.
+    # Requests that were on their way may or may not have taken effect.
     scene.site.visits = [v for v in scene.site.visits if v.good]
     await scene.site.controller.start()
     return time.monotonic()
 
 
 async def failed_over(scene: Scene) -> float:
-    """The replica hears nothing of the last writes, and becomes the master."""
+    """The replica misses the last writes, and becomes the master."""
     replica: Node = scene.node
     os.kill(replica.pid, signal.SIGSTOP)
     await scene.churn(4)
@@ -208,7 +208,7 @@ async def failed_over(scene: Scene) -> float:
 
 
 async def old_leader_goes_on(scene: Scene) -> float:
-    """What it had sent arrives when another one leads; and it wakes up as if no time had passed."""
+    """A paused leader's requests arrive when another one leads; then the old leader resumes."""
     old = await eventually(scene.leader, what="nobody leads")
     (new,) = (one for one in scene.site.controllers if one is not old)
     proxy = scene.proxies[scene.site.controllers.index(old)]
@@ -230,7 +230,7 @@ async def old_leader_goes_on(scene: Scene) -> float:
 
 @asynccontextmanager
 async def epochs_heard(scene: Scene) -> AsyncIterator[list[str]]:
-    """Give the epochs of all messages that are published meanwhile, each change of them once."""
+    """Collect the epochs of all messages published meanwhile, each change once."""
     heard: list[str] = []
 
     async def listen() -> None:
@@ -251,7 +251,7 @@ async def epochs_heard(scene: Scene) -> AsyncIterator[list[str]]:
 
 @asynccontextmanager
 async def two_controllers(folder: Path, store_url: str) -> AsyncIterator[Scene]:
-    """Each reaches the Redis by a proxy of its own."""
+    """Run two controllers; each reaches Redis by a proxy of its own."""
     node = Node(folder / "redis", free_ports(1)[0])
     proxies = [LossyProxy(node.port, Random(number)) for number in range(2)]
     async with running([node]), proxies[0].running(), proxies[1].running():
@@ -284,7 +284,7 @@ async def behind_a_proxy(folder: Path, *, workers: int) -> AsyncIterator[Scene]:
 
 @asynccontextmanager
 async def watched(one: Site) -> AsyncIterator[None]:
-    """Let people look at all sessions all the time."""
+    """Let visitors request all sessions all the time."""
     for job in JOBS:
         await one.enter(job)
     looking = [asyncio.ensure_future(one.look(gateway)) for gateway in one.gateways]
@@ -301,7 +301,7 @@ async def watched(one: Site) -> AsyncIterator[None]:
 async def test_for_a_moment(tmp_path: Path) -> None:
     async with behind_a_proxy(tmp_path, workers=1) as scene:
         scene.changes = 3
-        # The machine that tests run on is busy; the long form goes by the promise.
+        # The machine of ordinary test runs is busy; the long form uses the promised bound.
         await scene.suffer("messages", messages_lost, within=5 * EQUAL_SECONDS)
         await scene.suffer("FLUSHALL", flushed, within=5 * EQUAL_SECONDS)
 
@@ -341,7 +341,7 @@ async def test_every_fault(tmp_path: Path) -> None:
                         old_leader_goes_on,
                         within=EQUAL_SECONDS,
                     )
-                # The old leader's and the new one's, and nothing of the old one's after that.
+                # The old leader's epoch and the new one's, and nothing of the old one's after that.
                 assert len(heard) == len(set(heard)) == 2, heard
     TABLE.write_text(table(runs))
 
@@ -391,7 +391,7 @@ The columns:
 
 
 def table(runs: list[Run]) -> str:
-    """Return the page."""
+    """Return the text of docs/chaos.md."""
     rows = []
     for name in dict.fromkeys(run.fault for run in runs):
         same = [run for run in runs if run.fault == name]

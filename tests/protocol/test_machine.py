@@ -1,4 +1,4 @@
-"""Publisher, channel and followers under every fault, in any order, against what should be."""
+"""Tests publisher, channel and followers under every fault, in any order, against the truth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHICH = st.integers(min_value=0, max_value=1)
 
 
 class Protocol(RuleBasedStateMachine):
-    """What the controller is asked for, and what goes wrong; :class:`World` says what must hold."""
+    """The operations of the controller, and the faults; :class:`World` checks the invariants."""
 
     world: World
 
@@ -51,7 +51,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(share=st.sampled_from([0.0, 0.3, 1.0]))
     def messages_are_lost_doubled_and_delayed(self, share: float) -> None:
-        # No fault: the head alone has to be enough.
+        # Not a fault: the head alone has to be enough.
         self.world.server.loss = share
 
     @rule(share=st.sampled_from([0.0, 0.3]))
@@ -136,7 +136,7 @@ def run(examples: int, steps: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    # Everything is lost all the time here, and each loss is a line.
+    # The machine loses data all the time, and each loss logs a line.
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

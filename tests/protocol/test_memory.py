@@ -1,4 +1,4 @@
-"""The Redis in memory does as a real one does, whatever is asked of it and in whatever order."""
+"""Tests that the Redis in memory behaves as a real one for any sequence of operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pair:
         self.reader = BusReader(client, KEYS)
 
     async def do(self, term: int, what: str, number: int) -> str:
-        """Do it, and return how it went."""
+        """Do one operation, and return its result."""
         bus, sid = self.publishers[term], sid_of(number)
         calls: dict[str, Any] = {
             "upsert": lambda: bus.upsert(sid, encode(make_route(sid)), now=NOW),
@@ -51,7 +51,7 @@ class Pair:
         return "done"
 
     async def _again(self, bus: Publisher, sid: str) -> None:
-        """Lose an answer, and ask once more."""
+        """Lose a reply, and send the request once more."""
         await bus.upsert(sid, encode(make_route(sid)), now=NOW)
         bus.seq -= 1
         await bus.upsert(sid, encode(make_route(sid)), now=NOW)
@@ -65,7 +65,7 @@ class Pair:
             bus.follow(head)
 
     async def state(self) -> Any:
-        """Return all that a gateway could read."""
+        """Return all data that a gateway could read."""
         snapshot = await self.reader.snapshot()
         if snapshot is None:
             return None

@@ -1,4 +1,4 @@
-"""The model in docs/ speaks of the same actions as the code, and Spin finds nothing wrong in it."""
+"""Tests that the model in docs/ has the same actions as the code, and that Spin finds no error."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FOLLOWING = {
     "gateway/bus/repairer.py": "Repairer",
     "gateway/bus/follower.py": "Follower",
 }
-# What the model needs, and the code has no function for.
+# Actions that the model needs, and for which the code has no function.
 ABSTRACT = {"copy", "drop", "go_back", "announce", "answered", "script", "learn", "forget", "holds"}
 
-# A sign-out: one gateway ends one grant of its own. The store hears of it by a report, and what
-# comes back is a revocation like any other.
+# A sign-out: one gateway ends one grant of its own. The store learns of it by a report, and the
+# resulting revocation is like any other.
 LOCAL = {"_sign_out"}
 
 
@@ -34,7 +34,7 @@ def functions_of(path: str, name: str) -> dict[str, ast.AsyncFunctionDef | ast.F
 
 
 def uses(function: ast.AST, *names: str) -> bool:
-    """Say whether the function calls one of the methods of its own object."""
+    """Return whether the function calls one of the methods of its own object."""
     called = {
         ast.unparse(one.func).removeprefix("self.")
         for one in ast.walk(function)
@@ -44,14 +44,14 @@ def uses(function: ast.AST, *names: str) -> bool:
 
 
 def publisher_actions() -> set[str]:
-    """Return what a publisher can do that reaches Redis' scripts."""
+    """Return the publisher's actions that reach Redis' scripts."""
     methods = functions_of("shared/bus/publisher.py", "Publisher")
     acting = ("_change", "_call", "_send", "_notice", "_finish")
     return {n for n, f in methods.items() if not n.startswith("_") and uses(f, *acting)}
 
 
 def follower_actions() -> set[str]:
-    """Return what a follower does with Redis, and with its table."""
+    """Return the follower's actions on Redis and on its table."""
     methods: dict[str, ast.AsyncFunctionDef | ast.FunctionDef] = {}
     for path, name in FOLLOWING.items():
         methods |= functions_of(path, name)
@@ -83,12 +83,12 @@ LARGE_MINUTES = 10
 
 
 def check(folder: Path, text: str, size: Size, *, large: bool = False) -> str:
-    """Return what Spin says of the model *text*."""
+    """Return Spin's output for the model *text*."""
     (folder / "model.pml").write_text(text)
     names = ("LEADERS", "CHANGES", "FAULTS", "LOST")
     options = [f"-D{name}={value}" for name, value in zip(names, size, strict=True)]
     states = ["-DBITSTATE"] if large else ["-DCOLLAPSE", "-DMEMLIM=8000"]
-    # Where little is searched, the compiler takes longer.
+    # For a small search, optimising costs more time than it saves.
     compiler = ["cc", "-O0" if size == SMALL else "-O2", "-DSAFETY", *states, "-o", "pan", "pan.c"]
     for command in (["spin", "-a", *options, "model.pml"], compiler):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
@@ -129,7 +129,7 @@ def test_spin_finds_no_error_in_ten_minutes(tmp_path: Path) -> None:
         ("f.shut = f.shut || redis.shut", "f.shut = redis.shut", (1, 2, 1, 0)),
         # An epoch that was left comes back by a failover.
         ("(head_term == f.term && head_build < f.build)", "false", (1, 1, 2, 0)),
-        # An old leader builds anew what another one has built.
+        # An old leader rebuilds the table that another leader has built.
         ("redis.term > my_term -> goto deposed", "false -> goto deposed", (2, 1, 0, 0)),
     ],
 )

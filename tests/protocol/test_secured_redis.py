@@ -1,4 +1,4 @@
-"""Sentinels and a Redis Cluster behind TLS, between a controller's publisher and a gateway."""
+"""Tests Sentinels and a Redis Cluster behind TLS, between a publisher and a gateway."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def refusal(url: str) -> str:
-    """Return what is said of a Redis that cannot be asked."""
+    """Return the error message for a Redis that cannot be used."""
     client = connect(url)
     try:
         with pytest.raises(BusUnavailable) as refused:
@@ -59,7 +59,7 @@ async def refusal(url: str) -> str:
 
 
 async def until_told(gateway: GatewayProcess, why: str) -> None:
-    """Wait until it is not ready and says *why*."""
+    """Wait until the follower is not ready and reports *why*."""
 
     async def told() -> bool:
         answer = await gateway.ask_ops("/readyz")
@@ -69,7 +69,7 @@ async def until_told(gateway: GatewayProcess, why: str) -> None:
 
 
 async def until_publisher_told(world: World, why: str) -> None:
-    """Wait until the publisher is not ready and says *why*."""
+    """Wait until the publisher is not ready and reports *why*."""
 
     async def told() -> bool:
         return why in str(world.publisher.problems)
@@ -78,7 +78,7 @@ async def until_publisher_told(world: World, why: str) -> None:
 
 
 async def until_equal(gateway: GatewayProcess, world: World) -> str:
-    """Wait until both are ready, and the gateway has what was published; return the epoch."""
+    """Wait until both are ready and the gateway has everything published; return the epoch."""
 
     async def equal() -> str | None:
         ready = await gateway.ask_ops("/readyz")
@@ -93,7 +93,7 @@ async def until_equal(gateway: GatewayProcess, world: World) -> str:
 
 
 async def go_on_through_a_failover(secured: Secured, folder: Path, store: Store) -> str:
-    """Trust nobody, then have a wrong password, then lose the master; return the gateway's log."""
+    """Use a wrong CA, then a wrong password, then lose the master; return the gateway's log."""
     site, trusted = secured.site, Authority(folder / "trusted")
     gateway = GatewayProcess(folder, secured.url("gateway", authority=trusted))
     client = connect(secured.url("controller", authority=trusted))
@@ -126,12 +126,12 @@ async def go_on_through_a_failover(secured: Secured, folder: Path, store: Store)
 
 
 async def until_another(epoch: str, gateway: GatewayProcess, world: World) -> bool:
-    """Say whether both are equal again, under another epoch."""
+    """Return whether both are equal again, under another epoch."""
     return await until_equal(gateway, world) != epoch
 
 
 async def take_over(site: Site) -> None:
-    """Have the replica be the master."""
+    """Promote the replica to master."""
     if "cluster" in site.url:
         await site.replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
     await site.replica.until("'master'", "INFO", "replication")
@@ -152,14 +152,14 @@ async def test_both_sides_wait_until_they_can_trust_and_go_on_after_a_failover(
 
 
 def wrong_ways(secured: Secured, folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield URLs by which nobody gets in, and what may be said of each."""
+    """Yield URLs that must fail, and the allowed error messages of each."""
     asked = NO_MASTER if "sentinel" in secured.site.url else ""
     others = Authority(folder / "others")
     yield secured.url("gateway", authority=others), (asked + UNTRUSTED,)
     yield secured.url("gateway", password="canary"), (WRONG_PASSWORD,)
     if asked:
         yield secured.url("gateway", sentinel_password="canary"), (asked + WRONG_PASSWORD,)
-    # A port for TLS: it depends on how far the server had read.
+    # The port speaks TLS: the message depends on how far the server had read.
     ends = ("it ended the connection", "Connection reset by peer")
     yield secured.url("gateway", tls=False), tuple(asked + end for end in ends)
 

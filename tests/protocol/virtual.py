@@ -1,4 +1,4 @@
-"""An event loop without a clock: when nothing is ready, time jumps to the next timer."""
+"""An event loop without a clock: when no task is ready, time jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _NoWaiting(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its time is ``now``; hours pass in as long as it takes to do what happens in them."""
+    """Its time is ``now``; hours pass as fast as the work in them is done."""
 
     def __init__(self) -> None:
         selector = _NoWaiting()

@@ -1,4 +1,4 @@
-"""A leader, its store, and followers around one Redis in memory; and what must hold of them."""
+"""A leader, its store, and followers around one Redis in memory, with the protocol's invariants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WALL = 1_800_000_000.0
 
 
 class Store:
-    """What should be: the truth."""
+    """The intended state: the truth."""
 
     def __init__(self) -> None:
         self.routes: dict[str, bytes] = {}
@@ -48,7 +48,7 @@ class Store:
 
 
 class Leader:
-    """The controller's part: makes Redis equal to the store, for as long as its term lasts."""
+    """The controller's part: makes Redis equal to the store, while its fencing token is valid."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -124,7 +124,7 @@ class Leader:
 
 
 class Gateway:
-    """A follower, and what it once knew."""
+    """A follower, and the sessions that it once knew."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -145,18 +145,18 @@ class Gateway:
         self.task = asyncio.get_running_loop().create_task(self.follower.run())
 
     def check(self) -> None:
-        """A session that is good, and that this gateway has known, is there at every moment."""
+        """Assert that the table always holds every valid session that this gateway knew."""
         table = self.follower.table
         if table is None:
             return
         self.known |= set(table)
-        # What it knows and what was never withdrawn.
+        # Sessions that the gateway knew and that were never withdrawn.
         missing = {sid for sid in self.known if sid in self._world.store.routes} - set(table)
         assert not missing, f"good sessions were refused: {missing}"
 
 
 class World:
-    """Everything, on a loop whose time is virtual."""
+    """The whole system, on a loop with virtual time."""
 
     def __init__(self, seed: int, *, gateways: int = 2, signed: bool = False) -> None:
         self.signer = SIGNER if signed else None
@@ -176,16 +176,16 @@ class World:
         self.gateways = [Gateway(self) for _ in range(gateways)]
 
     def policy(self, monotonic: Callable[[], float]) -> HeadPolicy:
-        """Return what a gateway believes."""
+        """Return the policy by which a gateway accepts heads."""
         verifier = None if self.signer is None else TableVerifier(PUBLIC, instance="test")
         return HeadPolicy(verifier, wall=self.wall, monotonic=monotonic, max_age_seconds=300)
 
     def run(self, work: Any) -> Any:
-        """Return what *work* does."""
+        """Return the result of *work*."""
         return self.loop.run_until_complete(work)
 
     def wall(self) -> float:
-        """Return unix seconds."""
+        """Return the Unix time in seconds."""
         return WALL + self.loop.now
 
     def next(self) -> int:
@@ -193,10 +193,10 @@ class World:
         self._count += 1
         return self._count
 
-    # What is asked for
+    # Operations
 
     def upsert(self, number: int) -> None:
-        """Let there be a session, or let its target be another one."""
+        """Add a session, or change its target."""
         sid = sid_of(number)
         if sid in self.store.gone:
             return
@@ -207,13 +207,13 @@ class World:
         self._last_change[sid] = self.loop.now
 
     def remove(self, number: int) -> None:
-        """Let a session end, for good."""
+        """Remove a session for good."""
         sid = sid_of(number)
         if self.store.routes.pop(sid, None) is not None:
             self.store.gone[sid] = self._last_change[sid] = self.loop.now
 
     def revoke(self, number: int, *, notice: bool) -> None:
-        """Shut a user out; with *notice*, from a replica that does not lead."""
+        """Revoke a user's grants; with *notice*, from a replica that does not lead."""
         at = event_time(self.wall())
         event = GrantRevoked(epoch="-", seq=0, at=at, sid=sid_of(number), sub="ada")
         member = event.revocation().member
@@ -225,14 +225,14 @@ class World:
             )
             self.loop.create_task(_quietly(replica.notice(event)))
 
-    # What goes wrong
+    # Faults
 
     def fault(self) -> None:
-        """Note that something went wrong now."""
+        """Record that a fault happened now."""
         self.faulty_at = self.loop.now
 
     def change_leader(self, *, old_goes_on: bool) -> None:
-        """Let another controller lead; the one before may not know for a while."""
+        """Make another controller the leader; the previous leader may not know for a while."""
         assert self.leader is not None
         if not old_goes_on:
             self.leader.task.cancel()
@@ -244,15 +244,15 @@ class World:
         self.fault()
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and see to it that all holds."""
+        """Let time pass, and check the invariants."""
         self.run(asyncio.sleep(seconds))
         self.check()
 
-    # What must hold
+    # Invariants
 
     @property
     def is_faulty(self) -> bool:
-        """Whether something is wrong now that the bound does not speak of."""
+        """Return whether a current fault suspends the time bound."""
         assert self.leader is not None
         clients = [self.leader.client, *(one.client for one in self.gateways)]
         cut = any(client.cut for client in clients)
@@ -267,7 +267,7 @@ class World:
                 gateway.task.result()
             gateway.check()
             table = gateway.follower.table
-            # Nobody forges here: whatever the faults, what a leader signed is what there is.
+            # Nobody forges here: whatever the faults, all data in Redis is what a leader signed.
             assert gateway.follower.noted["unproven"] == 0
             assert table is None or (table.proof is None) == (self.signer is None)
             if self.loop.now - self.faulty_at > BOUND_SECONDS:
@@ -291,7 +291,7 @@ class World:
                 assert name not in table, f"{name} is served though it ended"
 
     def rest(self) -> None:
-        """Heal everything; after a while everybody must know the same."""
+        """End all faults; after a while all gateways must have the same table."""
         assert self.leader is not None
         if not self.server.alive:
             self.server.start()
@@ -312,7 +312,7 @@ class World:
             assert gateway.follower.opening
 
     def close(self) -> None:
-        """End everything."""
+        """Close everything."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
