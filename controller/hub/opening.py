@@ -10,11 +10,20 @@ from typing import Final
 
 from controller.kube.exec import ExecFailed, ExecTarget, Executor, Exited, Received, TerminalStream
 
-# The script first writes the process id of the shell, in a private OSC that terminals ignore.
+# Sets ${20} to the start time of the container's first process; empty without /proc. A replacement
+# pod has the same name, and only this tells its container apart.
+_FIRST_PROCESS: Final = """\
+read -r began 2>/dev/null </proc/1/stat
+set -- ${began##*) }
+"""
+# The script first writes the process id of the shell and the start time of the container, in a
+# private OSC that terminals ignore.
 # The shell is interactive, but not a login shell: /etc/profile, which on Debian resets PATH, would
 # lose the PATH of the image.
-_SCRIPT: Final = """\
-printf '\\033]5522;%s\\007' "$$"
+_SCRIPT: Final = (
+    _FIRST_PROCESS
+    + """\
+printf '\\033]5522;%s;%s\\007' "$$" "${20}"
 export TERM=xterm-256color
 for name in bash zsh fish; do
   found=$(command -v "$name" 2>/dev/null) || continue
@@ -25,9 +34,11 @@ done
 export SHELL=/bin/sh
 exec /bin/sh -i
 """
+)
 _MARK: Final = b"\x1b]5522;"
-_PROCESS = re.compile(rb"\x1b\]5522;([1-9][0-9]{0,9})\x07")
+_PROCESS = re.compile(rb"\x1b\]5522;([1-9][0-9]{0,9})(?:;([0-9]{0,20}))?\x07")
 _HANG_UP: Final = 'kill -HUP "$1"'
+_IS_THE_SAME: Final = f'was=$1\n{_FIRST_PROCESS}[ "${{20}}" = "$was" ]'
 
 # One exec of a fixed script is fastest, and contains no external input. The other commands are for
 # containers without /bin/sh and are tried in turn.
@@ -45,6 +56,9 @@ FIRST_WORD_SECONDS: Final = 3.0
 _LAST_WORDS_SECONDS: Final = 1.0
 # A hub that shuts down, or a client that waits for a shell, must not wait longer for a container.
 HANG_UP_SECONDS: Final = 2.0
+# The exit code after SIGKILL: the end of a container's first process kills the others so.
+_KILLED: Final = 137
+_CONTAINER_SECONDS: Final = 5.0
 # Exit codes of the runtime: the file is missing or not executable (POSIX.1-2024, 2.8.2).
 _NOT_STARTED: Final = (126, 127)
 
@@ -61,19 +75,36 @@ class ShellStream:
     """
 
     def __init__(
-        self, stream: TerminalStream, executor: Executor, container: ExecTarget, process: str
+        self,
+        stream: TerminalStream,
+        executor: Executor,
+        container: ExecTarget,
+        *,
+        process: str,
+        began: str,
     ) -> None:
         self._stream = stream
         self._executor = executor
         self._container = container
         self._process = process
+        self._began = began
         self._ended = False
+        self._exited: Exited | None = None
 
     async def receive(self) -> Received:
-        """Return the shell's next output, or how it ended."""
+        """Return the shell's next output, or how it ended.
+
+        A shell that was killed because its container ended is lost; it did not exit by itself.
+        """
+        if self._exited is not None:
+            return self._exited
         received = await self._stream.receive()
-        # After its end the process id may belong to another process.
-        self._ended = self._ended or isinstance(received, Exited)
+        if isinstance(received, Exited):
+            # After its end the process id may belong to another process.
+            self._ended = True
+            if received.code == _KILLED and not await self._container_runs():
+                received = Exited(None, "the container has ended", lost=True)
+            self._exited = received
         return received
 
     async def send(self, data: bytes) -> None:
@@ -96,16 +127,36 @@ class ShellStream:
             await self._stream.close()
 
     async def _hang_up(self) -> None:
-        command = ["/bin/sh", "-c", _HANG_UP, "sh", self._process]
         try:
-            stream = await self._executor.open(self._container, command)
+            await self._run(["/bin/sh", "-c", _HANG_UP, "sh", self._process])
         except ExecFailed:
             return  # the container is gone, and its shells with it
+
+    async def _container_runs(self) -> bool:
+        """Say whether the shell's container still runs commands.
+
+        The exit code cannot tell: a user who kills the shell causes the same one.
+        """
+        command = ["/bin/sh", "-c", _IS_THE_SAME, "sh", self._began]
         try:
-            while not isinstance(await stream.receive(), Exited):
+            async with asyncio.timeout(_CONTAINER_SECONDS):
+                return (await self._run(command)).code == 0
+        except (ExecFailed, TimeoutError):
+            return False
+
+    async def _run(self, command: list[str]) -> Exited:
+        """Run *command* in the container, and return how it ended.
+
+        Raises:
+            ExecFailed: If the container cannot be reached.
+        """
+        stream = await self._executor.open(self._container, command)
+        try:
+            while not isinstance(received := await stream.receive(), Exited):
                 pass
         finally:
             await stream.close()
+        return received
 
 
 async def open_shell(executor: Executor, container: ExecTarget) -> tuple[TerminalStream, bytes]:
@@ -139,8 +190,9 @@ def _named(
     named = _PROCESS.match(first)
     if named is None:
         return stream, first
-    process = named[1].decode()
-    return ShellStream(stream, executor, container, process), first[named.end() :]
+    process, began = named[1].decode(), (named[2] or b"").decode()
+    shell = ShellStream(stream, executor, container, process=process, began=began)
+    return shell, first[named.end() :]
 
 
 async def _first_word(stream: TerminalStream) -> bytes | Exited:
@@ -167,7 +219,7 @@ async def _first_word(stream: TerminalStream) -> bytes | Exited:
 
 
 def _is_half_a_mark(first: bytes) -> bool:
-    return _MARK.startswith(first[: len(_MARK)]) and b"\x07" not in first and len(first) < 32
+    return _MARK.startswith(first[: len(_MARK)]) and b"\x07" not in first and len(first) < 48
 
 
 def _reads_as_a_failure(output: bytes) -> bool:

@@ -103,6 +103,8 @@ async def test_the_shell_s_process_is_known_and_shown_to_nobody() -> None:
     for script in (
         [b"\x1b]5522;123\x07$ "],
         [b"\x1b", b"]5522;12", b"3\x07$ "],
+        [b"\x1b]5522;123;\x07$ "],
+        [b"\x1b]5522;123;77", b"7\x07$ "],
     ):
         executor = Scripted(list(script), [Exited(0)])
         stream, first = await open_shell(executor, WHERE)
@@ -140,7 +142,70 @@ async def test_a_container_that_is_gone_needs_no_hanging_up() -> None:
     assert executor.streams[0].closed
 
 
+# A shell that was killed
+
+
+KILLED = Exited(137, "command terminated with exit code 137")
+STARTED = b"\x1b]5522;123;777\x07"
+
+
+async def test_a_shell_killed_with_its_container_is_lost() -> None:
+    executor = Scripted([STARTED, KILLED])
+    stream, _ = await open_shell(executor, WHERE)
+    executor.refuse = ExecFailed("pods/exec was refused with 404", status=404)
+    assert await stream.receive() == Exited(None, "the container has ended", lost=True)
+    assert await stream.receive() == Exited(None, "the container has ended", lost=True)
+    await stream.close()
+    assert len(executor.commands) == 2, "nobody hangs up on a process that has ended"
+
+
+@pytest.mark.parametrize("answer", [Exited(None, "the container is not running"), Exited(126)])
+async def test_a_container_that_runs_nothing_any_more_has_ended(answer: Exited) -> None:
+    executor = Scripted([STARTED, KILLED], [answer])
+    stream, _ = await open_shell(executor, WHERE)
+    assert await stream.receive() == Exited(None, "the container has ended", lost=True)
+    assert executor.streams[1].closed
+
+
+async def test_a_container_that_does_not_answer_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_CONTAINER_SECONDS", 0.01)
+    executor = Scripted([STARTED, KILLED], [])
+    stream, _ = await open_shell(executor, WHERE)
+    assert await stream.receive() == Exited(None, "the container has ended", lost=True)
+    assert executor.streams[1].closed
+
+
+async def test_a_user_who_kills_the_shell_sees_its_exit_code() -> None:
+    executor = Scripted([STARTED, KILLED], [Exited(0)])
+    stream, _ = await open_shell(executor, WHERE)
+    assert await stream.receive() == KILLED
+    assert await stream.receive() == KILLED
+    assert executor.commands[1][3:] == ["sh", "777"]
+    assert executor.containers == [WHERE, WHERE]
+
+
+async def test_any_other_exit_asks_nothing_of_the_container() -> None:
+    executor = Scripted([STARTED, Exited(130)])
+    stream, _ = await open_shell(executor, WHERE)
+    assert await stream.receive() == Exited(130)
+    assert len(executor.commands) == 1
+
+
 # The script, run by a real shell
+
+
+def began() -> bytes:
+    """Return when the first process began, in clock ticks since the boot (proc_pid_stat(5))."""
+    return Path("/proc/1/stat").read_bytes().rpartition(b")")[2].split()[19]
+
+
+@pytest.mark.parametrize(("was", "same"), [(began().decode(), True), ("1", False)])
+async def test_another_container_of_the_same_name_is_told_apart(was: str, same: bool) -> None:
+    executor = Scripted([b"\x1b]5522;123;%s\x07" % was.encode(), KILLED], [Exited(0)])
+    stream, _ = await open_shell(executor, WHERE)
+    await stream.receive()
+    process = await asyncio.create_subprocess_exec(*executor.commands[1])
+    assert (await process.wait() == 0) is same
 
 
 async def chosen(folder: Path) -> str:
@@ -151,7 +216,7 @@ async def chosen(folder: Path) -> str:
     )  # fmt: skip
     output, _ = await process.communicate()
     mark, _, output = output.partition(b"\x07")
-    assert mark == b"\x1b]5522;%d" % process.pid, "exec keeps the process"
+    assert mark == b"\x1b]5522;%d;%s" % (process.pid, began()), "exec keeps the process"
     return output.decode()
 
 
