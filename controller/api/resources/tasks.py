@@ -43,8 +43,8 @@ async def show(api: ApiParts, request: web.Request) -> list[TaskView]:
 @operation(
     "GET",
     "/v1/jobs/{id}/history",
+    "getHistory",
     "Get the attempts, pods and updates of a job",
-    "Look at every attempt, pod and update of a job",
 )
 async def history(api: ApiParts, request: web.Request) -> History:
     """Return the recorded history, which outlives pods, VolcanoJobs and attempts."""
