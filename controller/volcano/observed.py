@@ -6,6 +6,7 @@ and numbers are read from pods.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -55,6 +56,19 @@ EVICTIONS: Final = frozenset(
 Those from ``DisruptionTarget`` on are reasons of the pod condition of that type (Kubernetes,
 "Disruptions"). ``Evict`` is the reason that Volcano's scheduler gives the condition Ready.
 """
+
+STORAGE_LIMIT: Final = "StorageLimit"
+"""The reason of a pod that exceeded a limit of its own for storage on its node.
+
+The kubelet's reason is ``Evicted``, as for a node that is low on disk. But it adds no
+``DisruptionTarget``, since the pod would exceed its limit on any node (``localStorageEviction`` in
+``pkg/kubelet/eviction/eviction_manager.go``). Only the message tells them apart.
+"""
+_OWN_LIMIT: Final = re.compile(
+    r"Container \S+ exceeded its local ephemeral storage limit "
+    r"|Pod ephemeral local storage usage exceeds the total limit "
+    r"|Usage of EmptyDir volume \S+ exceeds the limit "
+)
 
 _MOST: Final = 10**9
 """Of attempts and replicas: a larger number is invalid, and fits no database."""
@@ -333,7 +347,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         task=_shared(labels.get(TASK_LABEL) or annotations.get(TASK_LABEL) or ""),
         index=_index(metadata.get("name", "")),
         phase=_shared(status.get("phase") or ""),
-        reason=_shared(plain_text(status.get("reason"), _LONGEST_WORD)),
+        reason=_shared(_reason(status)),
         message=plain_text(status.get("message"), _LONGEST),
         address=status.get("podIP") or "",
         node=_shared(spec.get("nodeName") or ""),
@@ -399,6 +413,13 @@ def _ran(state: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     phases = [str(one.get("status")) for one in status.get("conditions") or ()]
     phases.append(str(state.get("phase")))
     return next((one for one in reversed(phases) if one not in _ENDS), "") == "Running"
+
+
+def _reason(status: Mapping[str, Any]) -> str:
+    reason, message = status.get("reason"), status.get("message")
+    if reason == "Evicted" and isinstance(message, str) and _OWN_LIMIT.match(message):
+        return STORAGE_LIMIT
+    return plain_text(reason, _LONGEST_WORD)
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from controller.jobs.history.pod_records import DEADLINE, INIT, last_of_ranks
 from controller.plain import plain_tail, plain_text
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
-from controller.volcano.observed import EVICTIONS, ObservedJob, ObservedPod
+from controller.volcano.observed import EVICTIONS, STORAGE_LIMIT, ObservedJob, ObservedPod
 from controller.volcano.reasons.causes import start_error
 from controller.volcano.reasons.waiting import Explanation
 
@@ -164,6 +164,13 @@ def _was_too_long(one: _Failure) -> Explanation | None:
     return _made("failed", said, one, "deadline")
 
 
+def _took_too_much_storage(one: _Failure) -> Explanation | None:
+    if one.reason != STORAGE_LIMIT:
+        return None
+    said = f"{one.name} took more storage than it may: {one.message}"
+    return _made("failed", said, one, "storage_limit")
+
+
 def _did_not_begin(one: _Failure) -> Explanation | None:
     if one.exit_code is None or one.reason not in _START_ERRORS:
         return None
@@ -222,6 +229,7 @@ _WAYS: Final[tuple[Callable[[_Failure], Explanation | None], ...]] = (
     _was_taken,
     _was_not_prepared,
     _was_too_long,
+    _took_too_much_storage,
     _did_not_begin,
     _took_too_much,
     _was_not_found,
@@ -294,7 +302,7 @@ def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
 
 def _of_run(run: PodRecord) -> _Failure:
     evicted = run.reason in EVICTIONS
-    of_pod = evicted or run.reason == DEADLINE or run.exit_code is None
+    of_pod = evicted or run.reason in (DEADLINE, STORAGE_LIMIT) or run.exit_code is None
     init = run.reason.removeprefix(INIT) if run.reason.startswith(INIT) else None
     return _Failure(
         rank=run.rank if run.rank >= 0 else None,

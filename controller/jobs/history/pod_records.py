@@ -9,7 +9,7 @@ from typing import Any, Final
 from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
-from controller.volcano.observed import EVICTIONS, ObservedPod
+from controller.volcano.observed import EVICTIONS, STORAGE_LIMIT, ObservedPod
 
 MOST_EXITS: Final = 100
 INIT: Final = "Init:"
@@ -266,7 +266,7 @@ def was_refused(run: PodRecord) -> bool:
     (``UnexpectedAdmissionError``), or the node's labels changed (``NodeAffinity``).
     """
     began = run.exit_code is not None or run.started_at is not None
-    by_itself = run.reason == DEADLINE or run.reason.startswith(INIT)
+    by_itself = run.reason in (DEADLINE, STORAGE_LIMIT) or run.reason.startswith(INIT)
     return run.phase == "Failed" and bool(run.reason) and not (began or by_itself)
 
 

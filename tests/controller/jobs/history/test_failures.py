@@ -45,6 +45,7 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
     return {"conditions": [condition | {"message": message}]}
 
 
+TOOK_MORE = "job 0 took more storage than it may: "
 CASES: list[tuple[ObservedPod, str, str, str]] = [
     (pod(ended=ended(3, message="one\ntwo\n")), "exit_code", "exit_code",
      "job 0 ended with exit code 3"),
@@ -72,6 +73,21 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
                       "message": "Pod is evicted, because of preempt"}]),
      "evicted", "preempted", "job 0 was evicted: the scheduler gave its place to another job: "
      "Pod is evicted, because of preempt"),
+    (pod(reason="Evicted", ended=ended(137),
+         message='Container job exceeded its local ephemeral storage limit "1Gi". '), "failed",
+     "storage_limit",
+     TOOK_MORE + 'Container job exceeded its local ephemeral storage limit "1Gi".'),
+    (pod(reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit of "
+                                   "containers 2Gi. "), "failed", "storage_limit",
+     TOOK_MORE + "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi."),
+    (pod(reason="Evicted", message='Usage of EmptyDir volume "work" exceeds the limit "4Gi". '),
+     "failed", "storage_limit",
+     TOOK_MORE + 'Usage of EmptyDir volume "work" exceeds the limit "4Gi".'),
+    # Its node was low: another node may have room.
+    (pod(reason="Evicted", message="The node was low on resource: ephemeral-storage. Container job "
+                                   "was using 5Gi, which exceeds its request of 1Gi. "), "evicted",
+     "evicted", "job 0 was evicted: The node was low on resource: ephemeral-storage. Container job "
+                "was using 5Gi, which exceeds its request of 1Gi."),
     (pod(reason="DeadlineExceeded", message="Pod was active on the node longer than the specified "
          "deadline", ended=ended(137)), "failed", "deadline",
      "job 0 ran for longer than its pod may: Pod was active on the node longer than the specified "

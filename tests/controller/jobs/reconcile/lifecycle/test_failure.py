@@ -143,6 +143,16 @@ def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
     assert (step.outcome, step.reason) == (State.FAILURE, "evicted")
 
 
+def test_what_exceeds_its_own_limit_of_storage_is_not_submitted_again() -> None:
+    pod = make_pod(phase="Failed", running=False, reason="StorageLimit", message="too much")
+    step = decide(make_seen(RUNS, make_observed("Failed"), pod, evictions_allowed=3))
+    assert isinstance(step, SetOutcome)
+    assert (step.outcome, step.reason) == (State.FAILURE, "failed")
+    unstarted = replace(pod, started_at=None)
+    step = decide(make_seen(SUBMITTED, make_observed("Failed"), unstarted, evictions_allowed=3))
+    assert isinstance(step, SetOutcome)
+
+
 @pytest.mark.parametrize("why", ["Evicted", "PreemptionByScheduler", "EvictionByEvictionAPI"])
 def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> None:
     seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
