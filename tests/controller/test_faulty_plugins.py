@@ -232,7 +232,7 @@ async def test_a_hook_that_blocks_the_loop_is_found_and_switched_off_at_the_next
 
         async def told() -> bool:
             tail = one.tail()
-            return "a plugin blocks the event loop" in tail and "from the next start on" in tail
+            return "a plugin blocks the event loop" in tail and "after the next start" in tail
 
         await eventually(told, seconds=150, what="nobody has noticed")
         # Liveness fails because nothing responds any more, and the process is ended.
