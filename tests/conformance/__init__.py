@@ -1,5 +1,5 @@
-"""How an API server with Volcano answers: black-box cases, for any cluster.
+"""Black-box tests of an API server with Volcano, for any cluster.
 
-They take ``KUBECONFIG``; without it an embedded cluster is started once for all of them. What a
-real server answered stands in `answers`, with the version that was asked.
+The cases take ``KUBECONFIG``; without it, an embedded cluster is started once for all of them. The
+responses of a real server stand in `answers`, with the version of that server.
 """

@@ -1,7 +1,7 @@
-"""What real servers answered, row by row; a case names its row.
+"""The responses of real servers, row by row; a case names its row.
 
-Refusals were seen with ``kubernetes_asyncio`` 36.1.0 on the versions below. A case that a row has
-no entry for here asserts what was seen in its own words.
+The refusals were recorded with ``kubernetes_asyncio`` 36.1.0 on the versions below. A case without
+a row here states the recorded response in its own assertions.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ VOLCANO: Final = "Volcano 1.15.1 and 1.16-alpha"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A Status: its code, its reason (empty if it has none), and words that its message holds."""
+    """A Status: its code, its reason (empty if absent), and words of its message."""
 
     seen_on: str
     code: int
@@ -62,7 +62,7 @@ REFUSALS: Final = {
     "a token without the right": _kube(403, "Forbidden", "cannot list resource"),
     "create in a namespace that goes": _kube(403, "Forbidden", "is being terminated"),
     "a pod without its ServiceAccount": _kube(403, "Forbidden", "error looking up service account"),
-    # Before 1.14 the schema asks for no task; so its webhook's sources have it.
+    # Before 1.14 the schema requires no task, so the refusal comes from the webhook's source.
     "a job without tasks, before 1.14": _volcano("No task specified in job spec"),
     "a job with a doubled task name": _volcano("duplicated task name"),
     "a job for an unknown queue": _volcano("unable to find job queue"),

@@ -1,4 +1,4 @@
-"""What the cases share: the APIs, objects to create, and assertions about refusals."""
+"""Shared parts of the cases: the APIs, objects to create, and assertions about refusals."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Kube:
 
     def __init__(self, api: client.ApiClient) -> None:
         self.api = api
-        # Dictionaries are passed where models are declared, as clients do.
+        # The cases pass dictionaries where models are declared, as clients do.
         self.core: Any = client.CoreV1Api(api)
         self.custom: Any = client.CustomObjectsApi(api)
         self.leases: Any = client.CoordinationV1Api(api)
 
     async def call(self, method: str, path: str, body: Any = None, **rest: Any) -> tuple[int, Any]:
-        """Send a request as it is; return status and decoded answer, whatever they are."""
+        """Send a request unchanged; return its status and decoded response, whatever they are."""
         headers = {"Accept": "application/json", **rest.pop("headers", {})}
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
@@ -74,15 +74,15 @@ class Kube:
         return made
 
     async def phase(self, namespace: str, name: str) -> str:
-        """Return a job's phase, empty while it has none."""
+        """Return a job's phase, or an empty string while it has none."""
         status = (await self.job(namespace, name)).get("status") or {}
         return str(status.get("state", {}).get("phase", ""))
 
 
 async def refused(row: str, call: Awaitable[Any], *, older: str = "", **words: str) -> None:
-    """Assert that *call* is refused as *row* of `REFUSALS` says a real server does.
+    """Assert that *call* is refused as a real server does, by *row* of `REFUSALS`.
 
-    A real one with an older release of Volcano may refuse it as the row *older* says.
+    A real cluster with an older release of Volcano may refuse it by the row *older*.
     """
     with pytest.raises(ApiException) as caught:
         await call
@@ -97,14 +97,14 @@ async def refused(row: str, call: Awaitable[Any], *, older: str = "", **words: s
 
 
 def within(seconds: float) -> asyncio.Timeout:
-    """Give up after *seconds*, or longer where the cluster is a real one."""
+    """Raise after *seconds*; a real cluster gets more time."""
     return asyncio.timeout(seconds * PATIENCE)
 
 
 async def eventually(
     holds: Callable[[], Awaitable[Any]], *, seconds: float = 20.0, every: float = 0.05
 ) -> Any:
-    """Return what *holds* returns as soon as that is true."""
+    """Return the result of *holds* as soon as it is true."""
     async with within(seconds):
         while not (found := await holds()):
             await asyncio.sleep(every)
@@ -114,7 +114,7 @@ async def eventually(
 async def watched(
     call: Callable[..., Any], *arguments: Any, **rest: Any
 ) -> AsyncGenerator[tuple[str, Any]]:
-    """Yield type and object of what a watch tells, until it ends."""
+    """Yield type and object of a watch's events until the watch ends."""
     async with watch.Watch() as stream:
         async for event in stream.stream(call, *arguments, **rest):
             yield event["type"], event["object"]
@@ -126,7 +126,7 @@ def make_config_map(name: str, **rest: Any) -> Object:
 
 
 def make_pod(name: str, **spec: Any) -> Object:
-    """Return a Pod that waits to be asked to end; it stays unscheduled by its gate."""
+    """Return a Pod with a scheduling gate, so that it stays unscheduled."""
     container = {"name": "main", "image": "busybox", "command": ["sleep", "3600"]}
     spec = {
         "restartPolicy": "Never",

@@ -1,4 +1,4 @@
-"""A cluster for the cases: the one that ``KUBECONFIG`` names, else an embedded one."""
+"""Provides the cluster of the cases: the one that ``KUBECONFIG`` names, or an embedded one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def embedded() -> Iterator[EmbeddedCluster | None]:
-    """The embedded cluster of this folder, or None where ``KUBECONFIG`` names another."""
+    """Run the embedded cluster of this folder; None if ``KUBECONFIG`` names a cluster."""
     if os.environ.get("KUBECONFIG"):
         yield None
         return
@@ -42,20 +42,20 @@ def embedded() -> Iterator[EmbeddedCluster | None]:
 
 @pytest.fixture(scope="package")
 def kubeconfig(embedded: EmbeddedCluster | None) -> Path:
-    """The administrator's kubeconfig."""
+    """Return the administrator's kubeconfig."""
     return embedded.kubeconfig("admin") if embedded else Path(os.environ["KUBECONFIG"])
 
 
 @pytest.fixture(autouse=True)
 def _tell_the_seed(embedded: EmbeddedCluster | None) -> None:
-    """Put the seed where pytest shows it: beside the failure."""
+    """Print the seed where pytest shows it: beside the failure."""
     if embedded is not None:
         print(f"FUMAROLE_CLUSTER_SEED={embedded.seed}")
 
 
 @pytest.fixture
 async def kube(kubeconfig: Path) -> AsyncIterator[Kube]:
-    """The APIs of the cluster, as the administrator."""
+    """Provide the APIs of the cluster, as the administrator."""
     async with _connected(kubeconfig) as kube:
         yield kube
 
@@ -70,7 +70,7 @@ async def _connected(kubeconfig: Path) -> AsyncIterator[Kube]:
 
 @pytest.fixture
 async def namespace(kube: Kube) -> AsyncIterator[str]:
-    """A namespace of this test alone, with its ServiceAccount."""
+    """Create a namespace for one test, with its ServiceAccount."""
     name = f"case-{secrets.token_hex(4)}"
     await kube.core.create_namespace({"metadata": {"name": name}})
 
@@ -86,7 +86,7 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
 
 
 async def _delete_namespaces(kube: Kube, name: str) -> None:
-    """Delete the namespace, and those that a case made beside it and did not delete."""
+    """Delete the namespace, and the namespaces that a case created beside it and left."""
     for found in (await kube.core.list_namespace()).items:
         if found.metadata.name.startswith(name) and not found.metadata.deletion_timestamp:
             await kube.core.delete_namespace(found.metadata.name)
@@ -94,12 +94,12 @@ async def _delete_namespaces(kube: Kube, name: str) -> None:
 
 @pytest.fixture
 async def queue(kube: Kube, namespace: str) -> AsyncIterator[str]:
-    """A name for a Queue of this test alone, which goes with the test."""
+    """Return a name for a Queue of one test; the Queue is deleted after the test."""
     yield namespace
     with suppress(ApiException):
         await kube.custom.delete_cluster_custom_object(*SCHEDULING, "queues", namespace)
         return
-    # Volcano before 1.12 deletes only one that is closed; nothing of the test runs in it any more.
+    # Volcano before 1.12 deletes only a closed Queue; no job of the test runs in it any more.
     status = {"status": {"state": "Closed"}}
     path = f"/apis/{'/'.join(SCHEDULING)}/queues/{namespace}"
     await kube.call("PATCH", f"{path}/status", status, headers={"Content-Type": MERGE})
@@ -108,14 +108,14 @@ async def queue(kube: Kube, namespace: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 def kubelet(can_run_pods: str | None) -> None:
-    """Skip the case where the cluster has nothing that would run a container."""
+    """Skip the case if the cluster cannot run containers."""
     if can_run_pods is not None:
         pytest.skip(can_run_pods)
 
 
 @pytest.fixture(scope="session")
 def can_run_pods() -> str | None:
-    """Why the cluster runs no containers, None if it does: one is tried."""
+    """Return why the cluster runs no containers, or None if it does: one container is tried."""
     kubeconfig = os.environ.get("KUBECONFIG")
     return asyncio.run(_try_a_pod(Path(kubeconfig))) if kubeconfig else None
 
@@ -128,7 +128,7 @@ async def _try_a_pod(kubeconfig: Path) -> str | None:
         pod["spec"]["containers"][0]["command"] = ["sh", "-c", "exit 0"]
 
         async def state() -> Any:
-            with suppress(ApiException):  # its ServiceAccount may not be there yet
+            with suppress(ApiException):  # the ServiceAccount may not exist yet
                 await kube.core.create_namespaced_pod(name, pod)
             found = (await kube.core.list_namespaced_pod(name)).items
             return found[0].status if found else None
@@ -140,10 +140,11 @@ async def _try_a_pod(kubeconfig: Path) -> str | None:
 
 
 async def _watch_a_pod(state: Callable[[], Awaitable[Any]]) -> str | None:
-    """Return why a pod does not run, None once it has ended.
+    """Return why a pod does not run, or None once it has ended.
 
-    An image may take its time to come. What is not even begun, or has begun and does not end,
-    is not waited for that long: every case that needs a kubelet would wait with it.
+    The wait is long while an image is pulled. It is short if nothing begins, or if the container
+    runs
+    and does not end: otherwise every case that needs a kubelet would wait that long too.
     """
     loop = asyncio.get_running_loop()
     since, last = loop.time(), None

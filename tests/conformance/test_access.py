@@ -1,4 +1,4 @@
-"""Who may come in, and what the server says of itself."""
+"""Tests authentication, and the server's information about itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _listing_pods(kubeconfig: Path, token: str | None) -> object:
 async def test_without_a_token_one_is_anonymous_or_nobody(kubeconfig: Path) -> None:
     with pytest.raises(client.ApiException) as caught:
         await _listing_pods(kubeconfig, None)
-    off = caught.value.status == 401  # as `--anonymous-auth=false` has it
+    off = caught.value.status == 401  # with `--anonymous-auth=false`
     row = "no token, where nobody is anonymous" if off else "no token"
     await refused(row, _listing_pods(kubeconfig, None))
 

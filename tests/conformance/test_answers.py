@@ -1,4 +1,4 @@
-"""The table of answers and the cases belong together."""
+"""Tests that the table of responses and the cases name the same rows."""
 
 from __future__ import annotations
 

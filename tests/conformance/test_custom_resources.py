@@ -1,4 +1,4 @@
-"""Custom resources: schema, defaults, pruning, generation, content types."""
+"""Tests custom resources: schema, defaults, pruning, generation, content types."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_lists_of_a_template_have_no_key_twice(
     with pytest.raises(ApiException) as caught:
         await kube.create_job(namespace, job)
     if REAL and field == "volumeMounts" and caught.value.status == 400:
-        # A schema that is older than Kubernetes 1.31 has no keys for them; Volcano's webhook has.
+        # A schema from before Kubernetes 1.31 has no keys for them; Volcano's webhook checks them.
         assert "must be unique" in str(caught.value.body)
         return
     assert caught.value.status == 422

@@ -1,4 +1,4 @@
-"""Finalizers, preconditions, grace, garbage and namespaces."""
+"""Tests deletion: finalizers, preconditions, grace periods, garbage collection, namespaces."""
 
 from __future__ import annotations
 

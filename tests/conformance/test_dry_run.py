@@ -1,4 +1,4 @@
-"""``dryRun=All``: the server says what it would do with a new object, and does nothing."""
+"""Tests ``dryRun=All``: the server returns the object as it would be, and stores nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _jobs(kube: Kube, namespace: str) -> list[Any]:
 
 async def test_a_job_is_completed_as_it_would_be_and_not_stored(kube: Kube, namespace: str) -> None:
     tried = await _try_job(kube, namespace, make_job("a", replicas=2))
-    # By the schema's defaults, and by the mutating webhook.
+    # The schema's defaults and the mutating webhook fill these fields in.
     assert tried["spec"]["queue"] == "default"
     assert tried["spec"]["minAvailable"] == 2
     assert tried["metadata"]["uid"]
@@ -62,7 +62,7 @@ async def test_strict_validation_names_what_would_be_dropped(kube: Kube, namespa
 
 
 async def test_a_quota_is_asked_and_not_used(kube: Kube, namespace: str) -> None:
-    # Of Services, since clusters put ConfigMaps of their own into each namespace.
+    # The quota is on Services, because clusters put ConfigMaps of their own into each namespace.
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/services": "1"}}}
     await kube.core.create_namespaced_resource_quota(namespace, quota)
     path = f"/api/v1/namespaces/{namespace}/services"

@@ -1,7 +1,7 @@
-"""What the pods of a job know of each other and reach, and what Queues let in.
+"""Tests what a job's pods know of each other and reach, and which jobs Queues admit.
 
 The containers are ``busybox`` and ``python`` with commands that the images of those names on any
-registry could run.
+registry can run.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ async def test_tensorflow_tells_the_cluster_and_ones_place(kube: Kube, namespace
     job["spec"]["tasks"] = [_task("ps", "echo $TF_CONFIG"), _task("worker", "echo $TF_CONFIG", 2)]
     await kube.create_job(namespace, job)
     assert await _ended(kube, namespace, "tf") == "Completed"
-    # As it is: the library takes a log that looks like JSON for an object.
+    # The raw call: the library would decode a log that looks like JSON as an object.
     _, said = await kube.call("GET", f"/api/v1/namespaces/{namespace}/pods/tf-worker-1/log")
     assert said == {
         "cluster": {
@@ -114,7 +114,7 @@ async def test_mpi_names_the_workers_to_the_master_and_brings_keys(
     assert "Host mpi-worker-1" in lines
 
 
-# --- Queues ---
+# Queues
 
 
 async def _open_queue(kube: Kube, name: str, **spec: Any) -> None:
@@ -148,7 +148,7 @@ async def test_a_queue_admits_no_more_than_its_capability(
     kube: Kube, namespace: str, queue: str
 ) -> None:
     await _open_queue(kube, queue, capability={"cpu": "150m"})
-    # At once: what was let in counts before its pod is there.
+    # Both at once: an admitted job counts before its pod exists.
     for name in ("first", "second"):
         await kube.create_job(namespace, _greedy(name, queue, "sleep 2"))
 

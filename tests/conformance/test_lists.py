@@ -1,4 +1,4 @@
-"""Each list that the product asks for, made by the product's own client: empty, and with one.
+"""Tests each list that the product requests, with the product's client: empty, and with one item.
 
 A real server answers an empty list of metadata with ``"items": null``.
 """
@@ -39,7 +39,7 @@ OBJECTS: dict[Kind, Make] = {
         "spec": {"clusterIP": "None", "selector": {"a": "b"}},
     },
     NETWORK_POLICIES: lambda _: {"metadata": {"name": "a"}, "spec": {"podSelector": {}}},
-    # Nobody carries out a Command without a target.
+    # Volcano carries out no Command without a target.
     COMMANDS: lambda _: {"metadata": {"name": "a"}, "action": "SyncJob"},
     PODS: lambda _: make_pod("a"),
     VCJOBS: lambda _: make_job("a", script="sleep 60"),
@@ -48,7 +48,7 @@ OBJECTS: dict[Kind, Make] = {
 
 @pytest.fixture
 async def product(kubeconfig: Path) -> AsyncIterator[Kube]:
-    """The product's client."""
+    """Provide the product's client."""
     async with Kube.connect(kubeconfig) as kube:
         yield kube
 
@@ -78,7 +78,7 @@ async def test_a_list_in_all_namespaces_is_empty_or_holds_what_is_there(
         found = await ask(product, kind, labels)
     finally:
         await product.delete(kind, "a", namespace, grace_seconds=0)
-    # Whoever carries out Commands deletes them first.
+    # Volcano deletes a Command before it carries the Command out.
     if kind is not COMMANDS or found:
         (one,) = found
         assert one["metadata"]["uid"] == made["metadata"]["uid"]
@@ -91,7 +91,7 @@ async def test_nodes_are_listed(product: Kube) -> None:
 
 
 async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: str) -> None:
-    """As the product asks why the pods of a VolcanoJob are not made."""
+    """The product lists Events so to learn why a VolcanoJob's pods are not created."""
     uid, other = str(uuid4()), str(uuid4())
     fields = f"involvedObject.uid={uid}"
     assert await product.list(EVENTS, namespace, fields=fields) == []

@@ -1,4 +1,4 @@
-"""Creating, reading, listing and changing objects."""
+"""Tests creating, reading, listing and changing objects."""
 
 from __future__ import annotations
 

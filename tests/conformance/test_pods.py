@@ -1,4 +1,4 @@
-"""Pods as a client sees them: bound, running, logged, entered, probed, ended."""
+"""Tests pods as a client sees them: bound, running, logs, exec, probes, ended."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_followed_log_comes_as_it_is_written_and_ends(kube: Kube, namesp
 
 
 async def _execute(kube: Kube, namespace: str, name: str, *command: str) -> tuple[str, Any]:
-    """Return what *command* wrote and the Status that it ended with."""
+    """Return the output of *command* and its final Status."""
     api = WsApiClient(configuration=kube.api.configuration)
     async with api:
         core: Any = type(kube.core)(api)

@@ -1,4 +1,4 @@
-"""ResourceQuotas: what a namespace may hold."""
+"""Tests ResourceQuotas: limits on the objects of a namespace."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _service(name: str) -> Object:
 
 
 async def test_other_objects_are_counted_and_storage_is_summed(kube: Kube, namespace: str) -> None:
-    # No cluster puts a Service into each namespace, as it does with ConfigMaps and Secrets.
+    # No cluster puts a Service into each namespace, unlike ConfigMaps and Secrets.
     await _set_quota(kube, namespace, **{"count/services": "1", "requests.storage": "3Gi"})
     assert (await _create(kube, namespace, "services", _service("a")))[0] == 201
     assert (await _create(kube, namespace, "services", _service("b")))[0] == 403

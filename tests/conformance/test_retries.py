@@ -1,9 +1,10 @@
-"""Volcano's retry arithmetic: how often a job is started before it is given up.
+"""Tests Volcano's retry arithmetic: how often a job starts before it fails for good.
 
-A job whose ``maxRetry`` is N is started N times: each restart raises ``retryCount``, whoever
-asked for it and whatever it restarts, and the N-th ends the job as Failed. An explicit 0
-becomes 3. An eviction counts only where a policy answers it; what no policy answers is made
-again, or stays failed, without being counted.
+- A job whose ``maxRetry`` is N starts N times. Each restart raises ``retryCount``, whatever caused
+  it and whatever it restarts, and the N-th ends the job as Failed.
+- An explicit 0 becomes 3.
+- An eviction counts only if a policy answers it. Without a policy, the pod is made again, or stays
+  failed, and nothing is counted.
 
 All jobs of a table run at once, so that a table takes as long as its longest row.
 """
@@ -30,7 +31,7 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a job asks for, and how it ends."""
+    """A job's spec, and its expected end."""
 
     name: str
     max_retry: int
@@ -98,9 +99,9 @@ async def _end(kube: Kube, namespace: str, row: Row) -> tuple[str, int]:
 
 
 async def _starts(kube: Kube, namespace: str, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return how often each job's pod was started, as the kubelet's Events say.
+    """Return how often each job's pod was started, by the kubelet's Events.
 
-    They are written in the background, so what is *wanted* is waited for.
+    The kubelet writes Events in the background, so the function waits for *wanted*.
     """
     path, query = f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": "reason=Started"}
     found: dict[str, set[str]] = {}
@@ -123,9 +124,11 @@ async def _run_table(
     for _ in range(_TRIES):
         seen = await _outcomes(kube, namespace, rows, at_task=at_task)
         wanted = {row.name: (row.phase, row.retries, row.starts) for row in rows}
-        # A SyncJob that has waited may see the failed pod before the policies are asked (a real
-        # Volcano under backlog, ours on a busy machine): then the job is Failed with fewer
-        # retries, which is not what is tried here. It is tried again.
+        # A delayed SyncJob may see the failed pod before the policies are evaluated (on a real
+        # Volcano
+        # with a backlog, or on a busy machine). Then the job is Failed with fewer retries, which is
+        # not
+        # what this case tests, so the case is tried again.
         lost = [row for row in rows if _is_lost(seen[row.name], row)]
         assert seen | {row.name: wanted[row.name] for row in lost} == wanted
         if not lost:
@@ -177,7 +180,7 @@ async def test_the_tasks_policies_come_before_the_jobs(kube: Kube, namespace: st
 
 
 async def _pod_of(kube: Kube, namespace: str, name: str, version: str) -> Any:
-    """Return a pod that was made for that version of the job, and is not being deleted."""
+    """Return a pod that was made for that version of the job and is not being deleted."""
     pods = await kube.core.list_namespaced_pod(
         namespace, label_selector=f"volcano.sh/job-name={name}"
     )
@@ -189,10 +192,12 @@ async def _pod_of(kube: Kube, namespace: str, name: str, version: str) -> Any:
 
 
 async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[str, int]:
-    """Delete the job's pod each time that it runs; return the last phase and how often.
+    """Delete the job's pod each time that it runs; return the last phase and the number of
+    deletions.
 
-    Once for each of the job's versions: Volcano may remake the pod before it looks at the eviction,
-    and what befalls a pod of an older version calls for nothing.
+    One deletion for each version of the job: Volcano may remake the pod before it handles the
+    eviction,
+    and it ignores evictions of pods of an older version.
     """
     evicted: set[str] = set()
 
@@ -215,7 +220,7 @@ async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[s
         try:
             await kube.core.delete_namespaced_pod(pod.metadata.name, namespace, body=wish)
         except ApiException as error:
-            if error.status not in (404, 409):  # gone meanwhile, or another one is there by now
+            if error.status not in (404, 409):  # the pod is gone, or another one has its name
                 raise
         else:
             evicted.add(version)

@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts, and what role bindings let their bearers do."""
+"""Tests tokens of ServiceAccounts, and the rights that role bindings give to their bearers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @asynccontextmanager
 async def _as_account(kube: Kube, kubeconfig: Path, namespace: str) -> AsyncIterator[Kube]:
-    """The APIs as the namespace's ServiceAccount ``worker``, which is made for this."""
+    """Provide the APIs as the namespace's ServiceAccount ``worker``, which is created here."""
     account = {"metadata": {"name": "worker"}}
     await kube.core.create_namespaced_service_account(namespace, account)
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/worker/token"
@@ -52,7 +52,7 @@ async def _grant(kube: Kube, namespace: str, name: str, *rules: Object) -> None:
 
 
 async def _may(kube: Kube, method: str, path: str, body: Any = None, *, code: int = 200) -> None:
-    """Wait until the call is answered with *code*: a binding takes a moment to be known."""
+    """Wait until the call returns *code*: a new binding takes effect after a moment."""
 
     async def answered() -> bool:
         return (await kube.call(method, path, body))[0] == code

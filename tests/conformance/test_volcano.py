@@ -1,4 +1,4 @@
-"""Volcano: webhooks, phases, gangs, policies, commands, time to live."""
+"""Tests Volcano: webhooks, phases, gangs, policies, commands, time to live."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_jobs_phases_and_its_vanishing_counts(
     await stream.aclose()
     assert phases[0] == ""
     assert list(dict.fromkeys(phases)) == ["", "Pending", "Running", "Completed"]
-    # Volcano 1.11 and later; whoever repairs it does not break us, who never read them.
+    # Volcano 1.11 and later do this. A repair there does not break us: we never read these counts.
     assert vanished or embedded is None
 
 
@@ -292,7 +292,7 @@ async def test_a_new_queue_opens_after_a_while(kube: Kube, queue: str) -> None:
 
 @pytest.mark.usefixtures("kubelet")
 async def test_dependents_wait_for_what_they_depend_on(kube: Kube, namespace: str) -> None:
-    # Up to 1.15.0 only what runs is waited for, not what has already ended.
+    # Up to 1.15.0, Volcano waits only for running pods, not for pods that have already ended.
     job = make_job("a", script=f"sleep {PATIENCE}; exit 0", minAvailable=1)
     first = job["spec"]["tasks"][0]
     second = {**first, "name": "late", "dependsOn": {"name": ["job"]}}

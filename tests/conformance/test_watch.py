@@ -1,4 +1,4 @@
-"""Following changes."""
+"""Tests watches."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_revision_of_the_future_brings_nothing(kube: Kube, namespace: st
     query = {"watch": "true", "timeoutSeconds": "1", "resourceVersion": future}
     path = f"/api/v1/namespaces/{namespace}/secrets"
     status, answer = await kube.call("GET", path, query=query)
-    # A newer server may say that it is too large instead of waiting; nothing else is told.
+    # A newer server may answer "too large" instead of waiting; it sends no other event.
     assert status == 200
     assert "ADDED" not in str(answer)
 
@@ -83,7 +83,7 @@ async def test_a_revision_that_is_too_old_is_an_error_event(kube: Kube, namespac
     path = f"/api/v1/namespaces/{namespace}/secrets"
     status, answer = await kube.call("GET", path, query=query)
     assert status == 200
-    # A server whose cache of the kind holds no change yet has nothing to miss: nothing is told.
+    # A server whose cache of the kind holds no change yet has nothing to miss, and sends no event.
     if answer:
         assert (answer["type"], answer["object"]["code"]) == ("ERROR", refusal.code)
         assert answer["object"]["reason"] == refusal.reason

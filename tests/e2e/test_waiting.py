@@ -42,7 +42,7 @@ async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
     if system.cluster is None:
         pytest.skip("the cluster's room has to be known")
     run, job = secrets.token_hex(3), {"owner": {"user": "ada"}, "image": "python"}
-    # Of 64 processors: each of the jobs waits for more than exist, in the order of their age.
+    # Each job takes 40 of 64 processors: one runs, and the others wait in the order of their age.
     shape = {
         "resources": {"cpu": 40, "memory": "64Mi"},
         "invocation": {"command": ["sleep", "900"]},

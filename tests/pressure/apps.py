@@ -1,4 +1,4 @@
-"""Apps by how they behave: silent, deaf, or talking without end."""
+"""Apps by behaviour: silent, deaf, or sending without end."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ EVENT = b"data: hello\n\n"
 
 
 async def be_silent(stream: Stream) -> None:
-    """Read whatever comes, and say nothing."""
+    """Read all bytes, and send nothing."""
     await stream.until_ended(PATIENCE_SECONDS)
 
 
 async def be_deaf(stream: Stream) -> None:
-    """Read nothing more."""
+    """Stop reading."""
     stream.transport.pause_reading()
     await asyncio.sleep(PATIENCE_SECONDS)
 
 
 def talk(piece: bytes) -> After:
-    """Return what says *piece* again and again, as fast as it is taken."""
+    """Return a function that sends *piece* again and again, as fast as the gateway reads."""
 
     async def go_on(stream: Stream) -> None:
         while not stream.ended:
@@ -44,14 +44,14 @@ def talk(piece: bytes) -> After:
 
 
 def after(mode: Mode, piece: bytes) -> After:
-    """Return what an app of *mode* does once it has a connection; *piece* is what it would say."""
+    """Return what an app of *mode* does with a connection; a talking app sends *piece*."""
     return {"silent": be_silent, "deaf": be_deaf, "talks": talk(piece)}[mode]
 
 
 def web(mode: Mode, first: bytes = b"", piece: bytes = PIECE) -> Script:
-    """Return a script that reads a request's head, says *first*, and goes on by *mode*.
+    """Return a script that reads a request's head, sends *first*, and goes on by *mode*.
 
-    Who is deaf does not even read the head.
+    A deaf app does not even read the head.
     """
 
     async def script(app: App, stream: Stream) -> None:
@@ -64,14 +64,14 @@ def web(mode: Mode, first: bytes = b"", piece: bytes = PIECE) -> Script:
 
 
 async def pipelined(app: App, stream: Stream) -> None:
-    """Answer each request with 64 KiB, on a connection of its own: none is left in a pool."""
+    """Answer each request with 64 KiB and end the connection, so that none is pooled."""
     await app.request(stream)
     stream.send(answer("200 OK", "Connection: close", body=PIECE))
     await stream.drain(PATIENCE_SECONDS)
 
 
 def switching(mode: Mode, first: bytes, piece: bytes, *fields: str) -> Script:
-    """Return a script that takes an upgrade, says *first*, and goes on by *mode*."""
+    """Return a script that accepts an upgrade, sends *first*, and goes on by *mode*."""
 
     async def script(app: App, stream: Stream) -> None:
         request = await app.head(stream)
@@ -84,7 +84,7 @@ def switching(mode: Mode, first: bytes, piece: bytes, *fields: str) -> Script:
 
 
 def desktop(mode: Mode, piece: bytes = PIECE) -> Script:
-    """Return a script of an RFB server without a password, that goes on by *mode*."""
+    """Return a script of an RFB server without a password that goes on by *mode*."""
 
     async def script(app: App, stream: Stream) -> None:
         for said, size in ((b"RFB 003.008\n", 12), (b"\x01\x01", 1), (bytes(4), 1)):

@@ -1,4 +1,4 @@
-"""What must hold while somebody attacks, and once it is over."""
+"""Checks what must hold during an attack and after it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 from tests.pressure.ground import Ground
 
-# What Python needs for the work itself: garbage is collected now and then.
+# Python's own need for the work: garbage is collected now and then.
 SLACK_BYTES = 16 << 20
-# docs/limits.md: what waits for a reader on one side of a connection.
+# docs/limits.md: the bytes that wait for a reader on one side of a connection.
 HELD_BYTES = 512 << 10
-# A turn is 5 ms at most; others wait for a few of them, and for their own processor.
+# A turn takes 5 ms at most; others wait for a few turns, and for their own processor time.
 OTHERS_P95_SECONDS = 0.15
 OTHERS_SLOWEST_SECONDS = 1.0
 AFTERWARDS_SECONDS = 8.0
@@ -24,10 +24,11 @@ LISTENING = "0A"
 async def attacked(
     ground: Ground, *, most: int = SLACK_BYTES, seconds: float = 0.8
 ) -> AsyncIterator[None]:
-    """Assert that an honest session is served, and the gateway no larger than by *most* bytes.
+    """Assert that an honest session is served, and that the gateway grows by at most *most* bytes.
 
-    The honest session goes on for *seconds* at least. Then all attackers are reset, and nothing of
-    them may stay.
+    The honest session runs for at least *seconds*. Then all attackers are reset, and no trace of
+    them
+    may stay.
     """
     others = await ground.others()
     await others.seen()
@@ -36,7 +37,7 @@ async def attacked(
         yield
         await asyncio.sleep(max(0.0, seconds - (time.monotonic() - began)))
         seen = await others.seen()
-    late = ground.waited() - had_waited  # What this machine's other programs had of their time.
+    late = ground.waited() - had_waited  # the time that other programs of this machine took
     assert seen.wrong == []
     assert seen.trips, "the honest session was never answered"
     assert memory.growth <= most, f"the gateway grew by {memory.growth >> 20} MiB"
@@ -47,7 +48,7 @@ async def attacked(
 
 
 async def nothing_stays(ground: Ground) -> None:
-    """Wait until no browser's connection is there but the honest one's, and none is counted."""
+    """Wait until only the honest session's connection exists, and none other is counted."""
     began, late = time.monotonic(), ground.late()
     while max(left := await _left(ground)) > 1:
         within = AFTERWARDS_SECONDS + ground.late() - late
@@ -56,7 +57,7 @@ async def nothing_stays(ground: Ground) -> None:
 
 
 async def _left(ground: Ground) -> tuple[int, int]:
-    """Return how many browsers' connections the system knows of, and how many are counted."""
+    """Return the number of browser connections by the kernel, and by the gateway's count."""
     public = ground.process.public
     legs = [leg for leg in ground.legs() if leg.local == public and leg.state != LISTENING]
     found = (await ground.metrics()).items()

@@ -1,7 +1,7 @@
-"""Attackers that go on for as long as they are let: for the soak, and for what one costs others.
+"""Attackers that run until cancelled, for the soak and for the cost to other sessions.
 
-Each keeps a connection, or a few, does the worst it can with them, and comes again when the
-gateway ends them. Rounds are short, so that what one holds at a time is bounded here as well.
+Each attacker keeps a few connections, does the worst it can with them, and connects again when the
+gateway ends them. Rounds are short, so that the state of one attacker at a time stays bounded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def read_on(browser: Browser) -> None:
 
 
 async def send_on(browser: Browser, data: bytes, *, reading: bool) -> None:
-    """Send *data* for a round, and read what comes or let it be."""
+    """Send *data* for a round, and optionally read the responses."""
     reads = asyncio.create_task(read_on(browser) if reading else asyncio.sleep(0))
     try:
         await browser.flood(data, most=1 << 40, seconds=ROUND_SECONDS)
@@ -52,7 +52,7 @@ def many(piece: bytes) -> bytes:
 
 
 def refusals(*, reading: bool) -> Attack:
-    """Return who pipelines requests without a credential."""
+    """Return an attacker that pipelines requests without a credential."""
 
     async def attack(ground: Ground) -> None:
         session = await ground.rig.session()
@@ -64,7 +64,7 @@ def refusals(*, reading: bool) -> Attack:
 
 
 async def pipelined(ground: Ground) -> None:
-    """Pipeline requests that are let in, and read their answers."""
+    """Pipeline authorised requests, and read the responses."""
     async with ground.app(friendly) as app:
         session, own = await ground.entered(app)
         browser = await ground.browser()
@@ -74,14 +74,14 @@ async def pipelined(ground: Ground) -> None:
 
 
 async def small_chunks_up(ground: Ground) -> None:
-    """Upload in chunks of a byte."""
+    """Upload in chunks of one byte."""
     async with KINDS["chunked upload"].begin(Scene(ground, "silent")) as held:
         await send_on(held.browser, many(b"1\r\nx\r\n"), reading=True)
         held.browser.reset()
 
 
 async def small_chunks_down(ground: Ground) -> None:
-    """Download in chunks of a byte."""
+    """Download in chunks of one byte."""
     script = apps.web("talks", apps.STREAM_HEAD, many(b"1\r\nx\r\n"))
     async with ground.app(script) as app:
         session, own = await ground.entered(app)
@@ -92,7 +92,7 @@ async def small_chunks_down(ground: Ground) -> None:
 
 
 async def round_of(work: Awaitable[None]) -> None:
-    """Let *work* go on for a round."""
+    """Run *work* for a round."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ROUND_SECONDS):
             await work
@@ -102,7 +102,7 @@ async def round_of(work: Awaitable[None]) -> None:
 
 
 def frames_up(row: str, piece: bytes, *, reading: bool = True, mode: str = "control") -> Attack:
-    """Return who sends *piece* again and again."""
+    """Return an attacker that sends *piece* again and again."""
 
     async def attack(ground: Ground) -> None:
         scene = Scene(ground, "silent", claims={"mode": mode})
@@ -114,7 +114,7 @@ def frames_up(row: str, piece: bytes, *, reading: bool = True, mode: str = "cont
 
 
 def frames_down(row: str, piece: bytes) -> Attack:
-    """Return whose app sends *piece* again and again."""
+    """Return an attacker whose app sends *piece* again and again."""
 
     async def attack(ground: Ground) -> None:
         async with KINDS[row].begin(Scene(ground, "talks", piece=many(piece))) as held:
@@ -140,7 +140,7 @@ async def come_and_go(ground: Ground) -> None:
 
 
 def leaving(row: str, mode: Mode, leave: Callable[[Browser], None]) -> Attack:
-    """Return who begins what *row* says, lets it stall or wait, and leaves."""
+    """Return an attacker that starts *row*, lets it stall or wait, and leaves."""
 
     async def one(ground: Ground) -> None:
         async with KINDS[row].begin(Scene(ground, mode)) as held:
@@ -155,14 +155,14 @@ def leaving(row: str, mode: Mode, leave: Callable[[Browser], None]) -> Attack:
 
 
 async def gone(ground: Ground, held: Held) -> None:
-    """Wait for what is promised to be seen: the app's connection is let go."""
+    """Wait until the gateway has closed the app's connection, as promised."""
     assert held.app is not None
     await ground.freed(held.app.address, ROUND_SECONDS)
     held.browser.reset()
 
 
 async def slow_heads(ground: Ground) -> None:
-    """Send heads byte by byte, on some connections at once."""
+    """Send heads byte by byte, on several connections at once."""
 
     async def one() -> None:
         browser = await ground.browser()
@@ -201,9 +201,9 @@ ATTACKERS: dict[str, Attack] = {
 
 
 async def attack_on(ground: Ground, attack: Attack) -> None:
-    """Attack until cancelled; what the gateway ends is begun again.
+    """Attack until cancelled; start again whenever the gateway ends the attack.
 
-    What fails while a cancelled attack is taken down may hide that it was cancelled.
+    A failure during the teardown of a cancelled attack may hide the cancellation.
     """
     task = asyncio.current_task()
     while task is None or not task.cancelling():

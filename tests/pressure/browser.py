@@ -1,4 +1,4 @@
-"""A browser of which each byte, each read, FIN and reset is the test's own decision."""
+"""A browser whose every byte, read, FIN and reset the test decides."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Gone(Exception):
 
 
 class Browser:
-    """A connection to the gateway, with TLS on top where *context* is given.
+    """A connection to the gateway, with TLS if *context* is given.
 
-    Nothing is read that was not asked for, so that what is not read stays in the kernel.
+    It reads only on request, so unread bytes stay in the kernel.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -39,11 +39,11 @@ class Browser:
     # Writing
 
     async def send(self, data: bytes, seconds: float = PATIENCE_SECONDS) -> None:
-        """Send all of *data*; Gone where nobody takes it any more."""
+        """Send all of *data*; raise Gone if the gateway has ended the connection."""
         await self.send_raw(self.seal(data), seconds)
 
     def seal(self, data: bytes) -> bytes:
-        """Return what *data* is on the wire: under TLS, a record of its own."""
+        """Return the wire bytes of *data*: under TLS, one record."""
         if self._tls is None:
             return data
         self._tls.write(data)
@@ -66,7 +66,7 @@ class Browser:
             await asyncio.sleep(pause)
 
     async def flood(self, data: bytes, *, most: int, seconds: float) -> int:
-        """Send *data* again and again, and return how many bytes of it were taken.
+        """Send *data* again and again, and return how many bytes the gateway took.
 
         Ends after *most* bytes or *seconds*, or when the gateway has ended the connection.
         """
@@ -82,7 +82,7 @@ class Browser:
     # Reading
 
     async def handshake(self) -> None:
-        """Do TLS' handshake, where TLS is spoken."""
+        """Do the TLS handshake, if the connection uses TLS."""
         while self._tls is not None:
             try:
                 self._tls.do_handshake()
@@ -95,7 +95,7 @@ class Browser:
 
     async def _receive(self) -> None:
         try:
-            # A read for which there is something does not let the loop turn.
+            # A read that finds data does not let the loop run.
             await asyncio.sleep(0)
             data = await self._loop.sock_recv(self.sock, READ_BYTES)
         except ConnectionError as error:
@@ -108,7 +108,7 @@ class Browser:
             self._in.write(data)
 
     async def more(self) -> None:
-        """Wait until more has come; Gone at the end."""
+        """Wait for more bytes; raise Gone at the end."""
         if self._tls is None:
             return await self._receive()
         while True:
@@ -125,7 +125,7 @@ class Browser:
                 return None
 
     def forget(self) -> None:
-        """Forget what was read."""
+        """Drop the bytes read so far."""
         self._unread.clear()
 
     async def read_exactly(self, count: int, seconds: float = PATIENCE_SECONDS) -> bytes:
@@ -136,7 +136,7 @@ class Browser:
         return self._take(count)
 
     async def read_until(self, mark: bytes, seconds: float = PATIENCE_SECONDS) -> bytes:
-        """Return what comes up to and with *mark*."""
+        """Return the bytes up to and including *mark*."""
         async with asyncio.timeout(seconds):
             while (place := self._unread.find(mark)) < 0:
                 await self.more()
@@ -148,11 +148,11 @@ class Browser:
         return data
 
     async def status(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """Return the status of the next head."""
+        """Return the status of the next response head."""
         return int((await self.read_until(b"\r\n\r\n", seconds)).split(b" ", 2)[1])
 
     async def read_to_end(self, seconds: float = PATIENCE_SECONDS) -> bytes:
-        """Return all that comes until the gateway ends the connection, or the time is over."""
+        """Return all bytes until the gateway ends the connection, or the time is over."""
         with suppress(Gone, TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -160,9 +160,12 @@ class Browser:
         return self._take(len(self._unread))
 
     async def read_at(self, rate: int, seconds: float, pauses: list[float] | None = None) -> int:
-        """Read *rate* bytes a second for so long; return how many came, Gone if it ended.
+        """Read *rate* bytes a second for *seconds*; return the number of bytes.
 
-        How long it was kept from reading is added to *pauses*, each time.
+        Each delay between two reads is added to *pauses*.
+
+        Raises:
+            Gone: If the connection ended.
         """
         count, began = 0, time.monotonic()
         last = began
@@ -178,7 +181,7 @@ class Browser:
         return count
 
     def _take_from_kernel(self, count: int) -> None:
-        """Take up to *count* bytes out of the kernel, whatever they are."""
+        """Take up to *count* raw bytes out of the kernel."""
         with suppress(BlockingIOError):
             try:
                 if not self.sock.recv(count):
@@ -189,12 +192,12 @@ class Browser:
     # Ends
 
     def fin(self) -> None:
-        """Send FIN: under TLS without a word before it, as a process that is killed does."""
+        """Send FIN; under TLS without a close_notify, as a killed process does."""
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 
     async def close_notify(self) -> None:
-        """Say under TLS that nothing more comes; no FIN follows."""
+        """Send TLS' close_notify; no FIN follows."""
         assert self._tls is not None
         with suppress(ssl.SSLError):
             self._tls.unwrap()
@@ -207,7 +210,7 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock)
             self._loop.remove_writer(self.sock)

@@ -1,7 +1,7 @@
-"""Two hosts and a cable between them that can be cut, as a program in a user namespace of its own.
+"""Two hosts and a cable between them that can be cut: a program in its own user namespace.
 
-``near`` is where the gateway runs, ``far`` is another host. Sockets that it makes are passed to the
-test by descriptor: they stay in the network in which they were made, whoever holds them.
+The gateway runs on ``near``; ``far`` is another host. The program passes the sockets that it makes
+to the test as descriptors. A socket stays in the network in which it was made, whoever holds it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Cable:
         theirs.close()
 
     def enter(self, command: list[str]) -> list[str]:
-        """Return *command* so that it runs on the near host."""
+        """Return *command* wrapped so that it runs on the near host."""
         target = ["-t", str(self._process.pid), "-U", "-n", "--preserve-credentials"]
         return ["nsenter", *target, *command]
 
     async def listen(self, where: str, window: int | None = None) -> socket.socket:
-        """Return a socket that listens there, whose connections have a small *window*."""
+        """Return a listening socket on that host; its connections have a small *window*."""
         return await self._made(do="listen", where=where, window=window)
 
     async def connect(
@@ -54,13 +54,13 @@ class Cable:
         source: tuple[str, int] | None,
         window: int | None = None,
     ) -> socket.socket:
-        """Return a connection that is made there."""
+        """Return a connection that is made on that host."""
         return await self._made(
             do="connect", where=where, address=address, source=source, window=window
         )
 
     async def cut(self) -> None:
-        """From now on no packet crosses, and nobody is told so."""
+        """Drop all packets from now on; neither side is notified."""
         await self._call(do="cut")
 
     async def _made(self, **what: Any) -> socket.socket:
@@ -74,7 +74,7 @@ class Cable:
         return await asyncio.to_thread(self._ask, json.dumps(what).encode())
 
     def _ask(self, data: bytes) -> list[int]:
-        with self._asking:  # or a thread would get what another one has asked for
+        with self._asking:  # or a thread would get the reply to another one
             self._ours.send(data)
             answer, descriptors, _, _ = socket.recv_fds(self._ours, 4096, 1)
         assert answer == b"ok", answer
@@ -98,7 +98,7 @@ class Cable:
 
 
 class _Hosts:
-    """The two networks; only one thread, since a thread is in one network at a time."""
+    """The two networks. One thread only, because a thread is in one network at a time."""
 
     def __init__(self) -> None:
         self._near = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -124,7 +124,7 @@ class _Hosts:
             _check(_libc.setns(self._near, 0))
 
     def do(self, what: dict[str, Any]) -> list[socket.socket]:
-        """Carry *what* out, and return the socket that it made."""
+        """Carry out *what*, and return the socket that it made."""
         with self._at(self._far if what.get("where", "far") == "far" else self._near):
             match what["do"]:
                 case "listen":
@@ -171,7 +171,7 @@ def _check(result: int) -> None:
 
 
 def main(descriptor: int) -> None:
-    """Serve the test at the other end of *descriptor* until it ends."""
+    """Serve the test at the other end of *descriptor* until the test ends."""
     control = socket.socket(fileno=descriptor)
     hosts = _Hosts()
     control.send(b"ok")

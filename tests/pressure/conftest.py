@@ -1,4 +1,4 @@
-"""Gateways that this folder's tests share, in one event loop."""
+"""Fixtures: gateways that this folder's tests share, in one event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIRES = ("plain", "TLS")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run this folder's tests in one event loop.
 
-    What attackers cost others is timed, and runs where nothing else does: `make test-long`.
+    Tests that time the cost to others need a quiet machine and run in `make test-long`.
     """
     for item in items:
         if item.nodeid.startswith("tests/pressure/"):
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Grounds:
-    """Gateways by wire, started when asked for: with a cable, with the product's own deadlines."""
+    """Gateways by wire, started on demand: with a cable, or with the product's own deadlines."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class Grounds:
         self.stack = AsyncExitStack()
 
     async def on(self, wire: str, *, cable: bool = False, patient: bool = False) -> Ground:
-        """Return the gateway that speaks *wire*; a patient one has no short deadlines."""
+        """Return the gateway on *wire*; a patient one has no short deadlines."""
         name = f"{wire}-{cable}-{patient}"
         if name not in self._grounds:
             (self._folder / name).mkdir()
@@ -53,7 +53,9 @@ class Grounds:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def grounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grounds]:
-    """The gateways: they end with this folder's tests, as their honest sessions never rest."""
+    """Provide the gateways; they end with this folder's tests, because their honest sessions never
+    rest.
+    """
     made = Grounds(tmp_path_factory.mktemp("grounds"))
     async with made.stack:
         yield made
@@ -61,7 +63,7 @@ async def grounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gro
 
 @pytest_asyncio.fixture(loop_scope="session", params=WIRES)
 async def ground(grounds: Grounds, request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
-    """A gateway; the test's connections end with it."""
+    """Provide a gateway; the test's connections end with the test."""
     ground = await grounds.on(request.param)
     yield ground
     ground.close()
@@ -69,7 +71,7 @@ async def ground(grounds: Grounds, request: pytest.FixtureRequest) -> AsyncItera
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def plain(grounds: Grounds) -> AsyncIterator[Ground]:
-    """A gateway without TLS, for what TLS makes no difference to."""
+    """Provide a gateway without TLS, for tests where TLS makes no difference."""
     ground = await grounds.on("plain")
     yield ground
     ground.close()
@@ -77,7 +79,7 @@ async def plain(grounds: Grounds) -> AsyncIterator[Ground]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def secure(grounds: Grounds) -> AsyncIterator[Ground]:
-    """A gateway that speaks TLS."""
+    """Provide a gateway with TLS."""
     ground = await grounds.on("TLS")
     yield ground
     ground.close()

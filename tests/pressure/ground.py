@@ -1,4 +1,4 @@
-"""The gateway that is tried: with short deadlines, and with what the system says of its process."""
+"""The gateway under test, with short deadlines, and the kernel's data about its process."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ DEADLINES = {
         "APP_WRITE_STALL_SECONDS",
     )
 }
-# So that what is not read soon fills the kernel's buffers.
+# A small window, so that unread bytes soon fill the kernel's buffers.
 SMALL_WINDOW = 32 << 10
-# A gateway that is kept from its work is waited for: what it did tells more than that it is late.
+# A gateway that gets no processor time is waited for: its behaviour matters more than the delay.
 METRICS_SECONDS = SETUP_SECONDS = 60.0
 MEASURE_SECONDS = 0.1
 ESTABLISHED, KEEPALIVE_TIMER = "01", "02"
@@ -53,7 +53,7 @@ _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
 
 
 class Here:
-    """This very host: where the gateway runs unless a test needs a cable."""
+    """This host: the gateway runs here unless a test needs a cable."""
 
     def enter(self, command: list[str]) -> list[str]:
         return command
@@ -81,14 +81,14 @@ class Here:
                 made.bind(source)
             async with asyncio.timeout(SETUP_SECONDS):
                 await asyncio.get_running_loop().sock_connect(made, address)
-        except BaseException:  # Whoever was cancelled meanwhile has no socket to close.
+        except BaseException:  # a cancelled caller has no socket to close
             made.close()
             raise
         return made
 
 
 class SecureStream(Stream):
-    """The same over TLS, where nobody can stay half closed."""
+    """A stream over TLS, which cannot stay half closed."""
 
     def eof_received(self) -> bool:
         super().eof_received()
@@ -96,7 +96,7 @@ class SecureStream(Stream):
 
 
 class WiredProcess(Process):
-    """A gateway at *place*, which speaks TLS where *context* is given."""
+    """A gateway at *place*, with TLS if *context* is given."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class WiredProcess(Process):
 
 @dataclass(frozen=True)
 class Leg:
-    """A connection that the gateway's process holds a descriptor of."""
+    """A connection of which the gateway's process holds a descriptor."""
 
     local: Address
     remote: Address
@@ -138,14 +138,14 @@ class Leg:
 
 @dataclass
 class Watched:
-    """What the gateway's process held in memory while something went on, in bytes."""
+    """The memory of the gateway's process during an operation, in bytes."""
 
     before: int
     most: int
 
     @property
     def growth(self) -> int:
-        """How much more it was at the worst moment."""
+        """The largest growth."""
         return self.most - self.before
 
 
@@ -157,22 +157,22 @@ class Others:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The process id."""
         return self._process.pid
 
     async def line(self) -> bytes:
-        """Return the next line that it says."""
+        """Return the next line of the process' output."""
         assert self._process.stdout is not None
         async with asyncio.timeout(60):
             return await self._process.stdout.readline()
 
     def tell(self, what: Any) -> None:
-        """Tell it *what*, on a line."""
+        """Send *what* as one line."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
 
     async def seen(self) -> Seen:
-        """Return what they have seen since they were asked before."""
+        """Return the observations since the last call."""
         self.tell("seen")
         return Seen(**json.loads(await self.line()))
 
@@ -198,8 +198,8 @@ class Ground:
     ) -> Browser:
         """Return a browser's connection, from an address and a port of its own.
 
-        Nothing else has its port: they are below those that the system gives away
-        (ip_local_port_range).
+        The ports are below those that the kernel assigns (ip_local_port_range), so nothing else
+        uses them.
         """
         own = (source or new_source(), FIRST_PORT + next(self._ports) % PORTS)
         sock = await self.place.connect("near", self.process.public, own, window)
@@ -213,25 +213,25 @@ class Ground:
     async def app(
         self, script: Script | None = None, *, where: str = "near", window: int | None = None
     ) -> AsyncIterator[App]:
-        """An app that plays *script* on each connection."""
+        """Run an app that plays *script* on each connection."""
         async with App(script, listener=await self.place.listen(where, window)) as app:
             yield app
 
     async def entered(self, app: App, **fields: Any) -> tuple[Session, list[tuple[str, str]]]:
-        """Return a session of *app*, and the fields of a script on its own page."""
+        """Return a session of *app*, and the request fields of a script on its own page."""
         return await self.rig.entered(app, **fields)
 
     def close(self) -> None:
-        """End every connection that a test has made."""
+        """End every connection that a test made."""
         for browser in self.browsers:
             browser.reset()
         self.browsers.clear()
         self.rig.close_streams()
 
-    # What the system says
+    # Data of the kernel
 
     def rss(self) -> int:
-        """Return the memory that the process has resident."""
+        """Return the resident memory of the process."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE")
 
@@ -241,17 +241,17 @@ class Ground:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def late(self) -> float:
-        """Return for how long the test was late, or the gateway waited for a processor, so far."""
+        """Return how long the test was late, or the gateway waited for a processor, so far."""
         return self._late + waited_for_processor(self.process.pid)
 
     def waited(self) -> float:
-        """Return for how long gateway and honest sessions have waited for a processor."""
+        """Return how long the gateway and the honest sessions have waited for a processor."""
         others = waited_for_processor(self._others.pid) if self._others else 0.0
         return waited_for_processor(self.process.pid) + others
 
     @asynccontextmanager
     async def timing_itself(self) -> AsyncIterator[None]:
-        """Note how late the test is: its control is a sleep, and its own work counts, too."""
+        """Record the test's own delay: its control is a sleep, and its own work counts too."""
 
         async def sleep_on_time() -> None:
             while True:
@@ -272,16 +272,16 @@ class Ground:
         return [leg for inode, leg in _rows(folder / "net") if inode in held]
 
     def legs_of(self, peer: Address) -> list[Leg]:
-        """Return those whose other end is at *peer*.
+        """Return the connections whose other end is at *peer*.
 
-        Its port is not enough: two hosts may well have an app at the same one.
+        The port alone is not enough: two hosts may have an app at the same port.
         """
         return [leg for leg in self.legs() if leg.remote == peer]
 
     async def remotes(self) -> set[Address]:
-        """Return the addresses at the legs' other ends, as they are seen from now on.
+        """Return the addresses of the peers, as of a look that starts now or later.
 
-        It takes a while to look, so that all who wait share one look.
+        A look takes a while, so all waiters share one look.
         """
         if self._look is None:
             self._look = asyncio.create_task(self._look_soon())
@@ -293,9 +293,9 @@ class Ground:
         return {leg.remote for leg in self.legs()}
 
     async def freed(self, peer: Address, seconds: float) -> float | None:
-        """Return after how long the process held nothing to *peer*; None if it still does.
+        """Return how long the process still held a connection to *peer*; None if it still does.
 
-        By how much test and gateway were late meanwhile is added to *seconds*.
+        The delays of test and gateway meanwhile are added to *seconds*.
         """
         began, late = time.monotonic(), self.late()
         while peer in await self.remotes():
@@ -305,7 +305,7 @@ class Ground:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[Watched]:
-        """Watch the process' memory."""
+        """Watch the memory of the process."""
         seen = Watched(self.rss(), self.rss())
 
         async def watch() -> None:
@@ -321,15 +321,15 @@ class Ground:
             seen.most = max(seen.most, self.rss())
 
     async def metrics(self) -> dict[str, float]:
-        """Return every sample that the operators' listener tells, by name and labels."""
+        """Return every sample of the ops listener, by name and labels."""
         answer = await self.process.ops_answer("/metrics", METRICS_SECONDS)
         text = answer.body.decode()
         return {name + labels: float(value) for name, labels, value in _SAMPLE.findall(text)}
 
-    # Others
+    # Honest sessions
 
     async def others(self) -> Others:
-        """Return the honest session that is there as long as the gateway is."""
+        """Return the honest session that runs as long as the gateway."""
         if self._others is None:
             self._others = await self.stack.enter_async_context(self.honest(1))
         return self._others
@@ -338,7 +338,7 @@ class Ground:
     async def honest(
         self, count: int, *, pause: float = 0.02, works: Sequence[str] = WORKS[:1]
     ) -> AsyncIterator[Others]:
-        """*count* honest sessions, that do *works* in turn."""
+        """Run *count* honest sessions that do *works* in turn."""
         command = self.place.enter([sys.executable, "-m", "tests.pressure.honest"])
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
         others = Others(process)
@@ -385,7 +385,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 
 
 def _address(text: str) -> Address:
-    """Return what proc(5) writes as words in the machine's order; IPv4 in IPv6 is IPv4."""
+    """Return the address in proc(5)'s words of machine byte order; IPv4 in IPv6 is IPv4."""
     words, _, port = text.partition(":")
     size, raw = len(words) // 8, bytes.fromhex(words)
     packed = struct.pack(f">{size}I", *struct.unpack(f"={size}I", raw)).removeprefix(_MAPPED)
@@ -394,7 +394,7 @@ def _address(text: str) -> Address:
 
 
 def make_context() -> ssl.SSLContext:
-    """Return how a browser speaks TLS; who the gateway is, is not asked."""
+    """Return a browser's TLS context; it does not verify the gateway."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -410,7 +410,7 @@ async def running_ground(
     cable: bool = False,
     core: int | None = None,
 ) -> AsyncIterator[Ground]:
-    """A gateway in *folder* with short *deadlines* and further *settings*, on *core* alone."""
+    """Run a gateway in *folder* with short *deadlines* and further *settings*, alone on *core*."""
     networks = {"UPSTREAM_NETWORKS": "127.0.0.0/8,10.99.0.0/24"}
     more = networks | dict(deadlines) | dict(settings or {})
     if tls:

@@ -1,8 +1,8 @@
-"""Honest sessions, as a program of its own: their app, their browsers, and what they see.
+"""Honest sessions in a separate program: their app, their browsers, and their observations.
 
-What is read is compared to the byte, and every round trip is timed in a process that no attacker
-shares. The program says its app's port, is told of its sessions in one line of JSON, and says for
-each further line what was seen since the one before it. It ends with its input.
+Every response is compared to the byte. Every round trip is timed in a process that no attacker
+shares. The program prints its app's port, and reads its sessions from one line of JSON. For each
+further line it prints the observations since the previous one. It ends with its input.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORKS: Final = ("get", "upload", "socket")
 
 @dataclass
 class Seen:
-    """What honest sessions have seen; times in seconds."""
+    """The observations of honest sessions; times in seconds."""
 
     trips: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -39,12 +39,12 @@ class Seen:
 
 
 def body_of(name: str) -> bytes:
-    """Return the bytes that the app has at *name*."""
+    """Return the app's content at *name*."""
     return hashlib.shake_128(name.encode()).digest(BODY_BYTES)
 
 
 def main() -> None:
-    """Be the app and the browsers."""
+    """Run the app and the browsers."""
     uvloop.run(_run())
 
 
@@ -64,13 +64,13 @@ async def _run() -> None:
 
 
 def _sum(browsers: list[_Browser]) -> Seen:
-    """Return what *browsers* have seen since they were asked before."""
+    """Return the observations of *browsers* since the last request."""
     times, wrong = [0.0], list[str]()
     for browser in browsers:
         times += browser.times
         wrong += browser.wrong
         if browser.began is not None:
-            times.append(time.monotonic() - browser.began)  # A trip that still waits counts.
+            times.append(time.monotonic() - browser.began)  # a trip that still waits counts
         browser.times, browser.wrong = [], []
     times.sort()
     p50, p95 = (times[min(len(times) - 1, int(part * len(times)))] for part in (0.5, 0.95))
@@ -78,7 +78,7 @@ def _sum(browsers: list[_Browser]) -> Seen:
 
 
 class _App:
-    """Answers GETs with their path's bytes, uploads and frames with themselves."""
+    """Answers GETs with bytes made from the path, and echoes uploads and frames."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -128,7 +128,7 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes:
 
 @cache
 def _context() -> ssl.SSLContext:
-    """Return what all browsers trust: one takes 20 ms, in which no app here answers."""
+    """Return the TLS context of all browsers: making one blocks the app here for 20 ms."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -145,7 +145,9 @@ class _Browser:
         self.wrong: list[str] = []
 
     async def work(self) -> None:
-        """Make round trips until cancelled; a connection that ends is a fault, and made anew."""
+        """Make round trips until cancelled; the end of a connection is a fault, and a new one is
+        made.
+        """
         await asyncio.sleep(self.told["pause"] * (self.number % 100) / 100)
         while True:
             try:

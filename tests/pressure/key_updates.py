@@ -1,4 +1,4 @@
-"""Records of TLS 1.3 that a program makes itself: no library sends KeyUpdates one after another."""
+"""Makes TLS 1.3 records itself, because no library sends many KeyUpdates in a row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _KEY_UPDATE = b"\x18\x00\x00\x01"
 
 
 class Records:
-    """Makes what a browser sends, from behind its handshake on: RFC 8446, sections 5.2 and 7.
+    """Makes a browser's records after the handshake: RFC 8446, sections 5.2 and 7.
 
     Args:
-        log: The key log of its context. Its cipher is AES-256-GCM with SHA-384, OpenSSL's first
+        log: The key log of its context. The cipher is AES-256-GCM with SHA-384, OpenSSL's first
             choice.
-        number: Which of the connections in it is meant; it has sent nothing yet.
+        number: The index of the connection in the log; the connection has sent nothing yet.
     """
 
     def __init__(self, log: Path, number: int) -> None:
@@ -38,7 +38,7 @@ class Records:
         return self._record(data + _APPLICATION_DATA)
 
     def key_update(self, *, asks: bool) -> bytes:
-        """Return a KeyUpdate, which *asks* for one in return or does not."""
+        """Return a KeyUpdate; *asks* says whether it requests one in return."""
         record = self._record(_KEY_UPDATE + bytes([asks]) + _HANDSHAKE)
         self._take(_expand(self._secret, b"traffic upd", 48))
         return record

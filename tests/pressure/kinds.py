@@ -1,4 +1,4 @@
-"""Every kind of connection, brought to where its work is under way."""
+"""Every kind of connection, brought to the point where its work is under way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Fields = list[tuple[str, str]]
 
 @dataclass
 class Held:
-    """A connection that is under way: both of its ends, and what the browser could still send."""
+    """A connection under way: both of its ends, and the bytes that the browser could still send."""
 
     browser: Browser
     app: App | None
@@ -40,7 +40,7 @@ class Held:
 
 @dataclass
 class Scene:
-    """Where a connection is made, and what its app is like."""
+    """Where a connection is made, and the behaviour of its app."""
 
     ground: Ground
     mode: Mode
@@ -53,12 +53,12 @@ class Scene:
 
     @asynccontextmanager
     async def playing(self, script: Script) -> AsyncIterator[App]:
-        """The connection's app."""
+        """Return the script of the connection's app."""
         async with self.ground.app(script, where=self.where, window=SMALL_WINDOW) as app:
             yield app
 
     async def until_asked(self, app: App) -> None:
-        """Wait until *app* has been connected to, and has read a request if it reads at all."""
+        """Wait until *app* has a connection, and has read a request if it reads at all."""
         async with asyncio.timeout(SETUP_SECONDS):
             while not app.connections or (self.mode != "deaf" and not app.requests):
                 await asyncio.sleep(0.01)
@@ -78,7 +78,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def kind(name: str) -> Callable[[Begin], Begin]:
-    """Note that a function begins connections of *name*."""
+    """Register a function that starts connections of the kind *name*."""
 
     def note(begin: Begin) -> Begin:
         KINDS[name] = Kind(name, asynccontextmanager(begin))
@@ -88,7 +88,7 @@ def kind(name: str) -> Callable[[Begin], Begin]:
 
 
 async def _asked(scene: Scene, app: App, data: Callable[[Session, Fields], bytes]) -> Held:
-    """Return a connection on which a session of *app* was asked for *data*."""
+    """Return a connection on which *data* was sent to a session of *app*."""
     session, own = await scene.ground.entered(app)
     browser = await scene.ground.browser(window=SMALL_WINDOW)
     await browser.send(data(session, own))
@@ -101,7 +101,7 @@ async def _asked(scene: Scene, app: App, data: Callable[[Session, Fields], bytes
 
 @kind("request")
 async def _request(scene: Scene) -> AsyncIterator[Held]:
-    """A POST whose answer is awaited, and a pipelined GET behind it."""
+    """A POST that waits for its response, and a pipelined GET behind it."""
 
     def data(session: Session, own: Fields) -> bytes:
         first = request("POST", "/", host=session.host, fields=own, body=b"hello")
@@ -118,7 +118,7 @@ async def _request(scene: Scene) -> AsyncIterator[Held]:
 
 @kind("long poll")
 async def _long_poll(scene: Scene) -> AsyncIterator[Held]:
-    """A GET whose app has nothing to say."""
+    """A GET whose app sends no response."""
 
     def data(session: Session, own: Fields) -> bytes:
         return request("GET", "/", host=session.host, fields=own)
@@ -129,14 +129,14 @@ async def _long_poll(scene: Scene) -> AsyncIterator[Held]:
 
 @kind("upload")
 async def _upload(scene: Scene) -> AsyncIterator[Held]:
-    """A PUT with a length, large enough for the kernel to move it, a part of which has come."""
+    """A PUT with a length, large enough for the kernel to splice; a part has been sent."""
     async with _uploading(scene, ("Content-Length", str(UPLOAD_BYTES)), PIECE * 160) as held:
         yield held
 
 
 @kind("chunked upload")
 async def _chunked_upload(scene: Scene) -> AsyncIterator[Held]:
-    """A PUT in chunks, some of which have come."""
+    """A chunked PUT of which some chunks have been sent."""
     async with _uploading(scene, ("Transfer-Encoding", "chunked"), CHUNK) as held:
         yield held
 
@@ -155,27 +155,27 @@ async def _uploading(scene: Scene, framing: tuple[str, str], first: bytes) -> As
 
 
 def _early(scene: Scene) -> bytes:
-    """Return how an app that talks answers before it has read a body."""
+    """Return the early response of an app that sends before it has read a body."""
     return apps.LARGE_HEAD if scene.mode == "talks" else b""
 
 
 @kind("download")
 async def _download(scene: Scene) -> AsyncIterator[Held]:
-    """A GET of a GiB that has a length: what the kernel moves, once it flows."""
+    """A GET of one GiB with a length: the kernel moves the bytes once they flow."""
     async with _downloading(scene, apps.LARGE_HEAD, apps.PIECE) as held:
         yield held
 
 
 @kind("chunked download")
 async def _chunked_download(scene: Scene) -> AsyncIterator[Held]:
-    """A GET of chunks without end."""
+    """A GET of endless chunks."""
     async with _downloading(scene, apps.STREAM_HEAD, apps.CHUNK) as held:
         yield held
 
 
 @kind("event stream")
 async def _event_stream(scene: Scene) -> AsyncIterator[Held]:
-    """A GET of events, one of which has come."""
+    """A GET of an event stream, of which one event has arrived."""
     async with _downloading(scene, apps.FIRST_EVENT, apps.CHUNK) as held:
         yield held
 
@@ -193,7 +193,7 @@ async def _downloading(scene: Scene, first: bytes, piece: bytes) -> AsyncIterato
 
 @kind("public link")
 async def _public_link(scene: Scene) -> AsyncIterator[Held]:
-    """A download by somebody without a credential."""
+    """A download without a credential."""
     async with scene.playing(apps.web(scene.mode, apps.LARGE_HEAD, apps.PIECE)) as app:
         rig = scene.ground.rig
         name = f"link-{app.port}.{rig.url.hostname}"
@@ -232,7 +232,7 @@ async def _websocket(scene: Scene) -> AsyncIterator[Held]:
 
 @kind("terminal")
 async def _terminal(scene: Scene) -> AsyncIterator[Held]:
-    """A terminal, whose hub the app is."""
+    """A terminal; the app plays the hub."""
     script = apps.switching(scene.mode, scene.first, scene.piece or apps.FRAME, ": ".join(TERMINAL))
     target = {"scheme": "ws", "base_path": "/terminals/x"}
     async with scene.playing(script) as app:
@@ -250,7 +250,7 @@ async def _desktop(scene: Scene) -> AsyncIterator[Held]:
 
 
 async def shake(browser: Browser) -> None:
-    """Do the browser's part of RFB's handshake."""
+    """Do the browser's part of the RFB handshake."""
     for said, count in ((b"RFB 003.008\n", 14), (b"\x01", 4), (b"\x01", len(SERVER_INIT))):
         await browser.send(frames.encode(frames.BINARY, said, mask=frames.MASK))
         heard = b""
@@ -259,12 +259,12 @@ async def shake(browser: Browser) -> None:
             heard += (await frames.read_frame(browser)).payload
 
 
-# What the gateway answers itself
+# The gateway's own responses
 
 
 @kind("page")
 async def _page(scene: Scene) -> AsyncIterator[Held]:
-    """The form that opens a session, a part of which has come."""
+    """The form that opens a session, of which a part has been sent."""
     rig = scene.ground.rig
     session = await rig.session()
     browser = await scene.ground.browser(window=SMALL_WINDOW)
@@ -276,7 +276,7 @@ async def _page(scene: Scene) -> AsyncIterator[Held]:
 
 @kind("refused")
 async def _refused(scene: Scene) -> AsyncIterator[Held]:
-    """Requests without a credential, pipelined."""
+    """Pipelined requests without a credential."""
     session = await scene.ground.rig.session()
     browser = await scene.ground.browser(window=SMALL_WINDOW)
     more = request("GET", "/", host=session.host) * 200

@@ -1,9 +1,9 @@
-"""Any bytes in any split, and any events in any order: no exception, bounded, answered once.
+"""Tests any bytes in any split and events in any order: no exception, bounds, one response each.
 
-The machine of a browser's connection (:mod:`gateway.core.downstream.connection`) alone: what
-carries its actions out is written down here, and Hypothesis chooses what happens next. As with
-real transports, a pause can come from within a write, and nothing is delivered while reading is
-paused.
+The tests drive the state machine of a browser's connection
+(:mod:`gateway.core.downstream.connection`) alone. A transcript records its actions, and Hypothesis
+chooses the next event. As with real transports, a pause can come from within a write, and nothing
+is delivered while reading is paused.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class App:
 
 
 class Transcript(Connection):
-    """A connection whose actions are written down."""
+    """A connection that records the machine's actions."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -141,10 +141,10 @@ class Transcript(Connection):
         self.can_read = True
         self.fills = False
         self.closing = ""
-        self.deadline = True  # As for whoever has connected.
+        self.deadline = True  # every new connection has a deadline
         self.turns: list[Callable[[], None]] = []
 
-    # What the machine does
+    # The machine's actions
 
     def decide(self, start: StartLine, fields: Fields) -> None:
         self.methods.append(start.method)
@@ -232,10 +232,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @property
     def open(self) -> bool:
-        """Whether the transport still tells the machine anything."""
+        """Whether the transport still delivers events to the machine."""
         return not self.one.closing and self.one.phase is not Phase.CLOSED
 
-    # The browser
+    # Events of the browser
 
     @rule(data=st.sampled_from(FROM_BROWSER))
     def browser_says(self, data: bytes) -> None:
@@ -268,7 +268,7 @@ class AnyOrder(RuleBasedStateMachine):
     def the_browser_has_read(self) -> None:
         self.one.set_write_full(False)
 
-    # Who decides
+    # Events of the access decision
 
     @precondition(lambda self: self.open and self.one.phase is Phase.DECIDING)
     @rule()
@@ -293,7 +293,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.one.draining = True
         self.one.drain()
 
-    # The app
+    # Events of the app
 
     @precondition(lambda self: self.open and self.one.connecting)
     @rule(reused=st.booleans(), fills=st.booleans())
@@ -343,7 +343,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.one.app.writable = True
             self.one.sync_reading()
 
-    # The loop
+    # Events of the loop
 
     @precondition(lambda self: self.one.turns)
     @rule()
@@ -356,7 +356,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.one.deadline = False
         self.one.deadline_passed()
 
-    # What holds
+    # Invariants
 
     @invariant()
     def what_waits_is_bounded(self) -> None:
@@ -379,7 +379,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
-        """Whoever is open has a deadline, waits for somebody, or has a turn to come."""
+        """Every open connection has a deadline, waits for a peer, or has a turn to come."""
         one = self.one
         if self.open and one.phase in (Phase.HEAD, Phase.UPLOADING, Phase.WAITING):
             assert one.deadline or one.turns or one.fills or one.write_full, one.phase
@@ -397,7 +397,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 def responses_in(data: bytes, one: Transcript) -> Iterator[int]:
-    """Return the statuses in *data*, which must be well framed up to where it was cut off."""
+    """Return the statuses in *data*, which must be well framed up to the point of the cut."""
     methods = iter(one.methods)
     while data:
         head, mark, data = data.partition(b"\r\n\r\n")
@@ -416,7 +416,7 @@ def responses_in(data: bytes, one: Transcript) -> Iterator[int]:
 
 
 def _after_body(data: bytes, lines: list[bytes], *, bodiless: bool) -> bytes:
-    """Return what follows a body; nothing where it was cut off, or has no other end."""
+    """Return the bytes after a body; none if the body was cut, or ends with the connection."""
     fields = dict(line.lower().split(b": ", 1) for line in lines)
     if bodiless:
         return data

@@ -1,4 +1,4 @@
-"""Attacks by apps: heads without end, answers in pieces, what comes after an answer."""
+"""Tests attacks by apps: endless heads, responses in tiny pieces, bytes after a response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATE_SECONDS = 3.0
 
 
 async def asked(ground: Ground, app: App, *fields: tuple[str, str]) -> Browser:
-    """Return a browser that has asked for something of *app*."""
+    """Return a browser that has sent a request to *app*."""
     session, own = await ground.entered(app)
     browser = await ground.browser(window=SMALL_WINDOW)
     everything = [*own, *fields]
@@ -35,7 +35,7 @@ async def asked(ground: Ground, app: App, *fields: tuple[str, str]) -> Browser:
 
 
 def drips(first: bytes, piece: bytes) -> Script:
-    """Return a script that says *first*, and then *piece* without end, slowly."""
+    """Return a script that sends *first*, and then *piece* without end, slowly."""
 
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
@@ -59,7 +59,7 @@ def drips(first: bytes, piece: bytes) -> Script:
 async def test_a_head_that_drips_for_ever_has_the_apps_deadline(
     plain: Ground, first: bytes, piece: bytes
 ) -> None:
-    """An interim answer is no head: RFC 9110, section 15.2."""
+    """An interim response is no final head: RFC 9110, section 15.2."""
     async with plain.app(drips(first, piece)) as app:
         browser = await asked(plain, app)
         assert plain.legs_of(app.address)
@@ -155,7 +155,9 @@ async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> No
 async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
     ground: Ground,
 ) -> None:
-    """Nobody is told to continue by the gateway; who sends on is held back all the same."""
+    """The gateway itself sends no 100 Continue; a client that sends on gets backpressure all the
+    same.
+    """
     async with ground.app(apps.web("deaf"), window=SMALL_WINDOW) as app:
         session, own = await ground.entered(app)
         expects = [*own, ("Expect", "100-continue"), ("Transfer-Encoding", "chunked")]
@@ -172,7 +174,7 @@ async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
 
 
 async def test_apps_that_take_no_connection_hold_up_nobody_else(plain: Ground) -> None:
-    """A backlog that is full looks like a host that is gone."""
+    """A listener with a full backlog looks like a host that is gone."""
     listener = await plain.place.listen("near")
     listener.listen(0)
     port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Attacks before the first request: connections that say nothing, little, or what nobody asked."""
+"""Tests attacks before the first request: silent connections, partial and unexpected bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.pressure.test_attacks_requests import FLOOD_SECONDS, LINGER_SECONDS
 
 CROWD = 200
 PROXY_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
-# What a client of TLS says first: a record of 512 bytes, of which little comes.
+# The start of a TLS client's first record: 512 bytes, of which few are sent.
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 HEAD_BYTES, COOKIE_BYTES = 64 << 10, 256 << 10
 
 
 async def crowd(ground: Ground, data: bytes, *, count: int = CROWD) -> list[Browser]:
-    """Return *count* connections that have sent *data*, and nothing else, below TLS."""
+    """Return *count* connections that have sent only *data*, below TLS."""
     browsers = []
     for _ in range(count):
         browsers.append(await ground.browser(handshake=False))
@@ -37,7 +37,7 @@ async def crowd(ground: Ground, data: bytes, *, count: int = CROWD) -> list[Brow
 
 
 async def gone(ground: Ground, browsers: list[Browser], within: float) -> None:
-    """Assert that the gateway has let go of all *browsers* in time."""
+    """Assert that the gateway has closed all *browsers* in time."""
     deadline, all_of_them = time.monotonic() + within, {browser.address for browser in browsers}
     while left := all_of_them & {leg.remote for leg in ground.legs()}:
         assert time.monotonic() < deadline, f"{len(left)} are still there after {within} s"
@@ -60,7 +60,7 @@ async def test_heads_that_stop_end_in_time(plain: Ground, what: str) -> None:
 
 @pytest.mark.parametrize("what", SECURE_BEGINNINGS)
 async def test_tls_handshakes_that_stop_end_in_time(secure: Ground, what: str) -> None:
-    # OpenSSL's state of a handshake and uvloop's buffers, for each.
+    # OpenSSL's handshake state and uvloop's buffers, for each connection.
     async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
         await gone(
             secure, await crowd(secure, SECURE_BEGINNINGS[what]), DEADLINE_SECONDS + LINGER_SECONDS
@@ -81,7 +81,7 @@ async def test_heads_that_are_as_long_as_allowed_hold_no_more_than_that(plain: G
 
 
 async def test_a_long_head_byte_by_byte_costs_no_more_than_its_bytes(ground: Ground) -> None:
-    """Each byte must not have the whole head looked through again."""
+    """A new byte must not make the gateway scan the whole head again."""
     head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 4000)
     async with attacked(ground):
         browser = await ground.browser()
@@ -93,7 +93,7 @@ async def test_a_long_head_byte_by_byte_costs_no_more_than_its_bytes(ground: Gro
                 await browser.send(b"c")
                 sent += 1
                 await asyncio.sleep(0)
-        # 100 µs for a byte, TLS and the loop included; the honest session has its part as well.
+        # 100 µs a byte, with TLS and the loop; the honest session has its part as well.
         assert ground.cpu() - before < 0.1 + sent * 0.0001, sent
 
 
@@ -110,7 +110,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 async def test_a_head_without_end_ends_the_connection(ground: Ground, what: str) -> None:
-    """RFC 9112, section 2.2 has a server skip an empty line before a request, not megabytes."""
+    """RFC 9112, section 2.2: a server skips an empty line before a request, but not megabytes."""
     first, more = ENDLESS[what]
     async with attacked(ground):
         browser = await ground.browser()
@@ -138,12 +138,12 @@ async def test_connections_that_come_and_go_leave_others_their_turn(ground: Grou
             browser.reset()
             ground.browsers.clear()
             number += 1
-            if number % CROWD == 0:  # A gateway without a processor has yet to see that they left.
+            if number % CROWD == 0:  # a gateway without a processor has not seen yet that they left
                 await ground.metrics()
 
 
 async def test_records_of_a_byte_leave_others_their_turn(secure: Ground) -> None:
-    """TLS turns a byte into 23, and each record is opened on its own."""
+    """TLS turns one byte into 23, and each record is decrypted on its own."""
     session = await secure.rig.session()
     browser = await secure.browser()
     head = request("GET", "/", host=session.host, fields=[("Cookie", "c" * 30_000)])
@@ -158,7 +158,7 @@ async def test_records_of_a_byte_leave_others_their_turn(secure: Ground) -> None
 async def test_key_updates_leave_others_their_turn(
     secure: Ground, tmp_path: Path, *, asks: bool
 ) -> None:
-    """OpenSSL takes each of them, some 19 µs, and says nothing: 0.2 s for what is read at once."""
+    """OpenSSL processes each one silently in some 19 µs: 0.2 s for the bytes of one read."""
     session = await secure.rig.session()
     usual, secure.process.context = secure.process.context, make_context()
     secure.process.context.keylog_filename = str(tmp_path / "keys")
@@ -173,7 +173,7 @@ async def test_key_updates_leave_others_their_turn(
         floods.append(updates + records.data(request("GET", "/", host=session.host)))
     async with attacked(secure, seconds=FLOOD_SECONDS):
         sending = (one.send_raw(flood, 60) for one, flood in zip(browsers, floods, strict=True))
-        # Updates are answered: who reads only at the end has stalled, where it takes longer.
+        # The gateway answers updates. A client that reads only at the end would count as stalled.
         reading = asyncio.gather(*(browser.status(60) for browser in browsers))
         await asyncio.gather(*sending)
         assert await reading == [401] * len(browsers)
@@ -181,7 +181,7 @@ async def test_key_updates_leave_others_their_turn(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def proxied_ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
-    """A gateway that believes whoever speaks the PROXY protocol."""
+    """Provide a gateway that trusts every peer's PROXY header."""
     folder = tmp_path_factory.mktemp("proxied")
     async with running_ground(folder, {"TRUSTED_PROXIES": "127.0.0.0/8"}) as ground:
         yield ground
@@ -206,7 +206,7 @@ async def test_a_proxy_header_that_stops_ends_in_time(proxied_ground: Ground, da
 async def test_one_address_may_not_have_every_place_of_those_without_a_credential(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Readers who have stalled count for their address, as any others do."""
+    """Stalled readers count for their address, as any other connections do."""
     folder = tmp_path_factory.mktemp("counted")
     async with running_ground(folder, {"ADDRESS_CONNECTIONS": "20"}) as ground:
         source = new_source()
@@ -218,7 +218,8 @@ async def test_one_address_may_not_have_every_place_of_those_without_a_credentia
             await browser.send(data)
             statuses.append(await browser.status())
         assert statuses[:20] == [401] * 20
-        # The first ones make room once they have waited for 2 s; on a busy machine they have.
+        # The first connections make room once they have waited for 2 s; on a busy machine they
+        # have.
         assert set(statuses[20:]) <= {429, 401}
         deadline = time.monotonic() + LINGER_SECONDS + DEADLINE_SECONDS
         while (await ground.metrics())["fumarole_gateway_strangers"] > 20:

@@ -1,4 +1,4 @@
-"""Ends of many connections at once: nothing stays registered, and a drain ends as it should."""
+"""Tests that many ends at once leave nothing registered, and that a drain ends as it should."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TUNNELS = 300
 
 @pytest_asyncio.fixture(loop_scope="session", params=WIRES)
 async def own_ground(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
-    """A gateway of the test's own, that would take long to drain."""
+    """Provide a gateway of the test's own that would take long to drain."""
     settings = {"DRAIN_SECONDS": str(DRAIN_SECONDS)}
     async with running_ground(tmp_path, settings, tls=request.param == "TLS") as ground:
         yield ground
@@ -55,7 +55,7 @@ async def drained(ground: Ground) -> float:
 
 
 async def test_a_revocation_while_browsers_leave_leaves_nothing(own_ground: Ground) -> None:
-    """Some FIN, some reset, some say nothing, some talk; all of that while they are ended."""
+    """The browsers send FIN, reset, stay silent, or send data during the revocation."""
     async with own_ground.app(apps.switching("talks", b"", apps.FRAME[:2000])) as app:
         sid, browsers = await tunnels(own_ground, app, TUNNELS)
         leaving = asyncio.create_task(leave(browsers[::3]))
@@ -77,7 +77,7 @@ async def leave(browsers: list[Browser]) -> None:
 
 
 async def test_revocations_of_what_reads_nothing_leave_nothing(own_ground: Ground) -> None:
-    """A reader that takes nothing can neither be told, nor be waited for."""
+    """A stalled reader can receive no Close, and the gateway must not wait for it."""
     async with AsyncExitStack() as stack:
         held = [
             await stack.enter_async_context(KINDS[row].begin(Scene(own_ground, "talks")))

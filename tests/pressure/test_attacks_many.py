@@ -1,4 +1,4 @@
-"""Attacks by numbers: thousands of connections that always have something to read."""
+"""Tests attacks by number: thousands of connections that always have data to read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.contract.messages import request
 from tests.contract.rig import Rig, Session
 from tests.pressure.ground import running_ground
 
-# More than libuv takes from the kernel at once (1,024 events), so that a turn has no end by itself.
+# More than libuv takes from the kernel at once (1,024 events), so a turn has no natural end.
 CONNECTIONS = 1600
 SOME_FRAMES = encode(TEXT, b"x" * 20, mask=MASK) * 4
 
 
 def switching() -> bytes:
-    """Return an app's answer to the upgrade."""
+    """Return an app's response to the upgrade."""
     accept = frames.accept_value(frames.KEY)
     return (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -34,7 +34,7 @@ def switching() -> bytes:
 
 
 class Crowd:
-    """Tunnels of one session, with both of their ends: blocking until they are there."""
+    """Tunnels of one session with both ends, which are blocking during the setup."""
 
     def __init__(self, gateway: tuple[str, int], stack: ExitStack) -> None:
         self._gateway = gateway
@@ -64,12 +64,12 @@ class Crowd:
         self._apps[app.fileno()] = app
 
     def stop(self) -> None:
-        """Keep nobody busy any more, a moment from now."""
+        """Stop the traffic, a moment from now."""
         self._stopped = True
         time.sleep(1.0)
 
     def keep_busy(self, seconds: float) -> int:
-        """Have the gateway always find something to read in all; return how many reads came."""
+        """Keep data ready on all tunnels for the gateway to read; return the number of reads."""
         taken, deadline = 0, time.monotonic() + seconds
         with closing(select.epoll()) as readable:
             for descriptor in self._apps:
@@ -86,7 +86,9 @@ class Crowd:
 
 @contextmanager
 def slow_core(core: int) -> Iterator[None]:
-    """Leave programs on *core* a quarter of it, so that whoever keeps them busy is faster."""
+    """Leave programs on *core* a quarter of it, so that the crowd is fast enough to keep
+    them busy.
+    """
     command = ["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]
     spinning = [subprocess.Popen(command) for _ in range(3)]
     try:
@@ -111,7 +113,7 @@ async def test_websockets_that_are_always_busy_leave_the_bus_and_new_sessions_th
             head = request("GET", "/", host=session.host, fields=[*frames.HANDSHAKE, *own])
             await asyncio.to_thread(busy.join, head, CONNECTIONS)
             stack.enter_context(slow_core(0))
-            # For longer than a gateway that cannot ask Redis still opens sessions.
+            # Longer than a gateway without Redis still opens sessions.
             work = asyncio.create_task(asyncio.to_thread(busy.keep_busy, 4 * LOST_SECONDS))
             opened = 0
             stack.callback(busy.stop)
@@ -124,7 +126,7 @@ async def test_websockets_that_are_always_busy_leave_the_bus_and_new_sessions_th
 
 
 async def is_opened(rig: Rig, session: Session) -> bool:
-    """Return once *session* is open; fails where that is refused for another reason than haste."""
+    """Return once *session* is open; fail if it is refused for another reason than load."""
     while (answer := await rig.post_open(session, rig.token(session))).status == 404:
         await asyncio.sleep(0.05)
     assert answer.status == 303, (answer.status, answer.body)

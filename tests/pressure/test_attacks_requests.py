@@ -1,4 +1,4 @@
-"""Attacks by requests: refused, pipelined, in pieces of a byte, read or not."""
+"""Tests attacks by requests: refused, pipelined, in pieces of a byte, read or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, Ground
 
 FLOOD_BYTES = 4 << 20
 FLOOD_SECONDS = 0.6
-# A refusal is given two seconds to be read; and a machine with other work to do is late.
+# The gateway allows two seconds to read a refusal; the rest is for a busy machine.
 LINGER_SECONDS = 3.5
 
 
@@ -31,7 +31,7 @@ async def read_on(browser: Browser) -> None:
 
 
 async def flood(ground: Ground, data: bytes, *, reading: bool, browsers: int = 1) -> int:
-    """Send *data* again and again on some connections; return how many bytes were taken."""
+    """Send *data* again and again on some connections; return how many bytes the gateway took."""
 
     async def one() -> int:
         browser = await ground.browser(window=None if reading else SMALL_WINDOW)
@@ -105,10 +105,10 @@ async def test_requests_behind_one_that_is_not_answered_wait_in_the_kernel(groun
             session, own = await ground.entered(app)
             data = request("GET", "/", host=session.host, fields=own)
             await flood(ground, data * 100, reading=True)
-        assert len(app.requests) <= 2  # The second one's app was dialled after a 504.
+        assert len(app.requests) <= 2  # the second one's app was dialled after a 504
 
 
-# Pieces
+# Tiny pieces
 
 
 PIECES = {
@@ -175,7 +175,7 @@ async def test_trailers_without_end_end_the_connection(plain: Ground) -> None:
         assert time.monotonic() - began < LINGER_SECONDS
 
 
-# What a FIN ends
+# Ends by FIN
 
 
 async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: Ground) -> None:
@@ -199,7 +199,7 @@ async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: Gr
 
 
 async def test_a_complete_answer_is_still_given_after_a_fin(ground: Ground) -> None:
-    """``printf … | nc``: request and FIN arrive together, and what is complete is flushed."""
+    """``printf … | nc``: request and FIN arrive together, and the complete response is flushed."""
     session = await ground.rig.session()
     browser = await ground.browser(window=SMALL_WINDOW)
     data = request("GET", "/", host=session.host)
@@ -222,7 +222,7 @@ async def test_close_notify_without_fin_ends_what_nobody_waits_for(secure: Groun
 
 
 async def test_a_deadline_restarts_with_what_is_taken(ground: Ground) -> None:
-    """A reader that takes nothing for less than the deadline, again and again, has not stalled."""
+    """A reader that repeatedly pauses for less than the deadline has not stalled."""
     async with ground.app(apps.web("talks", apps.LARGE_HEAD)) as app:
         session, own = await ground.entered(app)
         browser = await ground.browser(window=SMALL_WINDOW)

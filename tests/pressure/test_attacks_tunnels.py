@@ -1,4 +1,4 @@
-"""Attacks by WebSockets, terminals and desktops: frames of nothing, pings, messages without end."""
+"""Tests attacks by WebSockets, terminals and desktops: empty frames, pings, endless messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UPDATE_REQUEST = b"\x03\x00" + bytes(8)
 
 
 def frame(payload: bytes, opcode: int = BINARY, *, fin: bool = True) -> bytes:
-    """Return a frame of a browser."""
+    """Return a browser's frame."""
     return encode(opcode, payload, mask=MASK, fin=fin)
 
 
@@ -45,13 +45,13 @@ BEGUN = {"empty fragments": frame(b"x", fin=False)}
 async def attacking(
     row: str, scene: Scene, *, most: int = 2 * HELD_BYTES + SLACK_BYTES
 ) -> AsyncIterator[Held]:
-    """A connection to attack by, while nobody else may suffer."""
+    """Provide a connection for an attack that no other session may notice."""
     async with KINDS[row].begin(scene) as held, attacked(scene.ground, most=most):
         yield held
 
 
 async def flood(held: Held, piece: bytes, *, reading: bool, first: bytes = b"") -> int:
-    """Send *piece* again and again; return how much was taken."""
+    """Send *piece* again and again; return how many bytes the gateway took."""
     reads = asyncio.create_task(read_on(held.browser)) if reading else None
     with suppress(Gone):
         await held.browser.send(first)
@@ -84,7 +84,7 @@ async def test_frames_of_nothing_over_tls_leave_others_their_turn(secure: Ground
 async def test_pings_that_nobody_reads_the_answers_of_cost_no_memory(
     ground: Ground, row: str, mode: str
 ) -> None:
-    """For longer than the rest: pongs must neither pile up, nor later come all at once."""
+    """Runs longer than the rest: pongs must neither pile up nor arrive all at once later."""
     async with attacking(row, Scene(ground, "silent", claims={"mode": mode})) as held:
         pings = frame(b"p" * 125, PING) * 500
         await held.browser.flood(pings, most=64 << 20, seconds=3 * FLOOD_SECONDS)
@@ -173,7 +173,7 @@ async def test_a_message_that_never_ends_is_not_collected(
 
 
 async def test_a_handshake_of_a_desktop_byte_by_byte(plain: Ground) -> None:
-    """What was sent ahead of the server's turn waits, and is bounded."""
+    """Bytes ahead of the server's turn wait, and are bounded."""
     async with plain.app(apps.web("silent")) as app:
         target = {"scheme": "tcp"}
         held = await upgraded(
@@ -228,7 +228,7 @@ async def test_frames_that_are_none_end_a_terminal(plain: Ground, data: bytes, c
 
 
 async def close_code(browser: Browser) -> int | None:
-    """Return the code with which the gateway closes."""
+    """Return the gateway's close code."""
     while (found := await frames.read_frame(browser, 5)).opcode != CLOSE:
         pass
     return found.code

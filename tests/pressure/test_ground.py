@@ -1,4 +1,4 @@
-"""What the tests here are told of the gateway's connections."""
+"""Tests the data that this folder's tests use about the gateway's connections."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All attackers at once beside honest sessions, for as long as is asked.
+"""Runs all attackers at once beside honest sessions, for a chosen time.
 
-``FUMAROLE_PRESSURE_SECONDS`` says for how long (600), ``FUMAROLE_PRESSURE_SESSIONS`` beside how
-many (200). What was seen is printed, and appended where ``FUMAROLE_SOAK_LOG`` says.
+``FUMAROLE_PRESSURE_SECONDS`` sets the duration (600), ``FUMAROLE_PRESSURE_SESSIONS`` the number of
+honest sessions (200). The results are printed, and appended to the file ``FUMAROLE_SOAK_LOG``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ SECONDS = float(os.environ.get("FUMAROLE_PRESSURE_SECONDS", "600"))
 SESSIONS = int(os.environ.get("FUMAROLE_PRESSURE_SESSIONS", "200"))
 QUIET_SECONDS = 10.0
 SETTLE_SECONDS = 60.0
-# What limits remember of an address goes after two minutes, and its memory with the last trim.
+# Limits forget an address after two minutes; its memory goes with the last trim.
 MEMORY_SECONDS = 180.0
 TAKE_DOWN_SECONDS = 60.0
 # Several rounds of an attacker.
 SESSION_SECONDS = 10.0
-# Of what it was before, once all are gone.
+# The allowed ratio to the memory before, once all attackers are gone.
 RETURN = 1.1
 
 
 def note(name: str, **figures: object) -> None:
-    """Print what was seen, and append it where it is collected."""
+    """Print an observation, and append it to the log."""
     line = json.dumps({"pressure": name} | figures)
     print(line)
     if path := os.environ.get("FUMAROLE_SOAK_LOG"):
@@ -43,15 +43,15 @@ def note(name: str, **figures: object) -> None:
 
 
 def in_ms(seen: Seen) -> dict[str, object]:
-    """Return what *seen* says, times in milliseconds."""
+    """Return the text of *seen*, with times in milliseconds."""
     times = {name: round(1000 * getattr(seen, name), 1) for name in ("p50", "p95", "slowest")}
     return {"trips": seen.trips, "wrong": len(seen.wrong)} | times
 
 
 async def attacked_by_all(ground: Ground, seconds: float) -> None:
-    """Let all attackers loose at once; their sessions end after a while, as others do.
+    """Run all attackers; their sessions end after a while, as other sessions do.
 
-    Else the routes of thousands of sessions would be counted as what the attack has left.
+    Otherwise the routes of thousands of sessions would count as memory that the attack has left.
     """
     bus = ground.rig.bus
     others = frozenset(bus.routes)
@@ -72,7 +72,7 @@ async def attacked_by_all(ground: Ground, seconds: float) -> None:
 
 
 async def all_are_served(others: Others) -> None:
-    """Wait until the honest sessions have made about a round trip each."""
+    """Wait until the honest sessions have made about one round trip each."""
     trips = 0
     async with asyncio.timeout(SETTLE_SECONDS):
         while trips < 2 * SESSIONS:
@@ -81,7 +81,7 @@ async def all_are_served(others: Others) -> None:
 
 
 async def settled_memory(ground: Ground, most: float) -> int:
-    """Return the memory once it is back to *most*, or will not come back."""
+    """Return the memory once it is back to *most*, or once it is clear that it stays higher."""
     deadline = time.monotonic() + MEMORY_SECONDS
     while (found := ground.rss()) > most and time.monotonic() < deadline:
         await asyncio.sleep(0.5)
@@ -97,7 +97,7 @@ async def test_honest_sessions_are_served_whole_beside_all_attackers(
     async with running_ground(tmp_path, tls=wire == "TLS") as ground:
         async with ground.honest(SESSIONS, pause=0.5, works=WORKS) as others:
             await all_are_served(others)
-            # What everybody uses once is loaded before it is measured.
+            # A first round loads everything that is loaded on first use, before the measurement.
             await attacked_by_all(ground, min(10.0, SECONDS / 4))
             await others.seen()
             await asyncio.sleep(min(QUIET_SECONDS, SECONDS / 4))
@@ -107,8 +107,9 @@ async def test_honest_sessions_are_served_whole_beside_all_attackers(
             beside = await others.seen()
             kept = await settled_memory(ground, before * RETURN)
         await nothing_stays(ground)
-        # TLS keeps for as long as it lives the buffers that a connection once needed (some
-        # 85 KiB): what the attack has left is seen beside as many new connections.
+        # A TLS connection keeps its largest buffers (some 85 KiB) for life. So the attack's remains
+        # are
+        # measured beside as many new connections.
         async with ground.honest(SESSIONS, pause=0.5, works=WORKS) as others:
             await all_are_served(others)
             after = await settled_memory(ground, before * RETURN)

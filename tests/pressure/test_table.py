@@ -1,13 +1,16 @@
-"""What each way to misbehave may cost, for every kind of connection, over plain TCP and TLS.
+"""Tests the cost of each misbehaviour, for every kind of connection, over plain TCP and TLS.
 
-A cell says what ends the connection at both sides: ``2`` is two seconds, ``stall``, ``slow``,
-``head`` and ``answer`` are the deadlines of docs/limits.md, shortened. ``kept``: it goes on, since
-it is slow and not stalled. ``probed``: nothing waits to be sent, so TCP's keep-alive finds out.
-``-``: there is no such case.
+A cell says what ends the connection on both sides:
 
-All cells of a batch that were selected are played at once, on one gateway, beside an honest
-session. Browsers that leave do so at a gateway with the product's own deadlines, so that no
-deadline can hide that nobody noticed; stalled connections are at one with short deadlines.
+- ``2``: two seconds
+- ``stall``, ``slow``, ``head``, ``answer``: the deadlines of docs/limits.md, shortened
+- ``kept``: the connection continues, because it is slow and not stalled
+- ``probed``: nothing waits to be sent, so TCP's keep-alive finds out
+- ``-``: there is no such case
+
+All selected cells of a batch are played at once, on one gateway, beside an honest session.
+Browsers that leave use a gateway with the product's own deadlines, so that no deadline can hide an
+unnoticed end. Stalled connections use a gateway with short deadlines.
 """
 
 from __future__ import annotations
@@ -52,24 +55,24 @@ desktop          | 2   | 2   | stall         | kept     | stall             | st
 page             | 2   | 2   | -             | slow     | -                 | -          | -
 refused          | 2   | 2   | stall         | head     | -                 | -          | -
 """
-# Beside what the machine's other programs take (Ground.freed). No deadline of the product is near:
-# a browser that leaves unnoticed would stay for a minute, a stalled one for ever.
+# Added to the time that other programs of the machine take (Ground.freed). No deadline of the
+# product is near: an unnoticed end of a browser would stay for a minute, a stall for ever.
 LATE_SECONDS, LATE_DEADLINE_SECONDS = 2.0, 10.0
 WITHIN = {"2": 2.0 + LATE_SECONDS} | dict.fromkeys(
     ("head", "answer", "stall", "slow"), DEADLINE_SECONDS + LATE_DEADLINE_SECONDS
 )
 PATIENCE_SECONDS = 60.0
 TRIES = 4
-# How often those who stall are there at once, so that what each holds is seen.
+# The number of stalled connections at once, so that the memory of each becomes visible.
 COPIES = 6
 LINGER_SECONDS = 2.0
-# docs/limits.md: what waits for a reader, on either side.
+# docs/limits.md: the bytes that wait for a reader, on either side.
 HELD_BYTES = 512 << 10
-# What Python needs for the work itself, whoever it is for.
+# Python's own need for the work, whoever caused it.
 SLACK_BYTES = 16 << 20
 SLOW_READER = 64 << 10
 OTHERS_SECONDS = 1.0
-# More than both kernels' buffers take; and what is answered, or thrown away, as fast as it comes.
+# More bytes than both kernels' buffers take; and bytes that are answered, or dropped, at once.
 STALLED_FLOOD, UNREAD_FLOOD = 64 << 20, 4 << 20
 
 
@@ -92,7 +95,7 @@ BATCHES = {
 BATCH_OF = {column: batch for batch, columns in BATCHES.items() for column in columns}
 
 
-# What a cell does
+# The actions of a cell
 
 
 _stalled_for = itertools.cycle((0.0, 1.0))
@@ -110,25 +113,25 @@ async def resets(held: Held) -> None:
 
 
 async def asks_on(held: Held) -> None:
-    """Read nothing, and ask for more, or send more of what the app has answered already."""
+    """Read nothing, and send more requests, or more of what the app has answered already."""
     if held.more:
         await held.browser.flood(held.more, most=UNREAD_FLOOD, seconds=WITHIN["stall"])
 
 
 async def fills(held: Held) -> None:
-    """Send all that is taken; nothing where there is nothing to send."""
+    """Send until the gateway takes no more; nothing if there is nothing to send."""
     if held.more:
         await held.browser.flood(held.more, most=STALLED_FLOOD, seconds=WITHIN["stall"])
 
 
 async def fills_and_leaves(held: Held) -> None:
-    """Send until nobody takes any more, then FIN: it waits behind what was not taken."""
+    """Send until the gateway takes no more, then FIN: it waits behind the unsent bytes."""
     await held.browser.flood(held.more, most=STALLED_FLOOD, seconds=1.0)
     held.browser.fin()
 
 
 async def dribbles(held: Held) -> None:
-    """Send byte by byte what was begun."""
+    """Send the rest byte by byte."""
     with suppress(Gone, TimeoutError):
         await held.browser.dribble(b"x" * 10_000, 0.05)
 
@@ -145,12 +148,12 @@ ACTS: dict[str, tuple[Mode, Callable[[Held], Coroutine[None, None, None]], int]]
 STALLING = ("download", "chunked download", "public link", "WebSocket", "terminal", "desktop")
 
 
-# What must hold
+# The checks
 
 
 @dataclass
 class Place:
-    """A cell of the table, on a ground; with a cable, it is cut once every play is under way."""
+    """A cell of the table, on a ground; a cable is cut once every play is under way."""
 
     ground: Ground
     row: str
@@ -159,17 +162,17 @@ class Place:
 
     @property
     def cell(self) -> str:
-        """What the table says."""
+        """The content of the cell."""
         return CELLS[self.row, self.column]
 
     @property
     def mode(self) -> Mode:
-        """What the app is like: who leaves a download has stalled it before."""
+        """The app's behaviour: a browser that leaves a download has stalled it before."""
         stalls = self.row in STALLING and self.column in ("FIN", "RST")
         return "talks" if stalls else ACTS[self.column][0]
 
     async def play(self) -> str:
-        """Play it once, and return what does not hold."""
+        """Play the cell once, and return what failed."""
         try:
             match self.cell:
                 case "kept":
@@ -201,13 +204,13 @@ class Place:
             return stays
 
     async def stays(self, browser: Address, app: Address | None) -> str:
-        """Return what the gateway does not let go of in time."""
+        """Return what the gateway does not release in time."""
         began, within = time.monotonic(), WITHIN[self.cell]
         if app is not None and await self.ground.freed(app, within) is None:
             return f"the app's connection stays, {within} s later: {self.ground.legs_of(app)}"
         if self.cell == "answer":
-            return ""  # The browser's may be used for its next request.
-        # What was answered is given two seconds to be read.
+            return ""  # the browser's connection may serve its next request
+        # The gateway allows two seconds to read its response.
         within += LINGER_SECONDS
         left = within - (time.monotonic() - began)
         if await self.ground.freed(browser, left) is None:
@@ -215,14 +218,14 @@ class Place:
         return ""
 
     async def answered(self, held: Held) -> str:
-        """Return whether the browser was not told that its app says nothing."""
+        """Return a failure unless the browser got the 504 for a silent app."""
         status = await held.browser.status()
         return "" if status == 504 else f"the browser got {status}"
 
     async def is_kept(self) -> str:
-        """Return whether somebody who reads slowly, but reads, is not served on.
+        """Return a failure if a slow reader is not served on.
 
-        A reader that a busy machine kept from reading was no such one: another one tries.
+        A reader that a busy machine kept from reading proves nothing, and another one tries.
         """
         for _ in range(TRIES):
             pauses: list[float] = []
@@ -232,7 +235,7 @@ class Place:
         return ""
 
     async def is_kept_once(self, pauses: list[float]) -> str:
-        """Return whether a slow reader is not served on; *pauses* are those that it made."""
+        """Return a failure if a slow reader is not served on; *pauses* receives its pauses."""
         async with KINDS[self.row].begin(Scene(self.ground, "talks")) as held:
             assert held.app is not None
             try:
@@ -242,7 +245,7 @@ class Place:
             return "" if self.ground.legs_of(held.app.address) else "a slow reader's app is gone"
 
     async def probed(self, held: Held) -> str:
-        """Return which side keep-alive does not watch while nothing is sent."""
+        """Return a failure if keep-alive does not probe both idle sides."""
         assert held.app is not None
         await asyncio.sleep(1.0)
         for side, one in (("app", held.app.address), ("browser", held.browser.address)):
@@ -252,7 +255,7 @@ class Place:
         return ""
 
     async def dribbled_head(self) -> str:
-        """Send a head byte by byte, and return whether it is put up with."""
+        """Send a head byte by byte, and return what the gateway does not release in time."""
         browser = await self.ground.browser(window=SMALL_WINDOW)
         head = request("GET", "/", host="x" * 1000)
         acting = asyncio.create_task(browser.dribble(head, 0.05))
@@ -267,7 +270,7 @@ class Place:
 
 @dataclass
 class Played:
-    """What came of plays: what did not hold, by row and column, and what they cost the rest."""
+    """The result of plays: the failures by row and column, and the cost to other sessions."""
 
     failures: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     growth: int = 0
@@ -302,7 +305,7 @@ async def play(ground: Ground, cells: list[Cell]) -> Played:
 
 
 class Table:
-    """The table, played; a batch is played once on each wire, with the cells that were selected."""
+    """The table, played; a batch is played once on each wire, with the selected cells."""
 
     def __init__(self, grounds: Grounds, items: Sequence[pytest.Item]) -> None:
         self._grounds = grounds
@@ -314,7 +317,7 @@ class Table:
         self._played: dict[Cell, Played] = {}
 
     async def batch(self, wire: str, batch: str) -> Played:
-        """Return what came of *batch*."""
+        """Return the result of *batch*."""
         if (wire, batch) not in self._played:
             cells = [cell for cell in CELLS if BATCH_OF[cell[1]] == batch]
             chosen = [cell for cell in cells if (wire, *cell) in self._selected] or cells
@@ -326,7 +329,7 @@ class Table:
 
 @pytest.fixture(scope="package")
 def table(grounds: Grounds, request: pytest.FixtureRequest) -> Table:
-    """What came of the table so far."""
+    """Provide the results of the table so far."""
     return Table(grounds, request.session.items)
 
 
