@@ -91,6 +91,7 @@ class CompanionRights:
         self._kube = kube
         self._kinds = dict(kinds)
         self._namespace = namespace
+        self._found: dict[CompanionKind, list[str]] = {}
         self.problems: Sequence[str] = ()
         """The missing permissions, as sentences."""
 
@@ -101,16 +102,19 @@ class CompanionRights:
             await asyncio.sleep(SOON_SECONDS if self.problems else AGAIN_SECONDS)
 
     async def look(self) -> None:
-        """Check every kind; on a failure the last result stays."""
-        try:
-            found = [
-                problem
-                for kind, plugin in self._kinds.items()
-                for problem in await self._missing(kind, plugin)
-            ]
-        except KubeError as error:
-            log.warning("cannot check the permissions of plugins", extra={"why": str(error)})
-            return
+        """Check every kind; where that fails, the last result for that kind stays.
+
+        An aggregated API may be down while the API server serves all others.
+        """
+        for kind, plugin in self._kinds.items():
+            try:
+                self._found[kind] = await self._missing(kind, plugin)
+            except KubeError as error:
+                log.warning(
+                    "cannot check the permissions of a plugin",
+                    extra={"plugin": plugin, "why": str(error)},
+                )
+        found = [problem for problems in self._found.values() for problem in problems]
         for problem in found:
             if problem not in self.problems:
                 log.error("a permission is missing", extra={"why": problem})

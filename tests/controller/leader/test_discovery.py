@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.pipeline.builder import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.kube.errors import Unavailable
 from controller.leader import discovery as learning
-from controller.leader.discovery import keep_learning
+from controller.leader.discovery import CompanionRights, keep_learning
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
 from controller.store.instance import find_capabilities, raise_term
@@ -105,3 +106,39 @@ async def test_a_server_that_stays_away_is_told_once(
         "Volcano's capabilities are known",
         "cannot read Volcano's capabilities",
     ]
+
+
+DOWN = CompanionKind(api_version="billing.example.com/v1", kind="Booking", plural="bookings")
+LACKS = CompanionKind(
+    api_version="policy/v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
+)
+
+
+class Rights:
+    """A server whose aggregated API may be down, and that grants nothing."""
+
+    down = True
+
+    async def resources(self, api: str) -> dict[str, Any]:
+        if api == DOWN.api_version and self.down:
+            raise Unavailable("the server is currently unable to handle the request", status=503)
+        kind = DOWN if api == DOWN.api_version else LACKS
+        return {kind.plural: {"kind": kind.kind, "namespaced": True}}
+
+    async def create(self, _kind: Any, _review: Any) -> dict[str, Any]:
+        return {"status": {"allowed": False}}
+
+
+async def test_an_aggregated_api_that_is_down_hides_no_other_missing_permission() -> None:
+    server: Any = Rights()
+    rights = CompanionRights(server, {DOWN: "bills", LACKS: "budgets"}, namespace=lambda: None)
+    lacking = "the plugin budgets needs permission to list poddisruptionbudgets of policy/v1 in"
+    await rights.look()
+    assert [one.startswith(lacking) for one in rights.problems] == [True]
+    server.down = False
+    await rights.look()
+    known = rights.problems
+    assert len(known) == 2
+    server.down = True
+    await rights.look()
+    assert rights.problems == known
