@@ -1,4 +1,4 @@
-"""The browser's end of a WebSocket, with a library that the product does not use here."""
+"""The browser's end of a WebSocket, by a library that the product does not use here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_socket(
     headers: Mapping[str, str] | None = None,
     **options: Any,
 ) -> connect:
-    """Return a connection to *sid* as its own page makes it, to be entered or awaited."""
+    """Return a connection to *sid* as its own page makes it; enter or await it."""
     host, port = gateway.public
     return connect(
         f"ws://{gateway.host(sid)}{path}",

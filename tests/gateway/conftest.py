@@ -1,4 +1,4 @@
-"""Fixtures: a gateway process for the tests of one worker, and fakes around it for each test."""
+"""Fixtures: one gateway process for each test worker, and fakes around it for each test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class World:
         return sid
 
     async def change(self, sid: str, *, port: int = 1, **changes: Any) -> None:
-        """Publish *sid* as it is now."""
+        """Publish *sid* again with these changes."""
         target = {
             "scheme": {"web": "http", "vnc": "tcp", "terminal": "ws"}[changes.get("kind", "web")],
             "host": "127.0.0.1",
@@ -50,7 +50,7 @@ class World:
         await self.settled()
 
     async def remove(self, sid: str, status: Status | None = None) -> None:
-        """Publish that *sid* has ended, and how."""
+        """Publish the end of *sid* and its cause."""
         await self.publisher.remove(sid, "ended", now=time.time(), status=status)
         await self.settled()
 
@@ -60,7 +60,7 @@ class World:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until the gateway knows all that was published."""
+        """Wait until the gateway has applied everything that was published."""
         async with asyncio.timeout(5):
             while True:
                 told = (await self.gateway.ask_ops("/debug/routes")).text
@@ -71,7 +71,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway that no test may harm."""
+    """Provide a gateway that no test may harm."""
     with running_gateway(tmp_path_factory.mktemp("gateway")) as gateway:
         yield gateway
 
@@ -103,14 +103,14 @@ async def rebuilt(url: str) -> None:
 
 @pytest.fixture
 async def world(shared_gateway: GatewayProcess) -> AsyncIterator[World]:
-    """The shared gateway with a publisher of this test's."""
+    """Provide the shared gateway with a publisher of this test's own."""
     async with world_of(shared_gateway) as world:
         yield world
 
 
 @asynccontextmanager
 async def world_of(gateway: GatewayProcess) -> AsyncIterator[World]:
-    """Give *gateway* a publisher."""
+    """Return a world of *gateway* with a publisher."""
     client = connect(gateway.settings["FUMAROLE_REDIS_URL"])
     publisher = Publisher(client, KEYS, term=1)
     head = await publisher.head()

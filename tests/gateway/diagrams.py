@@ -1,4 +1,4 @@
-"""State tables as drawn in the docs."""
+"""Draws state tables as the docs do."""
 
 from __future__ import annotations
 

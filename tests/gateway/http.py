@@ -13,7 +13,7 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; header names are in lower case, repeated ones joined by a line feed."""
+    """One response; header names are in lower case, repeated ones joined by a line feed."""
 
     status: int
     headers: dict[str, str]
@@ -26,7 +26,7 @@ class Answer:
 
 
 def code_of(answer: Answer) -> str:
-    """Return the code in a JSON refusal, after looking at how it was sent."""
+    """Return the code in a JSON refusal, and check the response's form."""
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-type"].startswith("application/json")
     told = json.loads(answer.body)
@@ -54,12 +54,12 @@ class Connection:
     async def request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Answer:
-        """Send a request and return its answer."""
+        """Send a request and return its response."""
         await self.send(make_request(method, path, headers, body))
         return await self.answer(method)
 
     async def answer(self, method: str = "GET") -> Answer:
-        """Read one answer."""
+        """Read one response."""
         async with asyncio.timeout(READ_SECONDS):
             head = await self.reader.readuntil(b"\r\n\r\n")
             status, headers = read_head(head)
@@ -84,7 +84,7 @@ class Connection:
                 return body
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.writer.close()
         try:
             async with asyncio.timeout(1):
@@ -102,7 +102,7 @@ def make_request(method: str, path: str, headers: Mapping[str, str], body: bytes
 
 
 def read_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """Return status and headers of an answer's head."""
+    """Return status and headers of a response head."""
     start, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     headers: dict[str, str] = {}
     for line in lines:
@@ -119,7 +119,7 @@ async def http(
     headers: Mapping[str, str],
     body: bytes = b"",
 ) -> Answer:
-    """Ask once, on a connection of its own."""
+    """Send one request on a connection of its own, and return the response."""
     connection = await Connection.open(address)
     try:
         return await connection.request(method, path, headers, body)

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, with everything that it needs."""
+"""Runs a gateway in a process of its own, with everything that it needs."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class GatewayProcess:
         return base64.b64decode(path.read_bytes())
 
     async def start(self, *, ready: bool = True) -> None:
-        """Start it and wait until it listens, and is ready."""
+        """Start the gateway; wait until it listens and is ready."""
         self._address_file.unlink(missing_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FUMAROLE_")}
         with (self.folder / "log").open("ab") as log:
-            # Not asyncio's: a gateway may be shared by tests that each have a loop of their own.
+            # Not asyncio's: tests with a loop of their own may share a gateway.
             self._process = self.spawn(
                 self.program,
                 env=environment | self.settings,
@@ -85,24 +85,24 @@ class GatewayProcess:
                 await asyncio.sleep(0.02)
 
     async def wait(self, seconds: float = 10.0) -> int:
-        """Return the exit code of a process that is about to end."""
+        """Wait for the exit, and return the exit code."""
         assert self._process is not None
         return await asyncio.to_thread(self._process.wait, seconds)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._process = None
 
     def log(self) -> str:
-        """Return what it has logged."""
+        """Return the text of the log."""
         return (self.folder / "log").read_text()
 
     async def __aenter__(self) -> Self:
@@ -117,7 +117,7 @@ class GatewayProcess:
     ) -> None:
         self.kill()
 
-    # Asking it
+    # Requests to the gateway
 
     def host(self, sid: str) -> str:
         """Return the host of a session as browsers send it."""
@@ -128,7 +128,7 @@ class GatewayProcess:
         return f"http://{self.host(sid)}"
 
     async def ask_ops(self, path: str) -> Answer:
-        """Ask the ops listener."""
+        """Send a request to the ops listener."""
         return await http(self.ops, "GET", path, {"Host": "ops"})
 
     async def ask(
@@ -139,7 +139,7 @@ class GatewayProcess:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Answer:
-        """Ask for *path* on the host of *sid*."""
+        """Request *path* on the host of *sid*."""
         return await http(
             self.public, method, path, {"Host": self.host(sid), **(headers or {})}, body
         )
@@ -159,7 +159,7 @@ class GatewayProcess:
         return await self.ask(sid, "POST", "/.fumarole/open", sent, body)
 
     async def connect(self) -> Connection:
-        """Return a raw connection to it."""
+        """Return a raw connection to the gateway."""
         return await Connection.open(self.public)
 
 

@@ -23,7 +23,7 @@ class Signer:
         self.private = Ed25519PrivateKey.generate()
 
     def jwk(self) -> dict[str, Any]:
-        """Return the public key as it stands in a key set."""
+        """Return the public key in the form of a key set's entry."""
         key: dict[str, Any] = json.loads(OKPAlgorithm.to_jwk(self.private.public_key()))
         return key | {"kid": self.kid, "use": "sig", "alg": "EdDSA"}
 
@@ -32,7 +32,7 @@ class Signer:
         path.write_text(json.dumps({"keys": [self.jwk(), *(one.jwk() for one in others)]}))
 
     def token(self, sid: str, **changes: Any) -> str:
-        """Return a good token for *sid*, changed as asked; a claim of ``...`` is left out."""
+        """Return a valid token for *sid* with these changes; a claim of ``...`` is left out."""
         now = int(time.time())
         claims = {
             "iss": ISSUER,

@@ -1,4 +1,4 @@
-"""Assertion keys: reloaded from a file that is rotated in place, and served without a grant."""
+"""Tests assertion keys: reloaded from a file that is rotated in place, served without a grant."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pem() -> bytes:
 
 
 def rest(keys: AssertionKeyFile) -> None:
-    """Look as often as the file rests after a change."""
+    """Poll the file as often as it must stay unchanged after a change."""
     keys.look(keys.look(False))
 
 
@@ -92,12 +92,12 @@ def test_the_public_keys_are_printed_for_apps_without_a_network(tmp_path: Path) 
     assert printed().returncode == 2
 
 
-# At a running gateway
+# A running gateway
 
 
 @pytest.fixture
 async def asserting(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway that signs assertions."""
+    """Provide a gateway that signs assertions."""
     key_file = tmp_path / "keys.pem"
     key_file.write_bytes(pem())
     with RedisServer(redis_program(), tmp_path) as server:
@@ -115,7 +115,7 @@ async def asserting(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def documented() -> Callable[..., str]:
-    """Return the function that the docs show to those who write apps."""
+    """Return the function that the docs show to app developers."""
     (code,) = re.findall(r"```python\n(import jwt.*?)```", DOCS, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "docs/session-token.md", "exec"), names)

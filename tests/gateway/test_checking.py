@@ -1,4 +1,4 @@
-"""Signature checks run on the loop, in the thread, or are refused."""
+"""Tests where signature checks run: on the loop, in the thread, or not at all."""
 
 from __future__ import annotations
 

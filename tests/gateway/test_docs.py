@@ -1,4 +1,4 @@
-"""The limits in docs/limits.md are those of the code; docs/security.md names tests that exist."""
+"""Tests that docs/limits.md states the code's limits, and docs/security.md names existing tests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ACTORS = {
 
 
 def rows_of(heading: str) -> list[str]:
-    """Return the rows of the table under *heading*, without its head."""
+    """Return the rows of the table under *heading*, without the table's head."""
     _, _, section = SECURITY.partition(f"\n## {heading}\n")
     section = section.partition("\n## ")[0]
     found = [line for line in section.splitlines() if line.startswith("|")]
@@ -78,7 +78,7 @@ def test_every_row_of_the_threat_model_names_its_tests() -> None:
         assert len(cells) == (4 if row in rows else 3), row
         assert all(cell.strip() for cell in cells), row
         assert NAMED.findall(cells[-1]), row
-    # No other table hides on the page.
+    # The page has no other table.
     every = [line for line in SECURITY.splitlines() if line.startswith("|")]
     assert len(every) == len(rows) + len(lessons) + len(found) + 6
 

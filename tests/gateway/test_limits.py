@@ -1,4 +1,4 @@
-"""Responses at each limit of a gateway with small limits."""
+"""Tests the responses at each limit of a gateway with small limits."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_user_who_opens_too_often_waits_and_keeps_the_link(world: World)
     token = world.gateway.signer.token(sid, sub="eager")
     status, again, _ = await opened(world, sid, source="192.0.2.13", token=token)
     assert (status, bool(again)) == (429, True)
-    # It was not used up: as a bearer it is still good.
+    # The rate-limited attempt did not spend the token: it is still valid as a bearer token.
     answer = await world.gateway.ask(sid, "GET", "/", {"Fumarole-Token": token})
     assert answer.status == 502
 
@@ -107,7 +107,7 @@ async def test_nobody_can_use_up_what_is_somebody_elses(world: World) -> None:
 
 
 async def test_a_flood_of_tokens_holds_nobody_up(world: World) -> None:
-    """What is signed by nobody is checked in the thread, while others are served."""
+    """Tokens with an invalid signature are checked in the thread, while others are served."""
     async with web_app() as app:
         sid = await world.publish(port=app.port)
         cookie = (
@@ -132,7 +132,7 @@ async def test_a_flood_of_tokens_holds_nobody_up(world: World) -> None:
 
 
 async def test_an_address_that_is_refused_too_often_waits(world: World) -> None:
-    """Pages of the gateway's own count as the data path does."""
+    """Refusals by the gateway's own pages count as those of the data path do."""
     sid = await world.publish(port=1)
     client = {"X-Forwarded-For": "192.0.2.50"}
     for number in range(10):

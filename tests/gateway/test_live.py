@@ -35,11 +35,11 @@ class Connection:
         self.ended.append(ending)
 
     def check_stalls(self) -> None:
-        """Nothing waits for it."""
+        """This connection never stalls."""
 
 
 class Told:
-    """Observes who comes and goes."""
+    """Records attached and detached connections."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[object, ...]] = []
@@ -52,7 +52,7 @@ class Told:
 
 
 class Registry:
-    """A ConnectionRegistry and the table that it looks at."""
+    """A ConnectionRegistry and its route table."""
 
     def __init__(self, **limits: Any) -> None:
         self.table: RouteTable | None = table_of(route(1), route(1, sid=OTHER_SID))

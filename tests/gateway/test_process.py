@@ -1,4 +1,4 @@
-"""Behaviour of a running gateway that tests/contract does not cover."""
+"""Tests the behaviour of a running gateway that tests/contract does not cover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_browsers_that_say_nothing_under_tls_do_not_hold_up_the_end(tmp_pa
         async with GatewayProcess(tmp_path, server.url, **settings) as gateway:
             context = ssl.create_default_context(cafile=pair.certificate)
             plain = socket.create_connection(gateway.public)
-            # Not asyncio's, which would answer the gateway's close_notify.
+            # Not asyncio's TLS, which would answer the gateway's close_notify.
             with await asyncio.to_thread(context.wrap_socket, plain, server_hostname="localhost"):
                 gateway.signal(signal.SIGTERM)
                 assert await gateway.wait(seconds=20) == 0

@@ -1,4 +1,4 @@
-"""Many or large cookies, of other sessions or of apps, lock no user out of a session."""
+"""Tests that many or large cookies, of other sessions or of apps, lock no user out of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway that exits still sends its pending sign-outs to the controller."""
+"""Tests that a gateway sends its pending sign-outs to the controller before it exits."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ async def test_a_sign_out_is_passed_on_before_the_gateway_ends(tmp_path: Path) -
             assert await gateway.wait() == 0
             await asyncio.sleep(1)
             found = await redis.xrange(KEYS.asks) or []
-            # Once at least.
+            # At least once.
             assert {(fields or {}).get(b"jti") for _, fields in found} == {b"t1"}

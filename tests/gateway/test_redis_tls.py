@@ -1,4 +1,4 @@
-"""A gateway whose Redis certificate is not trusted gives the reason in its readiness."""
+"""Tests that readiness gives the reason when the gateway does not trust Redis' certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs("redis-tls")
 
 
 async def until_said(gateway: GatewayProcess, *words: str) -> None:
-    """Wait until all of *words* are in what readiness says."""
+    """Wait until readiness contains all of *words*."""
     while True:
         told = (await gateway.ask_ops("/readyz")).text
         if all(word in told for word in words):

@@ -1,4 +1,4 @@
-"""Secrets planted in every possible place appear in no log, at the most verbose level."""
+"""Tests that secrets in every possible place appear in no log, at the most verbose level."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UPGRADE = {
 
 @pytest_asyncio.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[tuple[World, Redis]]:
-    """A gateway that says all it can, before a Redis that asks for a password."""
+    """Run a gateway at the most verbose level, with a Redis that requires a password."""
     with RedisServer(redis_program(), tmp_path) as server:
         path = server.url.removeprefix("unix://")
         url = f"unix://:{REDIS_PASSWORD}@{path}"
@@ -51,7 +51,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[tuple[World, Redis]]:
 
 
 def credentials(world: World, sid: str, cookie: str) -> list[dict[str, str]]:
-    """Return headers with secrets in every place where a credential is looked for, and not."""
+    """Return headers with secrets, in places where credentials are read and where they are not."""
     token = world.gateway.signer.token(sid)
     secret = cookie.partition("=")[2]
     return [
@@ -78,7 +78,7 @@ def credentials(world: World, sid: str, cookie: str) -> list[dict[str, str]]:
 
 
 async def ask_everything(world: World, sid: str, cookie: str) -> bytes:
-    """Return all that is answered to secrets wherever they can stand."""
+    """Send secrets in every possible place, and return all responses."""
     gateway, said = world.gateway, b""
     token = gateway.signer.token(sid)
     for headers in credentials(world, sid, cookie):
@@ -107,7 +107,7 @@ async def test_secrets_planted_everywhere_are_found_nowhere(
     gateway = world.gateway
 
     async def nonsense(reader: object, writer: object) -> None:
-        # An app that answers what nobody understands, with a secret of its own in it.
+        # An app whose malformed response contains a secret of its own.
         writer.write(b"HTTP/1.1 200 OK\r\nX: canary-app-secret\n\r\n")  # type: ignore[attr-defined]  # a stream's
         writer.close()  # type: ignore[attr-defined]  # a stream's
 
@@ -128,7 +128,7 @@ async def test_secrets_planted_everywhere_are_found_nowhere(
                 head | UPGRADE | {"Sec-WebSocket-Protocol": "binary"},
             )
         ).body
-        # Another sealed value under the same route cannot be opened: what is said of that?
+        # A sealed value cannot be opened under another revision; the response must not contain it.
         await world.change(desktop, port=port, kind="vnc", rev=9, sealed=sealed)
         said += (
             await gateway.ask(
@@ -138,7 +138,7 @@ async def test_secrets_planted_everywhere_are_found_nowhere(
                 head | UPGRADE | {"Sec-WebSocket-Protocol": "binary"},
             )
         ).body
-    # A Redis that does not know us any more, and one whose password is another.
+    # First Redis does not know us any more, then it has another password.
     await client.config_set("requirepass", "canary-other-password")
     await client.client_kill_filter(_type="normal", skipme=True)
     for _ in range(3):
@@ -161,7 +161,7 @@ async def test_secrets_planted_everywhere_are_found_nowhere(
 
 
 async def publish_desktop(world: World, port: int) -> tuple[str, str]:
-    """Publish a desktop with a sealed password; return its sid and what was sealed."""
+    """Publish a desktop with a sealed password; return its sid and the sealed text."""
     sid = sid_of(77_777_777)
     seal = Seal(world.gateway.link_key)
     sealed = seal.seal({"vnc_password": VNC_PASSWORD}, sid=sid, rev=1, random=os.urandom)

@@ -1,4 +1,7 @@
-"""When a process begins to accept connections; tests/contract/test_running.py has start and end."""
+"""Tests when a process begins to accept connections.
+
+tests/contract/test_running.py has start and end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ LONG_SECONDS = 0.3
 
 
 def told() -> RouteTableHolder:
-    """Return what knows what a test tells it."""
+    """Return a table holder that the test controls."""
     return RouteTableHolder(
         clock=BusClock(bus_grace_seconds=300, controller_grace_seconds=300),
         monotonic=time.monotonic,

@@ -1,4 +1,4 @@
-"""Session tokens at a running gateway: verified once and used once, whatever Redis does."""
+"""Tests session tokens at a running gateway: verified and used once, whatever Redis does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HERE = "192.0.2.1"
 
 
 class Desk:
-    """Everything around tokens."""
+    """Everything that verifies tokens."""
 
     def __init__(self, redis: Redis, seen: Following, publisher: Publisher, folder: Path) -> None:
         self.redis = redis
@@ -144,7 +144,7 @@ async def test_a_bearer_is_verified_and_marked_once(desk: Desk) -> None:
     assert desk.bearers.remembered(token) is None
     await desk.bearers.mark(claims)
     assert desk.bearers.remembered(token) == claims
-    # Served while Redis is silent.
+    # Redis is silent, and the token is accepted.
     desk.seen.clock.ahead += 6
     await desk.bearers.mark(claims)
     assert desk.bearers.remembered(token) == claims
@@ -233,6 +233,6 @@ async def test_nothing_is_opened_by_a_redis_that_took_over_unnoticed(
     desk: Desk, redis: Redis
 ) -> None:
     claims = await desk.claims()
-    # As after a failover that lost nothing of the table: only the process is another one.
+    # As after a failover without loss: only the server process is another one.
     await redis.hset(KEYS.head, "server", "another")
     assert await refusal(desk, claims, "open") == "token_unsure"

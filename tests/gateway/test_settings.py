@@ -1,4 +1,4 @@
-"""The gateway's settings, and the messages for wrong ones."""
+"""Tests the gateway's settings, and the messages for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sign-out ends the grant here at once, whatever Redis does, and is sent to the controller."""
+"""Tests that a sign-out ends the grant at once, whatever Redis does, and reaches the controller."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_passing_on_twice_at_once_fails_neither(made: tuple[SignOuts, Asks
     await signs.end(grant("t1"))
     asks.fails, asks.hangs = False, True
     background = asyncio.create_task(signs.pass_on())
-    await asyncio.sleep(0)  # its first ask hangs; the one before the process ends is taken
+    await asyncio.sleep(0)  # the first request hangs; the one before the exit is accepted
     asks.hangs = False
     await signs.pass_on()
     assert signs.pending == 0

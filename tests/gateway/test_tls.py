@@ -1,4 +1,4 @@
-"""Certificate files are reloaded when they change; the last good pair is kept."""
+"""Tests that changed certificate files are reloaded, and that the last good pair is kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.tls import Certificates
 
 
 class Pair:
-    """A certificate and its key in files of their own."""
+    """A certificate and its key in separate files."""
 
     def __init__(self, folder: Path, serial: int = 1) -> None:
         folder.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ class Pair:
         self.write(serial)
 
     def write(self, serial: int) -> None:
-        """Replace both, one after the other, each by a rename."""
+        """Replace both files, one after the other, each by a rename."""
         for path, data in zip((self.certificate, self.key), make_pair(serial), strict=True):
             replace(path, data)
 
@@ -52,13 +52,13 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def settle(certificates: Certificates) -> None:
-    """Look as often as the files rest after a change."""
+    """Poll the files as often as they must stay unchanged after a change."""
     changed = certificates.look(False)
     certificates.look(changed)
 
 
 async def serial_of(certificates: Certificates) -> int:
-    """Return the serial number that a client is shown, in a real handshake."""
+    """Return the serial number that a client receives in a real handshake."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     server = await asyncio.start_server(
@@ -80,7 +80,7 @@ async def test_a_new_pair_is_taken_once_it_has_rested(tmp_path: Path) -> None:
     assert await serial_of(certificates) == 1
     assert certificates.look(False) is False
     pair.write(2)
-    assert certificates.look(False) is True  # there may be more to come
+    assert certificates.look(False) is True  # another change may follow
     assert await serial_of(certificates) == 1
     assert certificates.look(True) is False
     assert await serial_of(certificates) == 2
@@ -110,7 +110,7 @@ async def test_a_bad_pair_leaves_the_last_good_one(
     assert (certificates.reloads, certificates.failures) == (0, 1)
     assert "the last one stays" in caplog.text
     assert key.decode().splitlines()[1] not in caplog.text
-    # Once it is whole, it is taken.
+    # Once the pair is complete, it is accepted.
     pair.write(3)
     settle(certificates)
     assert await serial_of(certificates) == 3

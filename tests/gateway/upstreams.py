@@ -12,7 +12,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class App:
-    """An HTTP app that says hello, and keeps the heads that it got."""
+    """An HTTP app that answers hello, and keeps the heads of its requests."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -34,7 +34,7 @@ class App:
 
 @asynccontextmanager
 async def listening_on(handle: Handle, *, port: int = 0) -> AsyncIterator[int]:
-    """Serve *handle* on a port of the loopback address, a free one by default; give the port."""
+    """Serve *handle* on a loopback port, a free one by default; return the port."""
     handling: set[asyncio.Task[None]] = set()
 
     async def handle_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ async def listening_on(handle: Handle, *, port: int = 0) -> AsyncIterator[int]:
             pass  # the test is over
         finally:
             handling.discard(task)
-            # The gateway keeps connections for later; they must not outlive the test's loop.
+            # The gateway pools connections; they must not outlive the test's loop.
             writer.transport.abort()
 
     server = await asyncio.start_server(handle_one, "127.0.0.1", port)
@@ -71,7 +71,7 @@ async def web_app() -> AsyncIterator[App]:
 
 @asynccontextmanager
 async def echo_sockets() -> AsyncIterator[int]:
-    """Run a WebSocket server that echoes; give its port."""
+    """Run a WebSocket server that echoes; return its port."""
 
     async def echo(socket: ServerConnection) -> None:
         async for message in socket:

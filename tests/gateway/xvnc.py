@@ -1,4 +1,4 @@
-"""A real Xvnc, and an X client on its display that records the input of viewers."""
+"""Runs a real Xvnc, and an X client on its display that records the input of viewers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS: Final = 30
 
 @asynccontextmanager
 async def xvnc(*options: str) -> AsyncIterator[Xvnc]:
-    """An Xvnc of 640 by 480 pixels."""
+    """Run an Xvnc of 640 by 480 pixels."""
     program = find_xvnc()
     assert program is not None
     size = ("-geometry", "640x480", "-depth", "24")
@@ -34,7 +34,7 @@ async def xvnc(*options: str) -> AsyncIterator[Xvnc]:
 
 
 class Screen:
-    """A window over the whole display that has the focus, notes events, and has a clipboard."""
+    """A focused window over the whole display that records events, with a clipboard."""
 
     def __init__(self, connection: display.Display) -> None:
         self._display: Any = connection
@@ -59,13 +59,13 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How large the display is now."""
+        """The current size of the display."""
         told = self.root.get_geometry()
         return told.width, told.height
 
     @property
     def clipboard_is_empty(self) -> bool:
-        """Whether nobody has put anything on the clipboard."""
+        """Whether the clipboard has no owner."""
         return bool(self._display.get_selection_owner(self._names["CLIPBOARD"]) == X.NONE)
 
     def paint(self, colour: int) -> None:
@@ -81,7 +81,7 @@ class Screen:
         self._display.flush()
 
     async def clipboard(self) -> str:
-        """Return what is on the clipboard, as a program gets it."""
+        """Return the clipboard's text, as a program gets it."""
         self._fetched = None
         names = self._names
         self._window.convert_selection(
@@ -94,7 +94,7 @@ class Screen:
         return bytes(held.value).decode()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Take events until *condition* holds."""
+        """Process events until *condition* holds."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 self.take()
@@ -103,7 +103,7 @@ class Screen:
                 await asyncio.sleep(0.02)
 
     def take(self) -> None:
-        """Take the events that have come."""
+        """Process the events that have arrived."""
         while self._display.pending_events():
             event = self._display.next_event()
             if event.type == X.SelectionNotify:
@@ -141,13 +141,13 @@ class Screen:
         self._display.flush()
 
     def close(self) -> None:
-        """Leave the display."""
+        """Close the connection to the display."""
         self._display.close()
 
 
 @asynccontextmanager
 async def screen_of(server: Xvnc) -> AsyncIterator[Screen]:
-    """A client on the display of *server*."""
+    """Return a client on the display of *server*."""
     screen = Screen(await server.connect())
     try:
         yield screen

@@ -1,4 +1,4 @@
-"""A publisher and a follower on a real Redis, with a clock that can be set ahead."""
+"""Runs a publisher and a follower on a real Redis, with a clock that tests can advance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BASE = "apps.example.com"
 
 
 def sid_of(number: int) -> str:
-    """Return a session identifier that tells *number* from others."""
+    """Return a session identifier made from *number*."""
     letters = "abcdefghijklmnopqrstuvwxyz234567"
     text = ""
     for _ in range(26):
@@ -36,13 +36,13 @@ ONE, TWO = sid_of(1), sid_of(2)
 
 
 def held(table: RouteTable | None) -> set[str]:
-    """Return the sessions in *table*, which there must be."""
+    """Return the sessions in *table*, which must exist."""
     assert table is not None
     return set(table)
 
 
 class Unheard(Keys):
-    """Keys by which what is published reaches nobody: everybody misses it."""
+    """Keys whose events go to a channel without subscribers, so every follower misses them."""
 
     def __init__(self, instance: str) -> None:
         super().__init__(instance)
@@ -50,7 +50,7 @@ class Unheard(Keys):
 
 
 def make_route(sid: str, **changes: Any) -> dict[str, Any]:
-    """Return a web route that is ready."""
+    """Return a ready web route."""
     route: dict[str, Any] = {
         "sid": sid,
         "rev": 1,
@@ -76,12 +76,12 @@ def make_route(sid: str, **changes: Any) -> dict[str, Any]:
 
 
 def encode(route: dict[str, Any]) -> bytes:
-    """Return *route* as it stands in Redis."""
+    """Return *route* encoded as in Redis."""
     return msgspec.json.encode(route)
 
 
 class Clock:
-    """Monotonic seconds that a test can set ahead."""
+    """Monotonic seconds that a test can advance."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -91,7 +91,7 @@ class Clock:
 
 
 class Following:
-    """A follower that runs, and what it said."""
+    """A running follower, and its notifications."""
 
     def __init__(
         self,
@@ -124,19 +124,19 @@ class Following:
         self.closed += 1
 
     def bus(self) -> Bus:
-        """Return how the bus stands now."""
+        """Return the bus state."""
         return self.follower.bus
 
     def dialling(self) -> bool:
-        """Return whether the controller is heard."""
+        """Return whether the follower hears the controller."""
         return self.follower.dialling
 
     def stale(self) -> bool:
-        """Return whether it has to look before it serves on."""
+        """Return whether the follower has to poll the head before it serves on."""
         return self.follower.stale
 
     async def until_equal(self, publisher: Publisher) -> None:
-        """Wait until the table is where *publisher* is."""
+        """Wait until the table is at the position of *publisher*."""
         await until(lambda: self.position() == (publisher.epoch, publisher.seq))
 
     def position(self) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""A publisher without Redis: the content of Redis and the events, signed or not."""
+"""Publishes without Redis: keeps the content of Redis and the events, signed or not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 
 
 def verifier(*keys: Ed25519PrivateKey) -> TableVerifier:
-    """Return what verifies the signatures of *keys*."""
+    """Return a verifier of the signatures of *keys*."""
     public = read_key_set(json.dumps(public_key_set(keys)).encode())
     return TableVerifier(public, instance="test")
 
@@ -38,9 +38,9 @@ class Leader:
     """Publishes into memory what a :class:`shared.bus.Publisher` writes into Redis.
 
     Args:
-        key: Signs every head; None where nothing is signed.
+        key: Signs every head; None for an unsigned bus.
         epoch: The name of its only epoch.
-        term: Its term.
+        term: Its fencing token.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Leader:
 
     @property
     def said(self) -> SignedHead:
-        """What it has signed last."""
+        """The content of its last signature."""
         assert self._key is not None
         return verifier(self._key).head(self.head.signed or "")
 
     @property
     def snapshot(self) -> Snapshot:
-        """All of it, as a gateway reads it."""
+        """The whole table, as a gateway reads it."""
         return Snapshot(self.head, dict(self.routes), dict(self.revoked))
 
     def _bare_head(self) -> Head:
@@ -121,7 +121,7 @@ class Leader:
         return signer.sign_revocation(revocation.revocation())
 
     def beat(self, *, at: float = NOW) -> Heartbeat:
-        """Publish that nothing has changed."""
+        """Publish a Heartbeat without changes."""
         self.seq -= 1
         return Heartbeat(**self._next(lambda _: None, at))
 

@@ -1,4 +1,4 @@
-"""Requests that wait for the table, and how they time out."""
+"""Tests requests that wait for the route table, and their timeouts."""
 
 from __future__ import annotations
 

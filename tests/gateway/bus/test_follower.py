@@ -1,4 +1,4 @@
-"""The follower keeps the table in step with a real Redis, event by event."""
+"""Tests that the follower applies events in order on a real Redis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_without_a_redis_it_is_starting_and_takes_it_up_when_it_comes(
             await until(lambda: seen.follower.serving)
             assert held(seen.follower.table) == {ONE}
             assert seen.follower.opening
-        # However often it has tried.
+        # However often the follower has tried.
         told = [one.message for one in caplog.records if one.name == "gateway.bus.follower"]
         assert told == ["no subscription to Redis", "subscribed to Redis again"]
     finally:
@@ -101,7 +101,7 @@ async def test_an_event_is_routable_within_50_ms(redis: Redis) -> None:
             while sid not in held(seen.follower.table):
                 await asyncio.sleep(0)
             took.append(time.perf_counter() - start)
-        # The median: neighbours share this machine's cores.
+        # The median, because other programs share this machine's cores.
         assert sorted(took)[10] < 0.05
 
 
@@ -109,7 +109,7 @@ async def test_a_lost_event_is_noticed_by_the_next_one(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis) as seen:
         await seen.until_equal(publisher)
-        # Written as the publisher does, but announced on a channel that nobody hears.
+        # The publisher writes as usual, but announces on a channel without subscribers.
         publisher._keys = Unheard("test")
         await publisher.upsert(ONE, encode(make_route(ONE)), now=time.time())
         publisher._keys = KEYS
@@ -146,7 +146,7 @@ async def test_a_notice_has_no_place_in_the_order(redis: Redis) -> None:
         at = time.time()
         await replica.notice(GrantRevoked(epoch="-", seq=0, at=event_time(at), sid=ONE))
         await until(lambda: seen.follower.noted["early"] == 1)
-        # The leader tells it once more, in its place.
+        # The leader publishes the revocation once more, in its place in the sequence.
         await publisher.revoke(at=at, sid=ONE)
         await publisher.upsert(TWO, encode(make_route(TWO)), now=time.time())
         await seen.until_equal(publisher)
@@ -172,12 +172,14 @@ NESTED = b'{"v":1,"epoch":"e1","seq":9,"type":"Heartbeat","x":' + b"[" * 100_000
 async def test_a_message_that_cannot_be_decoded_has_the_head_polled_at_at_once(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, message: bytes
 ) -> None:
-    """It may stand where a revocation was: nobody waits for the next look at the head."""
+    """The message may stand where a revocation was, so the follower does not wait for the next
+    poll.
+    """
     monkeypatch.setattr("gateway.bus.head_poller.HEAD_SECONDS", 3600.0)
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
-        await asyncio.sleep(0.3)  # a look that was asked for at the begin
+        await asyncio.sleep(0.3)  # a look that was requested at the start
         publisher._keys = Unheard("test")
         await publisher.revoke(at=time.time(), sid=ONE, jti="t1")
         await asyncio.sleep(0.3)

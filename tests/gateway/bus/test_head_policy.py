@@ -1,4 +1,4 @@
-"""A gateway without a table refuses one that no leader has confirmed since Redis restarted."""
+"""Tests that a new gateway accepts a table only if a leader confirmed it since Redis restarted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_what_stands_in_redis_does_not_say_where_it_is(redis: Redis) -> No
 
 @asynccontextmanager
 async def restored(folder: Path) -> AsyncIterator[tuple[RedisServer, Redis, Publisher]]:
-    """Give a Redis that was restarted with what it held before a session was withdrawn."""
+    """Provide a Redis that restarted with its content from before a session was withdrawn."""
     server = RedisServer(redis_program(), folder, keeps=True)
     server.start()
     client = connect(server.url)
@@ -77,7 +77,7 @@ async def test_what_was_withdrawn_is_not_served_again_from_an_old_file(tmp_path:
         await until(lambda: seen.follower.clock._polled_at is not None)
         assert seen.follower.table is None
         assert seen.bus() is Bus.STARTING
-        # The leader is back: it finds out, and rebuilds.
+        # The leader is back: it detects the restart, and rebuilds.
         with pytest.raises(PublishRefused, match="server"):
             await publisher.remove(ONE, "ended", now=time.time())
         revoked = {f"sub:{TWO}:ada": time.time() + 86400}
@@ -131,7 +131,7 @@ async def test_readiness_says_why_until_a_leader_has_rebuilt(tmp_path: Path) -> 
 
 
 async def said(gateway: GatewayProcess, what: str) -> None:
-    """Wait until readiness says *what*; nothing: until it is ready."""
+    """Wait until readiness reports *what*; with an empty *what*, until the follower is ready."""
     while True:
         ready = await gateway.ask_ops("/readyz")
         if what in ready.text and (ready.status == 200) == (not what):

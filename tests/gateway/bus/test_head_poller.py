@@ -1,4 +1,4 @@
-"""Reads of the head: what they detect, how often they run, and after a suspended process."""
+"""Tests head polling: what it detects, how often it runs, and after a suspended process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_process_that_was_stopped_looks_before_it_serves_on(redis: Redis
         assert not seen.stale()
         publisher._keys = Unheard("test")
         await publisher.remove(ONE, "ended", now=time.time())
-        # Longer than the grace: by the clock alone everything would be closed.
+        # Longer than the grace period: by the clock alone, every connection would be closed.
         seen.clock.ahead += 20
         assert seen.stale()
         await seen.follower.repair()
@@ -58,7 +58,7 @@ async def test_who_was_stopped_waits_for_its_look_also_where_it_takes_long(
         publisher._keys = Unheard("test")
         await publisher.remove(ONE, "ended", now=time.time())
         monkeypatch.setattr(BusReader, "head", slow)
-        # Not so long that the bus would count as lost.
+        # Not long enough for the bus to count as lost.
         seen.clock.ahead += 4.5
         assert seen.stale()
         await seen.follower.repair()
@@ -93,7 +93,7 @@ async def test_a_look_during_which_the_process_was_stopped_says_nothing(
 def stop_before_the_next_answer(
     seen: Following, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> asyncio.Event:
-    """Have the process stand still once Redis has answered, and before that is read."""
+    """Suspend the process after Redis has answered and before the answer is read."""
     look = BusReader.head
     stopped = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The table holder, without Redis: events in order, and replacement by a newer table."""
+"""Tests the table holder without Redis: events in order, and replacement by a newer table."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DAY = 86400.0
 
 
 class Holding:
-    """A holder, the clocks that it goes by, and what it said.
+    """A holder, its clocks, and its notifications.
 
     Args:
-        signs: It believes only what the controller has signed.
+        signs: The holder accepts only data that the controller signed.
     """
 
     def __init__(self, *, signs: bool = False) -> None:
@@ -74,22 +74,22 @@ class Holding:
         return self.holder.unserved_reason
 
     async def load(self, leader: Leader) -> RouteTable:
-        """Return the table that *leader* has published by now, read and checked."""
+        """Return the current table of *leader*, read and checked."""
         policy = self.holder.policy
         said = policy.verify_head(leader.head, self.holder.table)
         return await load_table(leader.snapshot, policy.reader_for(said, RouteReader()), said)
 
     async def adopt(self, leader: Leader) -> None:
-        """Have that in use, read right now."""
+        """Put that table into use, as if read right now."""
         self.holder.adopt(await self.load(leader), read_at=self.uptime)
 
     def hear(self, *events: Any) -> None:
-        """Be told of *events*."""
+        """Deliver *events* to the holder."""
         for event in events:
             self.holder.take(event if isinstance(event, bytes) else event.encode())
 
     async def asks_for_a_look(self) -> bool:
-        """Say whether the head is to be read, and read it as far as that goes."""
+        """Return whether a head poll is requested, and begin that poll."""
         waits = asyncio.create_task(self.holder.catch_up.look_requested_within(60))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -100,7 +100,7 @@ class Holding:
 
 
 async def holding(leader: Leader, *, signs: bool = False) -> Holding:
-    """Return a holder that has the table of *leader* in use."""
+    """Return a holder with the table of *leader* in use."""
     h = Holding(signs=signs)
     await h.adopt(leader)
     h.changes.clear()
@@ -163,7 +163,7 @@ async def test_who_waits_for_a_head_goes_on_with_the_event_that_leads_to_it() ->
     h.hear(event)
     assert waits.done()
     assert not h.is_behind()
-    # That head was read at that time, and then the bus was good.
+    # The head was read at that time, and then the bus was good.
     h.uptime = 57.0
     assert h.holder.bus is Bus.FOLLOWING
 
@@ -204,12 +204,12 @@ async def test_a_revocation_counts_wherever_in_the_order_it_stands() -> None:
     h.hear(of_one, of_key)
     assert h.changes == [(ONE,), None]
     assert set(h.table.revocations) == set(leader.revoked)
-    # Once more is no news, and another epoch's says nothing here.
+    # A repeated revocation is no change, and one of another epoch does not count here.
     h.hear(of_one, msgspec.structs.replace(of_key, epoch="e0", kid="k2"))
     assert len(h.changes) == 2
     assert set(h.table.revocations) == set(leader.revoked)
     assert h.holder.noted["early"] == 2
-    # In its place it is an event as any other: told, and not early.
+    # In its place in the sequence, the revocation is an ordinary event, and not early.
     second = await holding(await Leader().begin(ONE))
     second.hear((await Leader().begin(ONE)).revoke(sid=ONE))
     assert second.changes == [(ONE,)]
@@ -238,7 +238,7 @@ async def test_an_event_that_is_not_what_was_signed_has_the_head_polled_at() -> 
     assert set(h.table) == {ONE}
     assert h.holder.noted == {"snapshot": 1, "unproven": 1, "gap": 1}
     assert await h.asks_for_a_look()
-    # What is read from the log is checked all the same, and at once.
+    # Events from the log are checked too, and at once.
     h.holder.advance_by(event, h.table, from_log=True)
     assert set(h.table) == {ONE, TWO}
 
@@ -271,7 +271,7 @@ async def test_an_event_that_is_not_known_has_the_table_read_anew_twice_a_minute
     catch_up = h.holder.catch_up
 
     def pass_one() -> bool:
-        """Hear of one; say whether the table is to be read whole."""
+        """Deliver *one*; return whether the holder asks for a snapshot."""
         seq = h.table.seq + 1
         strange = {"v": 2, "epoch": "e1", "seq": seq, "type": "RouteNarrowed"}
         h.hear(msgspec.json.encode(strange))
@@ -342,7 +342,7 @@ async def test_what_was_signed_takes_the_place_of_what_was_not_whatever_that_say
     await h.adopt(await Leader(KEY).begin(TWO))
     assert set(h.table) == {TWO}
     assert not h.table.revocations
-    # Of two that were signed the later one counts.
+    # Of two signed tables, the later one counts.
     older = await h.load(await Leader(KEY, epoch="e0", term=0).begin(ONE))
     with pytest.raises(SnapshotRefused):
         h.holder.adopt(older, read_at=50.0)
@@ -407,7 +407,7 @@ async def test_events_that_arrive_while_a_table_is_read_are_applied_to_it() -> N
         h.hear(stranger.upsert(ONE))
         h.holder.adopt(table, read_at=50.0)
     assert (set(h.table), h.table.seq) == ({TWO, THREE}, 3)
-    # Those that come afterwards are for the table in use alone.
+    # Later events are for the table in use alone.
     third = await h.load(leader)
     h.hear(leader.upsert(ONE))
     with pytest.raises(SnapshotRefused):
@@ -431,7 +431,7 @@ async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
     h = await holding(leader, signs=True)
     table = await h.load(leader)
     beat, first, second = leader.beat(), leader.upsert(TWO), leader.upsert(THREE)
-    # For a moment nothing is checked that is told; but these are for a table that is asked for.
+    # Events are not checked for a moment, but these are for the table that is being loaded.
     h.hear(msgspec.structs.replace(first, head="a.b.c"))
     with h.holder.buffering_events():
         h.hear(msgspec.structs.replace(beat, head="a.b.c"), first)
@@ -440,14 +440,14 @@ async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
     assert (set(h.table), h.table.seq) == ({ONE, TWO}, 1)
 
 
-# What may be done, and what waits
+# What is allowed, and what waits
 
 
 async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good() -> None:
     h = Holding()
 
     def may(now: float) -> tuple[bool, bool, bool]:
-        """Say whether it serves, opens, and has to look first."""
+        """Return whether the gateway serves, opens sessions, and has to poll first."""
         h.uptime = now
         may = h.holder.serving, h.holder.opening, h.holder.stale
         usable = may[0] and not may[2]
@@ -479,7 +479,7 @@ async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_sto
     async with asyncio.timeout(20):
         await h.holder.repair()
         assert len(h.holder.catch_up.begin_look()) == 1
-        # Stopped while it waits: what Redis said before says nothing.
+        # Suspended while it waits: the earlier answer of Redis counts no more.
         waits = asyncio.create_task(h.holder.repair())
         await asyncio.sleep(0)
         assert len(h.holder.catch_up.begin_look()) == 1
@@ -490,7 +490,7 @@ async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_sto
         assert not waits.done()
         release(asked)
         await waits
-        # Stopped before: then it is waited for at once.
+        # Suspended before the wait: the wait begins at once.
         waits = asyncio.create_task(h.holder.repair())
         await asyncio.sleep(0.05)
         assert not waits.done()
@@ -499,7 +499,7 @@ async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_sto
     assert h.holder.catch_up.begin_look() == []
 
 
-# What is told of it
+# Metrics and descriptions
 
 
 async def test_routes_that_cannot_be_read_are_doubted_where_only_signed_ones_count() -> None:

@@ -1,4 +1,4 @@
-"""Loading a table: completely or not at all, without blocking the loop."""
+"""Tests that a table is loaded completely or not at all, without blocking the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The follower's metrics and descriptions, with and without a table."""
+"""Tests the follower's metrics and descriptions, with and without a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that requests wait for run in a thread: a busy loop delays them by few iterations."""
+"""Tests that bus calls of requests run in a thread: a busy loop delays them by few turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.errors import BusUnavailable
 from tests.programs import RedisServer
 from tests.redis_nodes import Node, free_ports, running
 
-# How many turns may pass from a question to its answer; each step of a call of Redis takes one.
+# The allowed number of turns for one call; each step of a Redis call takes one turn.
 TURNS = 4
 TRIES = 8
 
@@ -34,7 +34,7 @@ async def reading(url: str) -> AsyncIterator[ReaderWithOwnThread]:
 
 
 class LongTurns:
-    """Makes every turn of this loop last for a while, and counts them."""
+    """Makes every turn of this loop last for a while, and counts the turns."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -43,12 +43,14 @@ class LongTurns:
 
     def turn(self) -> None:
         self.count += 1
-        time.sleep(0.1)  # that nothing else gets on is the point
+        time.sleep(0.1)  # blocking the loop is the point
         if self.going:
             asyncio.get_running_loop().call_soon(self.turn)
 
     async def fewest(self, ask: Callable[[], Awaitable[object]]) -> int:
-        """Return within how many turns *ask* answers; on a busy machine, the best of some tries."""
+        """Return the number of turns until *ask* returns: the best of some tries, for busy
+        machines.
+        """
         fewest = TRIES * TURNS
         for _ in range(TRIES):
             before = self.count
@@ -83,7 +85,8 @@ async def test_a_redis_that_never_answers_is_not_waited_for(
     monkeypatch.setattr("gateway.bus.own_thread.CALL_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with reading(f"redis://127.0.0.1:{silent.getsockname()[1]}") as reader:
-            with pytest.raises(BusUnavailable, match="in time"):  # not redis' own, which is longer
+            # not redis' own timeout, which is longer
+            with pytest.raises(BusUnavailable, match="in time"):
                 await reader.head()
 
 
@@ -130,7 +133,7 @@ async def test_what_is_under_way_ends_with_the_thread() -> None:
         try:
             await asyncio.sleep(60)
         finally:
-            await asyncio.sleep(0.01)  # as a connection that is closed needs a turn of its loop
+            await asyncio.sleep(0.01)  # a closed connection needs a turn of its loop
             ended.set()
 
     calling = asyncio.create_task(thread.call(under_way()))

@@ -1,4 +1,4 @@
-"""A table that is behind is repaired from the log or a snapshot, and never goes back."""
+"""Tests repairs of a table that is behind: from the log or a snapshot, and never backwards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_another_table_brings_no_grant_back(redis: Redis) -> None:
         await seen.until_equal(publisher)
         await publisher.revoke(at=time.time(), sid=ONE, jti="t1")
         await seen.until_equal(publisher)
-        # Made from a store that was read before the revocation was in it.
+        # The new table comes from a store that was read before the revocation was in it.
         await publisher.rebuild({ONE: encode(make_route(ONE))}, {}, epoch="e2", now=time.time())
         await seen.until_equal(publisher)
         table = seen.follower.table
@@ -115,11 +115,11 @@ async def test_a_redis_that_forgot_acknowledged_writes_takes_nothing_back(redis:
         await seen.follower.repair()
         assert held(seen.follower.table) == {ONE}
         assert seen.follower.noted["rollback"] >= 1
-        # And as nobody knows what else it forgot, nothing can be opened with it.
+        # Nobody knows what else Redis lost, so no session can be opened with it.
         seen.clock.ahead += 6
         await asyncio.sleep(0.3)
         assert seen.bus() is Bus.LOST
-        # The publisher notices, too, and rebuilds.
+        # The publisher detects the loss too, and rebuilds.
         await publisher.rebuild({TWO: encode(make_route(TWO))}, {}, epoch="e2", now=time.time())
         await until(lambda: seen.bus() is Bus.FOLLOWING)
         assert held(seen.follower.table) == {TWO}
@@ -156,7 +156,7 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
     longest = 0.0
 
     async def watch() -> None:
-        # The processor's time, so that busy neighbours do not count.
+        # Processor time, so that other programs do not count.
         nonlocal longest
         before = time.thread_time()
         while True:
@@ -164,7 +164,7 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
             now = time.thread_time()
             longest, before = max(longest, now - before), now
 
-    # What other tests have left to be collected is not the follower's.
+    # Garbage of other tests is not the follower's.
     gc.collect()
     gc.freeze()
     watcher = asyncio.create_task(watch())
@@ -177,7 +177,7 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
         assert found is not None
         assert found.sid == sid_of(4999)
     watcher.cancel()
-    # Loading it in one piece would take 100 ms.
+    # Loading the table in one piece would take 100 ms.
     assert longest < 0.03
 
 

@@ -1,4 +1,4 @@
-"""Which reads a repair makes, and when, with a reader in memory."""
+"""Tests which reads a repair makes, and when, with a reader in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THREE = sid_of(3)
 
 
 class Reader:
-    """Reads what *leader* has published, and remembers what it was asked for."""
+    """Reads what *leader* has published, and records the requests."""
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
@@ -38,7 +38,7 @@ class Reader:
         self.changed: Callable[[Snapshot], Snapshot | None] = lambda snapshot: snapshot
 
     def keep(self, *events: Event) -> None:
-        """Have *events* in the log."""
+        """Put *events* into the log."""
         self.log += [cast(Any, event).encode() for event in events]
 
     async def log_after(self, seq: int, *, most: int = LOG_PART) -> LogPart:
@@ -60,7 +60,7 @@ class Reader:
 
 
 class Repairing:
-    """A repairer that runs, what it reads from, and how long it was ready to wait."""
+    """A running repairer, its reader, and the delays that it requested."""
 
     def __init__(self, h: Holding, reader: Reader) -> None:
         self.h, self.reader = h, reader
@@ -80,7 +80,7 @@ class Repairing:
         return await self._reached_within(min(seconds, 0.02))
 
     def request(self, *, awaited: bool = False) -> None:
-        """Find the table behind what the leader has published, and have it repaired."""
+        """Mark the table as behind, and request a repair."""
         catch_up = self.h.holder.catch_up
         waiting = [catch_up.caught_up()] if awaited else []
         catch_up.begin_look()
@@ -89,7 +89,7 @@ class Repairing:
             catch_up.request_repair()
 
     async def repaired(self) -> None:
-        """Have it repaired."""
+        """Request a repair, and wait for it."""
         self.request()
         await until(lambda: not self.h.holder.is_behind)
 
@@ -98,7 +98,7 @@ class Repairing:
 async def repairing(
     key: Any = None, *sids: str, table: bool = True
 ) -> AsyncIterator[tuple[Repairing, Leader]]:
-    """Run the repairer of a table, which is there already or is not."""
+    """Run the repairer of a table, which exists already or does not."""
     leader = await Leader(key).begin(*sids)
     h = await holding(leader, signs=key is not None) if table else Holding(signs=key is not None)
     one = Repairing(h, Reader(leader))
@@ -157,7 +157,7 @@ async def test_the_log_is_read_in_parts_between_which_others_have_their_turn(
 @pytest.mark.parametrize(("behind", "whole"), [(4096, False), (4097, True)])
 async def test_a_table_that_is_far_behind_is_read_whole(behind: int, whole: bool) -> None:
     async with repairing(None, ONE) as (one, leader):
-        # Not by where it is: by how far it has to go.
+        # The distance to the head decides, not the position.
         one.h.table.seq = leader.seq = 9000
         one.reader.keep(*(leader.revoke(kid="k1") for _ in range(behind)))
         await one.repaired()
@@ -181,7 +181,7 @@ async def test_events_that_arrived_meanwhile_are_passed_over() -> None:
         assert set(one.h.table) == {ONE, TWO, THREE}
         assert one.h.holder.noted["log"] == 1
         await asyncio.sleep(0.05)
-        # Nothing is left to be read, so that nobody's turn to read it whole is waited for.
+        # Nothing is left to read, so the repairer does not wait for a snapshot turn.
         assert (one.reader.snapshots, one.waited) == (0, [0.02])
 
 
@@ -319,7 +319,7 @@ async def test_what_cannot_be_had_now_is_read_when_it_is_asked_for_again(
         one.waited.clear()
         await one.repaired()
         assert set(one.h.table) == {ONE}
-        # Only what nobody signed keeps it waiting.
+        # Only unsigned data makes the repairer wait.
         assert one.waited == [0.02, 0.0]
         assert one.h.holder.noted["snapshot_refused"] == (why == "refused")
         assert one.h.holder.noted["unproven"] == 0
@@ -346,7 +346,7 @@ async def test_what_nobody_signed_is_read_ever_more_rarely_until_it_is_another()
             pauses += one.waited[2:]
         assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0]
         assert one.h.holder.noted["snapshot_refused"] == 7
-        # Another epoch is another matter; and once that was taken, so is this one.
+        # Another epoch resets the pause, and after its table is accepted, so does this one.
         one.reader.leader = await Leader(KEY, epoch="e2", term=2).begin(ONE)
         one.waited.clear()
         one.request()
@@ -380,7 +380,7 @@ async def test_a_session_that_a_signed_table_lacks_has_ended() -> None:
 
 
 class Turns:
-    """Stands for asyncio: notes when the loop turns."""
+    """Replaces asyncio, and records the turns of the loop."""
 
     def __init__(self, happened: list[str]) -> None:
         self._happened = happened

@@ -1,4 +1,4 @@
-"""Readiness of a gateway with route keys while the controller does not sign."""
+"""Tests the readiness of a gateway with route keys while the controller does not sign."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def gateway_process(
 
 
 async def until_ready_says(gateway: GatewayProcess, what: str) -> None:
-    """Wait until readiness says *what*; nothing: until it is ready."""
+    """Wait until readiness reports *what*; with an empty *what*, until the gateway is ready."""
     async with asyncio.timeout(20):
         while True:
             ready = await gateway.ask_ops("/readyz")

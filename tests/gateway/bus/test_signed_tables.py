@@ -1,6 +1,6 @@
-"""With route keys, a Redis that holds whatever an attacker wants serves nothing that was withdrawn.
+"""Tests route keys: an attacker who controls Redis cannot make a gateway serve withdrawn sessions.
 
-The attacker reads and writes everything in Redis, publishes what they like, and has no key.
+The attacker reads and writes everything in Redis, publishes any message, and has no key.
 """
 
 from __future__ import annotations
@@ -84,21 +84,21 @@ def _bytes(value: object) -> bytes:
 
 
 class Attacker:
-    """Keeps what Redis held, and puts it back."""
+    """Saves the content of Redis, and restores it."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
         self._kept: dict[bytes, bytes] = {}
 
     async def keep(self) -> None:
-        """Keep all that there is now."""
+        """Save the current content."""
         self._kept = {}
         for key in await self.redis.keys("*"):
             dump = await self.redis.dump(key)
             self._kept[_bytes(key)] = _bytes(dump)
 
     async def put_back(self, *names: str) -> None:
-        """Put back these keys, or all, as they were."""
+        """Restore these keys, or all of them."""
         wanted = [getattr(KEYS, name).encode() for name in names] or list(self._kept)
         async with self.redis.pipeline(transaction=True) as pipe:
             if not names:
@@ -111,13 +111,13 @@ class Attacker:
 
 
 async def looked(seen: Following, times: int = 3) -> None:
-    """Wait until the follower has looked at the head *times* more."""
+    """Wait until the follower has polled the head *times* more."""
     for _ in range(times):
         before = seen.follower.clock._polled_at
         await until(lambda at=before: seen.follower.clock._polled_at != at)
 
 
-# What is signed is served
+# Signed data is served
 
 
 async def test_a_signed_table_is_followed_event_by_event(redis: Redis) -> None:
@@ -191,7 +191,7 @@ async def test_revocations_that_are_over_are_dropped_by_both_sides(redis: Redis)
 
 
 async def test_a_head_from_before_revocations_were_dropped_is_no_alarm(redis: Redis) -> None:
-    """One that was read just before, and is looked at just after."""
+    """The head was read just before the drop, and is checked just after it."""
     now = time.time()
     publisher = Publisher(redis, KEYS, term=1, signer=signer())
     await publisher.rebuild(routes(ONE), {"jti:old": now + 2.0}, epoch="e1", now=now)
@@ -220,7 +220,7 @@ async def test_another_leader_goes_on_and_keys_are_rotated_by_a_set(redis: Redis
         assert seen.follower.noted["unproven"] == 0
 
 
-# What is not signed, is not
+# Unsigned data is not served
 
 
 @pytest.mark.parametrize(
@@ -248,11 +248,11 @@ async def test_a_second_publisher_without_the_key_takes_nothing_over(
         await until(lambda: why in (seen.follower.last_error or ""))
         assert held(seen.follower.table) == {ONE}
         assert seen.follower.noted["unproven"] >= 1
-        # A fresh gateway takes nothing at all of it.
+        # A new gateway accepts nothing of it.
         async with following(redis, policy=policy()) as fresh:
             await until(lambda: why in (fresh.follower.last_error or ""))
             assert fresh.follower.table is None
-        # The leader comes back, and nothing is left of it.
+        # The leader comes back, and nothing of the forgery is left.
         after = await leading(redis, ONE, term=10, epoch="e2")
         await seen.until_equal(after)
 
@@ -282,7 +282,7 @@ async def test_forged_events_change_nothing(redis: Redis) -> None:
 
 
 async def test_a_signed_event_says_nothing_with_another_content(redis: Redis) -> None:
-    """The log holds the head that was signed; a message puts it beside another route."""
+    """The log holds the signed head; a message puts that head beside another route."""
     publisher = await leading(redis, ONE)
     async with following(redis, policy=policy()) as seen:
         await seen.until_equal(publisher)
@@ -313,7 +313,7 @@ async def test_a_notice_counts_at_once_with_its_proof_and_not_without(redis: Red
         await replica.notice(GrantRevoked(epoch="-", seq=0, at=at, sid=ONE, sub="ada"))
         await until(lambda: seen.follower.noted["early"] == 1)
         assert set(table_of(seen).revocations) == {f"sub:{ONE}:ada"}
-        # In its place it is no surprise.
+        # In its place in the sequence, the revocation is an ordinary event.
         await publisher.revoke(at=at.timestamp(), sid=ONE, sub="ada")
         await seen.until_equal(publisher)
         assert seen.follower.noted["snapshot"] == 1
@@ -321,7 +321,7 @@ async def test_a_notice_counts_at_once_with_its_proof_and_not_without(redis: Red
 
 @pytest.fixture
 async def withdrawn(redis: Redis) -> AsyncIterator[tuple[Following, Publisher, Attacker]]:
-    """A gateway that knows that a session ended, one moved, and a grant was revoked."""
+    """Provide a gateway that knows of an ended session, a moved session, and a revoked grant."""
     publisher, attacker = await leading(redis, ONE, TWO), Attacker(redis)
     await attacker.keep()
     async with following(redis, policy=policy()) as seen:
@@ -357,7 +357,7 @@ async def test_all_of_an_older_redis_is_no_table(withdrawn: Withdrawn) -> None:
 async def test_parts_of_an_older_redis_are_none(withdrawn: Withdrawn, names: Any) -> None:
     seen, publisher, attacker = withdrawn
     await attacker.put_back(*names)
-    # A fresh one gets to see what it is.
+    # A new gateway reads the manipulated parts.
     async with following(attacker.redis, policy=policy()) as fresh:
         if names == ("head",):
             await until(lambda: fresh.follower.noted["snapshot_refused"] >= 1)
@@ -366,7 +366,7 @@ async def test_parts_of_an_older_redis_are_none(withdrawn: Withdrawn, names: Any
         assert fresh.follower.table is None
         await looked(seen)
         check_withdrawn(seen)
-        # The leader finds out, and all is well again.
+        # The leader detects the attack, and service is normal again.
         revoked = {f"sub:{TWO}:ada": time.time() + 86400}
         await publisher.rebuild(routes(TWO, rev=3), revoked, epoch="e2", now=time.time())
         await seen.until_equal(publisher)
@@ -401,7 +401,7 @@ async def test_a_fresh_gateway_takes_no_table_that_was_touched(redis: Redis, cha
     one, two = map(_bytes, await redis.hmget(KEYS.routes, [ONE, TWO]))
     match change:
         case "swapped":
-            # Each under the other's name: both were signed.
+            # The two routes are swapped; both were signed.
             await redis.hset(KEYS.routes, mapping={ONE: two, TWO: one})
         case "added":
             await redis.hset(KEYS.routes, THREE, encode(make_route(THREE)))
@@ -415,7 +415,7 @@ async def test_a_fresh_gateway_takes_no_table_that_was_touched(redis: Redis, cha
             await redis.zrem(KEYS.revoked, "kid:k1")
             await redis.hset(KEYS.head, "revoked", 1)
         case "later":
-            # A later score would let tokens in that were issued before the revocation: an earlier.
+            # With a changed score, tokens from before the revocation could be accepted again.
             await redis.zadd(KEYS.revoked, {f"sub:{TWO}:ada": time.time() + 100})
     async with following(redis, policy=policy()) as seen:
         await until(lambda: seen.follower.noted["unproven"] >= 1)
@@ -430,7 +430,7 @@ async def test_epochs_cannot_be_mixed(redis: Redis) -> None:
     after = await leading(redis, TWO, term=2, epoch="e2")
     async with following(redis, policy=policy()) as seen:
         await seen.until_equal(after)
-        # The old epoch's table under the new one's head, and the old head under the new table.
+        # The old epoch's table with the new head, and the old head with the new table.
         await attacker.put_back("routes")
         async with following(redis, policy=policy()) as fresh:
             await until(lambda: fresh.follower.noted["snapshot_refused"] >= 1)
@@ -441,7 +441,7 @@ async def test_epochs_cannot_be_mixed(redis: Redis) -> None:
 
 
 async def test_an_ended_session_stays_ended_whatever_a_leader_says(redis: Redis) -> None:
-    """A store from a backup: its leader signs again what was withdrawn."""
+    """A leader with a store from a backup signs the withdrawn session again."""
     publisher = await leading(redis, ONE, TWO)
     async with following(redis, policy=policy()) as seen:
         await seen.until_equal(publisher)
@@ -453,7 +453,7 @@ async def test_an_ended_session_stays_ended_whatever_a_leader_says(redis: Redis)
         entry = table_of(seen).entry(ONE)
         assert entry is not None
         assert entry.problem == "the session has ended before"
-        # One that is missing from a table has ended, too.
+        # A session that is missing from a table has ended too.
         later = await leading(redis, TWO, term=3, epoch="e3")
         await seen.until_equal(later)
         await until(lambda: seen.follower.policy.has_ended(THREE))
@@ -474,7 +474,7 @@ async def test_no_route_goes_below_its_revision_within_a_term(redis: Redis) -> N
         await publisher.upsert(ONE, encode(make_route(ONE, rev=6)), now=time.time())
         await seen.until_equal(publisher)
         assert table_of(seen).unreadable == 0
-        # Another leader counts by another clock.
+        # Another leader uses another clock.
         after = Publisher(redis, KEYS, term=2, signer=signer())
         await after.rebuild(routes(ONE, rev=1), {}, epoch="e2", now=time.time())
         await seen.until_equal(after)
@@ -506,13 +506,13 @@ async def test_a_head_that_is_repeated_is_a_silent_controller(redis: Redis) -> N
     async with following(redis, policy=clock) as seen:
         await seen.until_equal(publisher)
         assert seen.dialling()
-        # Redis lives on, and what it says is as old as the controller's last word.
+        # Redis runs on, and its content is as old as the controller's last message.
         seen.clock.ahead, shift[0] = 301.0, 301.0
         await until(lambda: seen.bus() is Bus.FOLLOWING)
         await looked(seen)
         assert not seen.dialling()
         assert held(seen.follower.table) == {ONE}
-        # Unsigned heartbeats and ones that are repeated do not help it.
+        # Unsigned and repeated heartbeats do not change that.
         await Publisher(redis, KEYS, term=1).notice(
             GrantRevoked(epoch="-", seq=0, at=event_time(time.time()), sid=TWO)
         )
@@ -525,14 +525,14 @@ async def test_a_head_that_is_repeated_is_a_silent_controller(redis: Redis) -> N
 async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_that_is_not(
     redis: Redis,
 ) -> None:
-    """As a publisher of the version before may write them; a plain one among them is told."""
+    """A publisher of the previous version may write this; unsigned routes in it are reported."""
     await Publisher(redis, KEYS, term=1).rebuild(routes(ONE), {}, epoch="e1", now=time.time())
     await redis.hdel(KEYS.head, "server")
     believing = policy()
     async with following(redis, policy=believing) as seen:
         await until(lambda: seen.follower.table is not None)
         assert table_of(seen).proof is None
-        # Once there was a signed head, that is over.
+        # After a signed head, unsigned heads are no longer accepted.
         after = await leading(redis, TWO, term=2, epoch="e2")
         await seen.until_equal(after)
         assert table_of(seen).proof is not None
@@ -542,7 +542,7 @@ async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_tha
 
 
 async def test_what_nobody_signed_does_not_keep_out_what_was_signed(redis: Redis) -> None:
-    """A bad Redis shows a fresh gateway a term that no leader reaches."""
+    """A bad Redis shows a new gateway a fencing token that no leader reaches."""
     await Publisher(redis, KEYS, term=10**9).rebuild(routes(), {"kid:k1": time.time() + 9e4},
                                                     epoch="bad", now=time.time())  # fmt: skip
     await redis.hdel(KEYS.head, "server")

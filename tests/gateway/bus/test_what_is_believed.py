@@ -1,4 +1,4 @@
-"""The head policy, without Redis: which heads, tables and events it accepts, at any time."""
+"""Tests the head policy without Redis: which heads, tables and events it accepts, at any time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change: TypeAlias = Callable[[Leader], Event]
 
 
 class Judge:
-    """A policy, with clocks that the test sets, and the table that it judges by."""
+    """A policy, with clocks that the test sets, and the table in use."""
 
     def __init__(self, *keys: Ed25519PrivateKey) -> None:
         self.wall, self.uptime = NOW, 50.0
@@ -40,14 +40,14 @@ class Judge:
         self.policy.connect(table=lambda: self.table, on_attested=self.attested.append)
 
     async def take(self, leader: Leader) -> RouteTable:
-        """Have the whole table of *leader* in use."""
+        """Put the whole table of *leader* into use."""
         said = self.policy.verify_head(leader.head, self.table)
         routes = self.policy.reader_for(said, RouteReader())
         self.table = await load_table(leader.snapshot, routes, said)
         return self.table
 
     def refused(self, head: Head, table: RouteTable | None = None) -> str:
-        """Return why *head* is not believed beside *table*, the one in use."""
+        """Return why the policy refuses *head* beside *table*, the one in use."""
         with pytest.raises(SnapshotRefused) as refusal:
             self.policy.verify_head(head, table)
         unsigned = isinstance(refusal.value, Unsigned)
@@ -66,7 +66,7 @@ async def test_without_keys_a_fresh_gateway_asks_where_the_epoch_began_and_nothi
     assert why.startswith("the route table was begun on another Redis process")
     assert judge.policy.verify_head(leader.head, None) is None
     assert judge.policy.verify_head(moved, await judge.take(leader)) is None
-    # An end is remembered only of a controller that has signed it.
+    # The policy records an end only for a controller that signs.
     judge.policy.note_ended(ONE)
     assert not judge.policy.has_ended(ONE)
 
@@ -102,7 +102,7 @@ async def test_a_head_that_nobody_signed_is_believed_until_there_was_a_signed_on
     assert judge.policy.verify_head(plain.head, None) is None
     assert judge.refused(moved) == ANOTHER_SERVER
     assert judge.policy.verify_head(moved, await judge.take(plain)) is None
-    # A controller of this project says on which server its epoch began.
+    # A controller of this project records the server on which its epoch began.
     why = judge.refused(replace(plain.head, server="r1"))
     assert why == f"unsigned: {NOT_SIGNED}"
     assert why.startswith("unsigned: the route table is not signed")
@@ -138,7 +138,7 @@ async def test_a_session_that_has_ended_stays_so_for_as_long_as_a_grant_can_last
     assert not judge.policy.has_ended(TWO)
     judge.wall = NOW + DAY
     assert not judge.policy.has_ended(ONE)
-    # It is forgotten for good: also where the clock is set back.
+    # The end is forgotten for good, also if the clock is set back.
     judge.policy.forget_ended(NOW + DAY + 1)
     judge.wall = NOW
     assert not judge.policy.has_ended(ONE)
@@ -184,12 +184,12 @@ async def test_a_table_is_the_one_that_was_signed_by_its_root() -> None:
     assert judge.policy.is_proven_by(table, before)
     assert not judge.policy.is_proven_by(table, (await Leader(KEY).begin(TWO)).said)
     assert not judge.policy.is_proven_by(await Judge().take(leader), before)
-    # Revocations that are over are dropped without an event.
+    # Expired revocations are dropped without an event.
     leader.beat(at=NOW)
     leader.beat(at=NOW + 61)
     assert leader.said.floor == NOW + 61
     assert judge.policy.is_proven_by(table, leader.said)
-    # Read before that, and looked at after it: no alarm.
+    # A head read before that and checked after it raises no alarm.
     assert judge.policy.is_proven_by(table, before)
 
 
@@ -214,12 +214,12 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 async def begun() -> tuple[Judge, Leader, RouteTable]:
-    """Return who judges the events of a leader, and the table that they are for."""
+    """Return a judge of a leader's events, and the table that the events are for."""
     judge = Judge(KEY)
     revoked = {"jti:old": NOW + 1, f"sub:{TWO}:eve": NOW + DAY}
     leader = await Leader(KEY).begin(ONE, TWO, revoked=revoked)
     table = await judge.take(leader)
-    # The first event drops what is over by then.
+    # The first event drops the revocations that have expired.
     leader.beat(at=NOW)
     judge.attested.clear()
     return judge, leader, table
@@ -238,7 +238,7 @@ async def test_the_next_event_is_admitted_where_it_leads_to_what_was_signed(what
     forged = replace(event, **FORGED[what])
     before = held(table)
     assert not judge.policy.admits(forged, table)
-    # Nothing is left of it.
+    # The event has left no trace.
     assert held(table) == before
     assert judge.attested == []
     judge.uptime += 0.03
@@ -259,7 +259,7 @@ async def test_what_is_not_the_next_event_of_a_signed_table_is_left_to_the_table
     for seq in (0, 2):
         assert judge.policy.admits(replace(event, seq=seq), table)
     assert judge.policy.admits(Heartbeat(epoch="e1", seq=1, head="a.b.c"), table)
-    # None of that was looked at, so none of it keeps the next one waiting.
+    # None of these events was checked, so none delays the next one.
     assert judge.policy.admits(replace(event, head=leader.head.signed or ""), table)
 
 
@@ -283,7 +283,7 @@ async def test_an_event_with_a_head_of_another_place_is_none() -> None:
 
 
 async def following_event(key: Ed25519PrivateKey, **place: Any) -> Any:
-    """Return the same event, as another leader tells it."""
+    """Return the same event, as another leader publishes it."""
     leader = await Leader(key, **place).begin(ONE, TWO)
     return leader.upsert(THREE)
 
@@ -297,7 +297,7 @@ async def test_a_heartbeat_confirms_the_table_that_was_signed_and_no_other() -> 
     judge.uptime += 0.03
     another = await Leader(KEY).begin(ONE, THREE)
     assert not judge.policy.admits(another.beat(), table)
-    # That was forged, too: for a moment nothing is checked.
+    # This one was forged too: for a moment nothing is checked.
     assert not judge.policy.admits(leader.beat(at=NOW - 6), table)
     assert not judge.policy.admits(leader.upsert(THREE), table)
     assert judge.attested == [7.0]
@@ -323,7 +323,7 @@ async def test_what_was_asked_for_or_is_known_is_believed_also_in_that_moment(ho
     assert judge.policy.admits(event, table, from_log=how == "read from the log")
 
 
-# Revocations out of the order
+# Revocations out of sequence
 
 
 async def test_a_revocation_counts_early_with_its_own_signature_while_it_lasts() -> None:

@@ -1,4 +1,4 @@
-"""One Chromium for each module, since it takes seconds to start; each test has its own profile."""
+"""Fixtures of the page tests: one Chromium for each module, a profile for each test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.gateway.conftest import World, world_of
 from tests.gateway.pages.people import FLAGS, Person
 from tests.gateway.process import GatewayProcess
 
-# Waited for, not measured: the machine may be busy.
+# This is a wait, not a measurement: the machine may be busy.
 expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run a module's tests in one event loop, since they share a browser."""
+    """Run a module's tests in one event loop, because they share a browser."""
     for item in items:
         if item.nodeid.startswith("tests/gateway/pages/") and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @asynccontextmanager
 async def launched(gateway: GatewayProcess) -> AsyncIterator[Browser]:
-    """A Chromium that finds every host of *gateway* where it listens."""
+    """Run a Chromium that resolves every host of *gateway* to its listener."""
     host, port = gateway.public
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -40,21 +40,21 @@ async def launched(gateway: GatewayProcess) -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(shared_gateway: GatewayProcess) -> AsyncIterator[Browser]:
-    """A browser that knows the shared gateway."""
+    """Provide a browser that knows the shared gateway."""
     async with launched(shared_gateway) as browser:
         yield browser
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def world(shared_gateway: GatewayProcess) -> AsyncIterator[World]:
-    """The shared gateway with a publisher of this test's."""
+    """Provide the shared gateway with a publisher of this test's own."""
     async with world_of(shared_gateway) as world:
         yield world
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def person(world: World, browser: Browser) -> AsyncIterator[Person]:
-    """A person with a profile of their own; nothing may have been complained about."""
+    """Provide a person with a browser profile; fail if the browser logged an error."""
     context = await browser.new_context()
     person = Person(world, context, await context.new_page())
     yield person

@@ -1,4 +1,4 @@
-"""Checks of a page's look: axe's accessibility rules, and text that is cut off."""
+"""Checks a page's look: axe's accessibility rules, and text that is cut off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from playwright.async_api import Page
 
 AXE: Final = Path(__file__).parents[3] / "gateway/web/node_modules/axe-core"
 TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-# What an app, a desktop or a shell shows is theirs.
+# The content of an app, a desktop or a shell is not ours.
 THEIRS: Final = ["iframe", ".desktop-screen", ".terminal-screen"]
 
 CUT: Final = """(theirs) => {
@@ -44,11 +44,11 @@ class Look:
 
     @property
     def name(self) -> str:
-        """What its pictures are called."""
+        """The name in the file names of pictures."""
         return f"{self.width}-{self.scheme}"
 
     async def take(self, page: Page) -> None:
-        """Show *page* like this, and let it come to rest."""
+        """Show *page* in this look, and wait until it is still."""
         await page.emulate_media(color_scheme=self.scheme, reduced_motion="reduce")
         await page.set_viewport_size({"width": self.width, "height": self.height})
         await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
@@ -67,22 +67,22 @@ def _axe() -> str:
 
 
 def axe_version() -> str:
-    """Return which axe-core judges."""
+    """Return the version of axe-core."""
     version: str = json.loads((AXE / "package.json").read_text("utf-8"))["version"]
     return version
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What axe says of a page: what is wrong, and how many rules are kept."""
+    """The result of axe for a page: the violations, and the number of rules passed."""
 
     violations: list[str]
     passes: int
 
 
 async def judge(page: Page) -> Judgement:
-    """Have axe-core look at *page*."""
-    # Not by an element: the page's own policy would forbid it.
+    """Run axe-core on *page*."""
+    # Not by a script element, which the page's own policy would forbid.
     await page.evaluate(f"{_axe()}; undefined")
     told: dict[str, Any] = await page.evaluate(
         """async ([tags, theirs]) => {
@@ -99,7 +99,7 @@ async def judge(page: Page) -> Judgement:
 
 
 async def cut(page: Page) -> list[str]:
-    """Return what of *page* is not to be seen whole from left to right, also after a while.
+    """Return the parts of *page* that stay cut off at the left or right, also after a while.
 
     A terminal takes its new size some time after the page has.
     """

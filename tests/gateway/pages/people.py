@@ -12,7 +12,7 @@ FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component
 
 
 class Person:
-    """One browser profile, that notes every complaint of the browser's."""
+    """One browser profile that records every error of the browser's console."""
 
     def __init__(self, world: World, context: BrowserContext, page: Page) -> None:
         self.world = world
@@ -27,10 +27,10 @@ class Person:
             self.complaints.append(message.text)
 
     def url(self, sid: str, path: str = "/") -> str:
-        """Return an address of *sid*."""
+        """Return an address on the host of *sid*."""
         return self.world.gateway.origin(sid) + path
 
     async def follow_link(self, sid: str, *, then: str = "", **claims: Any) -> None:
-        """Follow a link as the orchestrator gives it."""
+        """Follow a link in the form that the orchestrator gives to users."""
         token = self.world.gateway.signer.token(sid, **claims)
         await self.page.goto(self.url(sid, f"/.fumarole/open#token={token}{then}"))

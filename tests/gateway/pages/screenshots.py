@@ -1,8 +1,8 @@
 """Takes a picture of every page in every state: ``make screenshots``.
 
-Writes ``docs/pages/<state>-<width>-<scheme>.png`` and the tables in ``docs/pages.md``, with what
-axe-core says of each. It uses the tests' own gateway, browser and states, so what is shown is what
-is tested.
+Writes ``docs/pages/<state>-<width>-<scheme>.png`` and the tables in ``docs/pages.md``, with the
+result of axe-core for each. It uses the tests' own gateway, browser and states, so the pictures
+show what the tests check.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ START, END = "<!-- written by make screenshots -->", "<!-- up to here -->"
 
 @dataclass(frozen=True)
 class Row:
-    """What is told of one state."""
+    """The table row of one state."""
 
     name: str
     about: str
     violations: list[str]
 
     def pictures(self) -> str:
-        """Return its row in the table of pictures."""
+        """Return the state's row in the table of pictures."""
         links = " · ".join(
             f"[{look.width} {look.scheme}](pages/{self.name}-{look.name}.png)" for look in LOOKS
         )
@@ -49,7 +49,7 @@ class Row:
         return f"| `{self.name}` | {self.about} | {links} | {told} |"
 
 
-# Measured, so it would be another one in each run.
+# The page shows measured values, which would differ in each run.
 SETTLED: Final = """() => {
   const shown = document.querySelector("#round-trip");
   const open = document.querySelector('.state[data-state="open"]');
@@ -58,7 +58,7 @@ SETTLED: Final = """() => {
 
 
 async def take(page: Page, name: str, about: str) -> Row:
-    """Take the pictures of *page* as it is."""
+    """Take the pictures of *page* in its current state."""
     violations: list[str] = []
     for look in LOOKS:
         await look.take(page)
@@ -75,7 +75,7 @@ async def take(page: Page, name: str, about: str) -> Row:
 
 
 def save(png: bytes, path: Path) -> None:
-    """Write *png* with few colours: pages have few, and small spots of some are to be seen."""
+    """Write *png* with few colours: pages have few, and small coloured spots must stay visible."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     few = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(path, optimize=True)

@@ -1,6 +1,6 @@
-"""Every page of the gateway's in every state that people meet: what is looked at, and judged.
+"""Every page of the gateway in every state that users meet, for pictures and checks.
 
-Each state is a context manager that brings a browser's page there and keeps it there.
+Each state is a context manager that brings a browser's page into the state and keeps it there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ margin:2rem;background:#fff;color:#222}</style><main><h1>Results</h1><p>This is 
 
 @dataclass(frozen=True)
 class State:
-    """A page in a state; *quick* ones are judged by every run of the tests."""
+    """A page in a state; every test run checks the *quick* ones."""
 
     name: str
     about: str
@@ -50,7 +50,7 @@ Shows = Callable[[World, Person], AbstractAsyncContextManager[None]]
 def state(
     name: str, about: str, *, quick: bool = False
 ) -> Callable[[Callable[[World, Person], AsyncIterator[None]]], Shows]:
-    """Add a state, which an asynchronous generator shows."""
+    """Register a state, which an asynchronous generator shows."""
 
     def add(generator: Callable[[World, Person], AsyncIterator[None]]) -> Shows:
         show = asynccontextmanager(generator)
@@ -62,10 +62,10 @@ def state(
 
 @asynccontextmanager
 async def app_of(body: bytes = PAGE) -> AsyncIterator[int]:
-    """Serve an app that is one page; give its port."""
+    """Serve an app that is one page; return its port."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A connection that the gateway made in advance may never be used.
+        # A connection that the gateway opened in advance may stay unused.
         with suppress(asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(
@@ -217,7 +217,7 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         sid = await world.publish(port=taken.getsockname()[1])
-        # It tries again after a second: here that never comes.
+        # The page retries after a second; here that second never ends.
         await person.page.add_init_script(
             "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 1000) && later(f, ms)"
         )
@@ -271,7 +271,7 @@ async def _signed_out(world: World, person: Person) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def framed(world: World, person: Person, **changes: Any) -> AsyncIterator[str]:
-    """Open an app beneath a bar; give its sid."""
+    """Open an app beneath a bar; return its sid."""
     async with app_of() as port:
         told = {"phase": "ready", "app": APP}
         about: dict[str, Any] = {"port": port, "frame": True, "status": told}
@@ -371,7 +371,7 @@ async def _desktop_lost(world: World, person: Person) -> AsyncIterator[None]:
 
 
 async def _asks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Ask whoever connects for a password, and take none (RFC 6143, section 7.2.2)."""
+    """Ask every client for a password, and accept none (RFC 6143, section 7.2.2)."""
     writer.write(b"RFB 003.008\n")
     await reader.readexactly(12)
     writer.write(b"\x01\x02")

@@ -1,4 +1,4 @@
-"""Every page in every state: no text is cut, axe-core reports nothing, the keyboard suffices."""
+"""Tests every page in every state: no text is cut off, axe finds nothing, the keyboard suffices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs("chromium")
 
 
 def cases() -> list[object]:
-    """Return the states: those that are not quick are looked at by ``make test-long``."""
+    """Return the states; only ``make test-long`` checks those that are not quick."""
     return [
         pytest.param(one, id=one.name, marks=[] if one.quick else [pytest.mark.long])
         for one in STATES
@@ -58,7 +58,7 @@ async def test_keys_alone_reach_whatever_can_be_pressed(
         page = person.page
         screen = page.locator(takes_keys)
         await expect(screen).to_be_focused()
-        # It takes every key but this way out of it, and says so.
+        # The screen takes every key except this way out, and its description names the shortcut.
         await expect(screen).to_have_accessible_description(re.compile("Ctrl.Alt.Shift"))
         for key in ("Tab", "Shift+Tab"):
             await page.keyboard.press(key)

@@ -1,4 +1,4 @@
-"""Built files: found, cacheable for good, and a helpful error if they are missing."""
+"""Tests built files: found, cacheable for good, and a helpful error if they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clipboard in a real Chromium: a hostile desktop, hostile text, and the policy."""
+"""Tests the clipboard in a real Chromium: a hostile desktop, hostile text, and the policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END = "\x1b[201~"
 
 
 async def typed(hub: Hub, until: Callable[[bytes], bool]) -> bytes:
-    """Return the bytes that the shell was sent, once they are as wanted."""
+    """Return the bytes that the shell received, once *wanted* accepts them."""
     async with asyncio.timeout(20):
         while True:
             sent = b"".join(one for one in hub.received if isinstance(one, bytes))
@@ -38,7 +38,7 @@ async def typed(hub: Hub, until: Callable[[bytes], bool]) -> bytes:
 async def terminal(
     world: World, person: Person, *, says: bytes = b"", **route: Any
 ) -> AsyncIterator[Hub]:
-    """An open terminal whose shell has said *says*."""
+    """Provide an open terminal whose shell has written *says*."""
     held: list[Hub] = []
 
     async def talk(socket: ServerConnection) -> None:
@@ -175,7 +175,7 @@ def server_init() -> bytes:
 
 @asynccontextmanager
 async def desktop(text: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A desktop that puts *text* on the browser's clipboard as soon as it can."""
+    """Provide a desktop that puts *text* on the browser's clipboard as soon as it can."""
     received: list[bytes] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +189,7 @@ async def desktop(text: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
             writer.write(server_init())
             while data := await reader.read(4096):
                 received.append(data)
-                # noVNC looks at what comes with ServerInit only when more comes.
+                # noVNC processes the bytes after ServerInit only when more bytes arrive.
                 writer.write(b"\3\0\0\0" + len(text).to_bytes(4, "big") + text + b"\2")
 
     async with listening_on(handle) as port:
@@ -233,7 +233,7 @@ async def test_a_desktop_keeps_to_its_policy(
         paste = person.page.get_by_role("button", name="Paste clipboard")
         await expect(copy).to_be_visible(visible=copies)
         await expect(paste).to_be_visible(visible=pastes)
-        # Whatever a page of somebody's own says: the gateway decides.
+        # The gateway decides, whatever a forged page sends.
         cookie = "; ".join(
             f"{one['name']}={one['value']}" for one in await person.context.cookies()
         )
@@ -256,7 +256,7 @@ UPDATE = b"\3\0\0\0\0\0\0\x40\0\x30"
 
 
 async def shake_hands(socket: ClientConnection) -> bytes:
-    """Return what comes after the handshake, as far as it has come."""
+    """Return the bytes after the handshake that have arrived so far."""
     got, sent = b"", 0
     answers = [(12, b"RFB 003.008\n"), (14, b"\1"), (18, b"\1")]
     async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""A desktop with a password of its own: a real Xvnc in a real Chromium."""
+"""Tests a desktop with a password of its own: a real Xvnc in a real Chromium."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.gateway.xvnc import xvnc
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]
 
 PASSWORD = "hunter22"
-# What password files of VNC are encrypted with, the same everywhere.
+# The key that encrypts VNC password files; it is the same everywhere.
 FILE_KEY = bytes((23, 82, 107, 6, 35, 78, 88, 7)).decode("latin-1")
 
-# Wherever a page of ours could leave something behind.
+# Every place where our page could leave data behind.
 LEFT_BEHIND = """() => JSON.stringify([
     {...localStorage}, {...sessionStorage}, document.cookie, location.href, history.state,
     [...document.querySelectorAll("input")].map((field) => field.value),
@@ -31,7 +31,7 @@ LEFT_BEHIND = """() => JSON.stringify([
 
 @asynccontextmanager
 async def desktop(folder: Path, *options: str) -> AsyncIterator[int]:
-    """An Xvnc that wants the password; gives its port."""
+    """Run an Xvnc that requires the password; return its port."""
     file = folder / "password"
     file.write_bytes(answer_challenge(FILE_KEY, PASSWORD.encode()))
     file.chmod(0o600)
@@ -55,7 +55,7 @@ async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
         await expect(field).to_be_focused()
         for wrong in ("first", "second"):
             await field.fill(wrong)
-            # A click fails where anything covers the button.
+            # A click fails if anything covers the button.
             await connect.click()
             await expect(person.page.get_by_role("alert")).to_contain_text("did not accept")
             await expect(field).to_be_focused()
@@ -70,7 +70,7 @@ async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
         left = await person.page.evaluate(LEFT_BEHIND)
         assert PASSWORD not in left
         assert "second" not in left
-        # Nothing was remembered: the next visit is asked again.
+        # Nothing was remembered: the next visit asks again.
         await person.page.reload()
         await expect(field).to_be_focused()
         await expect(field).to_have_value("")
@@ -94,6 +94,6 @@ async def test_a_desktop_that_refuses_everybody_says_why(
         await person.follow_link(sid, kind="vnc")
         notice = person.page.locator("#notice")
         await expect(notice).to_contain_text("The desktop refused the connection")
-        # First for the password that its job names, then for having been tried too often.
+        # The first refusals are for the job's password, the later ones for too many attempts.
         await expect(notice).to_contain_text("Too many security failures", timeout=60_000)
         await expect(person.page.get_by_label("Password")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""The tools of a desktop's page in a real Chromium, with a real Xvnc or a recorder."""
+"""Tests the tools of a desktop's page in a real Chromium, with a real Xvnc or a recorder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.gateway.xvnc import WAIT_SECONDS, Screen, screen_of, xvnc
 
 pytestmark = pytest.mark.needs("chromium")
 
-# The desktop's size, and the room that there is for it.
+# The desktop's size, and the room for it on the page.
 SIZES = """() => {
   const { width, height } = document.querySelector("canvas");
   const room = document.querySelector(".desktop-screen").getBoundingClientRect();
   return [width, height, Math.floor(room.width), Math.floor(room.height)];
 }"""
-# Only the page's measuring goes by this clock.
+# Only the page's measurements use this clock.
 CLOCK = """
   const now = performance.now.bind(performance);
   globalThis.ahead = 0;
@@ -49,14 +49,14 @@ async def arrive(world: World, person: Person, port: int, **route: str) -> str:
 
 
 async def until(page: Page, script: str, right: Callable[[list[int]], bool]) -> None:
-    """Wait until what *script* returns is right."""
+    """Wait until *script* returns the right value."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not right(await page.evaluate(script)):
             await asyncio.sleep(0.05)
 
 
 async def until_it_fits(page: Page, screen: Screen) -> None:
-    """Wait until the desktop has taken the size of the room that there is for it."""
+    """Wait until the desktop has the size of the room on the page."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             size = await page.evaluate(SIZES)
@@ -109,12 +109,14 @@ async def test_a_desktop_takes_the_windows_size_and_what_is_typed_after_the_firs
         await until(page, SIZES, lambda size: size[2] == 1300)
         await until_it_fits(page, screen)
         assert screen.size[0] == 1300
-        # In its own size it keeps the one that it has.
+        # In its own size, the desktop keeps its current size.
         await page.get_by_role("button", name="Fit to window").click()
         await page.set_viewport_size({"width": 1500, "height": 800})
         await until(page, SIZES, lambda size: size[2] == 1500)
         assert screen.size[0] == 1300
-        # A cut network tells nobody: silence does. The next connection shows what is there then.
+        # A cut network sends no signal, so the page relies on silence. The next connection shows
+        # the
+        # screen of that time.
         process.send_signal(signal.SIGSTOP)
         try:
             lost = page.locator("#notice h2", has_text="The connection was lost")
@@ -157,7 +159,7 @@ async def test_every_character_crosses_the_clipboard_the_way_that_it_may(
 
 
 def keys_of(received: list[bytes]) -> list[int]:
-    """Return the keysyms that were pressed (RFC 6143, section 7.5.4)."""
+    """Return the keysyms of the pressed keys (RFC 6143, section 7.5.4)."""
     pressed, data = [], b"".join(received)
     while data:
         size = {0: 20, 3: 10, 4: 8, 5: 6, 248: 9}.get(data[0], 0)
@@ -191,7 +193,7 @@ async def test_a_touch_keyboard_types_and_a_slow_network_gets_less(
         keyboard = touched.page.get_by_role("button", name="Keyboard")
         await keyboard.tap()
         await expect(keyboard).to_have_attribute("aria-pressed", "true")
-        # A keyboard that corrects itself writes a word anew.
+        # A keyboard with autocorrection writes a word anew.
         await touched.page.keyboard.insert_text("Z\u00fc\u20ac")
         await touched.page.evaluate(
             """() => {

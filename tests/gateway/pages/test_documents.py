@@ -1,4 +1,4 @@
-"""The HTML of every page: nothing inline, nothing from other hosts, nothing unescaped."""
+"""Tests the HTML of every page: nothing inline, nothing from other hosts, nothing unescaped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOID = {"meta", "link", "img", "input", "br"}
 
 
 class Reader(HTMLParser):
-    """Collects tags, and minds that what is opened is closed."""
+    """Collects tags, and checks that every open tag is closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The end notice in the data of a desktop's or terminal's page."""
+"""Tests the end notice in the data of a desktop's or terminal's page."""
 
 from __future__ import annotations
 

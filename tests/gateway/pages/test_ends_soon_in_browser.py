@@ -1,4 +1,4 @@
-"""The end notice of a web session in a real Chromium: shown once, without disturbing the app."""
+"""Tests a web session's end notice in Chromium: shown once, without disturbing the app."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILE = b'Content-Type: text/html\r\nContent-Disposition: attachment; filename="e
 
 @asynccontextmanager
 async def app_with_downloads() -> AsyncIterator[tuple[int, list[str]]]:
-    """An app that has a page for each path, and files; with the requests that it got."""
+    """Run an app with a page for each path, and files; return its requests too."""
     asked: list[str] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ async def app_with_downloads() -> AsyncIterator[tuple[int, list[str]]]:
 
 
 async def has_told(page: Page) -> None:
-    """Wait for the notice, and for what its script says."""
+    """Wait for the notice, and for the end of its script."""
     await expect(page.get_by_role("heading", level=1)).to_have_text("Lab ends soon")
     await expect(page.get_by_role("status")).to_have_text(
         re.compile(r"It ends at \d\d:\d\d( [AP]M)?, in \d min\.")
@@ -73,7 +73,7 @@ async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
         page, shown = person.page, person.page.get_by_role("heading", level=1)
         await expect(shown).to_have_text("The app")
         await world.change(sid, **told, expires_at=time.time() + 500)
-        # What is not shown as a document of its own is left alone.
+        # Responses that are no document of their own stay unchanged.
         for name in ("data", "export", "page"):
             async with page.expect_download() as saved:
                 await page.get_by_role("link", name=name).click()
@@ -94,7 +94,7 @@ async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
         await expect(page.frame_locator("iframe").locator("h1")).to_have_text("GET /iframe")
         await page.get_by_role("button", name="Ask").click()
         await expect(shown).to_have_text("POST /answered")
-        # A window of the app's own is told, once, and stays that of the page that opened it.
+        # The app's own window shows the notice once, and keeps its opener.
         await page.go_back()
         async with page.expect_popup() as opened:
             await page.evaluate("void window.open('/window?x=%3Ca%3E#part')")
@@ -109,7 +109,7 @@ async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
         assert await window.evaluate("window.opener !== null && history.length === 1")
         await page.goto(person.url(sid, "/lab"))
         await expect(shown).to_have_text("GET /lab")
-        # Its end is another one now: that is told, too, and what was sent is sent once.
+        # The end has changed: a new notice is shown, and the form is sent once only.
         await page.goto(person.url(sid))
         await world.change(sid, **told, expires_at=time.time() + 450)
         await page.get_by_role("button", name="Save").click()

@@ -1,4 +1,4 @@
-"""Refusals as pages: what happened, what to do next, and no content of the request."""
+"""Tests refusals as pages: what happened, what to do next, and no content of the request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:
     text = errors.render(REFUSALS["bus_lost"], HTML).body.decode()
     assert holds(text, "retry.js")
     assert f'data-retry-seconds="{REFUSALS["bus_lost"].retry_after_seconds}"' in text
-    # The token of that request is gone: the same again cannot help.
+    # The request spent its token, so a retry cannot help.
     assert not holds(errors.render(REFUSALS["token_unsure"], HTML).body.decode(), "retry.js")
 
 

@@ -1,4 +1,4 @@
-"""The bar above a web app in a real Chromium: what it shows, and that it leaks nothing."""
+"""Tests the bar above a web app in a real Chromium: its content, and that it leaks nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.needs("chromium")
 FRAME = "/.fumarole/frame"
 HOSTILE = [
     *("//evil.example/x", "/\\evil.example", "javascript:alert(1)", "/.fumarole/sign-out", "%"),
-    # Their paths begin with two slashes: as an address of its own each would be another host's.
+    # These paths begin with two slashes: as an address, each would name another host.
     *("/.//evil.example/x", "/x/..//evil.example/x"),
 ]
-# The page asks every ten seconds, and as soon as the browser has a network again.
+# The page polls every ten seconds, and as soon as the browser has a network again.
 ASK_NOW = "dispatchEvent(new Event('online'))"
 
 
@@ -42,14 +42,14 @@ async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
         await expect(page.get_by_role("heading")).to_have_text("Lab <b>")
         await expect(says).to_have_text(re.compile(r"(2 h 0|1 h \d\d) min left"))
         assert [head.split()[1] for head in app.heads] == [b"/lab?x=1"]
-        # A reload stays where the app is, and so does the address.
+        # A reload keeps the app's place, and the address keeps it too.
         await inside.locator("body").evaluate("history.pushState(null, '', '/lab/deep#there')")
         await page.wait_for_url(person.url(sid, f"{FRAME}#/lab/deep#there"))
         await world.change(sid, **asked, expires_at=time.time() + 300)
         await page.reload()
         await expect(inside.get_by_text("hello")).to_be_visible()
         await expect(says).to_contain_text("min left. Save your work.")
-        # The app starts anew: what is shown is of the one before.
+        # The app starts anew; the page below still belongs to the old one.
         await world.change(sid, **asked | {"state": "starting", "status": {"phase": "starting"}})
         await page.evaluate(ASK_NOW)
         await expect(says).to_contain_text("is starting")
@@ -64,7 +64,7 @@ async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
         await world.remove(sid, Status(phase="evicted", app="Lab <b>"))
         await page.evaluate(ASK_NOW)
         await expect(says).to_contain_text("Lab <b> was ended by the cluster. This session has")
-        # What was shown last is still there to be read.
+        # The last content is still readable.
         await expect(inside.get_by_text("hello")).to_be_visible()
         link = page.get_by_role("link", name="View or stop the job")
         assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
@@ -141,7 +141,7 @@ async def test_a_page_of_another_session_cannot_frame_the_bar(
         assert shown
         bodies = [await frame.content() for frame in person.page.frames[1:]]
         assert not any("Open without this bar" in body for body in bodies)
-        # Nothing but the browser's own complaint that it was refused.
+        # The only error is the browser's own report of the refusal.
         assert all("frame-ancestors" in one for one in person.complaints)
         person.complaints.clear()
 

@@ -1,4 +1,4 @@
-"""The pages in a real Chromium, with the Content-Security-Policy that is sent."""
+"""Tests the pages in a real Chromium, with the Content-Security-Policy that is sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ self.addEventListener("fetch", event => event.respondWith(new Response("taken"))
 
 @asynccontextmanager
 async def app_with_worker(*, cached: bool = False) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """An app that serves one script under every name, and lets it have any scope."""
+    """Run an app that serves one script under every name, and allows it any scope."""
     heads: list[bytes] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,7 +128,7 @@ async def test_a_link_that_lost_its_secret_part_says_so(world: World, person: Pe
     sid = await world.publish()
     await person.page.goto(person.url(sid, "/.fumarole/open"))
     await expect(person.page.get_by_role("heading")).to_have_text("This link is incomplete")
-    # And the whole link, put into the same tab, works.
+    # The whole link also works in the same tab.
     async with web_app() as app:
         await world.change(sid, port=app.port)
         await person.follow_link(sid)
@@ -176,7 +176,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     await expect(page.get_by_role("status")).to_have_text("No GPU is free.")
     step = page.locator("#steps li")
     await expect(step).to_contain_text("In the queue1 min")
-    # It went on; its program runs since long, and does not answer.
+    # The start went on; the program has run for long, and does not answer.
     times = [["queued", now - 200], ["preparing", now - 120]]
     silent = {"phase": "starting", "since": now - 90, "app": "Lab <b>", "port": 8888}
     await world.change(sid, state="starting", status=silent | {"times": times})
@@ -189,7 +189,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     await expect(page.get_by_text("session_starting")).to_be_hidden()
     await page.get_by_text("Details").click()
     await expect(page.get_by_text("session_starting")).to_be_visible()
-    # A status that nobody can read is none.
+    # An unreadable status counts as none.
     await world.change(sid, state="starting", message="as ever", status={"phase": 7})
     await expect(page.get_by_role("status")).to_have_text("as ever")
 
@@ -202,7 +202,7 @@ async def test_a_public_link_is_entered_without_a_click_and_has_its_looks(
         sid = await world.publish(port=app.port, state="starting", message="In the queue", **public)
         await person.page.goto(person.url(sid, "/deep").replace(sid, "a-demo"))
         await expect(person.page.get_by_role("status")).to_have_text("In the queue")
-        # Nothing of ours is served on that host: the page has to hold what it needs.
+        # That host serves none of our files, so the page has to contain what it needs.
         await expect(person.page.locator(".card")).not_to_have_css("border-top-left-radius", "0px")
         await world.change(sid, port=app.port, **public)
         await expect(person.page.get_by_text("hello")).to_be_visible()
@@ -212,7 +212,7 @@ async def test_a_public_link_is_entered_without_a_click_and_has_its_looks(
 async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
     world: World, person: Person
 ) -> None:
-    # As JupyterLab does while it starts: its port is taken, and nobody listens.
+    # JupyterLab does so while it starts: its port is taken, and nothing listens.
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -282,7 +282,7 @@ async def test_a_terminal_comes_back_after_its_hub_did(world: World, person: Per
     async with hub_of(world) as second:
         target = {"base_path": PATH, "id": "shell-2"}
         await world.change(sid, kind="terminal", port=second.port, target=target)
-        # The page may come back by itself before the button is reached.
+        # The page may come back by itself before the click.
         with suppress(PlaywrightTimeout):
             await person.page.get_by_role("button", name="Try now").click(timeout=2000)
         await expect(person.page.get_by_role("status")).to_have_text("Connected", timeout=30_000)
@@ -358,6 +358,6 @@ async def test_a_page_of_another_session_can_neither_read_nor_frame_nor_connect(
         )
         assert outcome[0] == "blocked"
         assert outcome[2] == "refused"
-        # What the browser sent regardless never reached the app.
+        # The request that the browser sent all the same never reached the app.
         host = world.gateway.host(victim).encode()
         assert not [head for head in app.heads[before:] if host in head]

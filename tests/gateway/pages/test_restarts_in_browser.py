@@ -1,4 +1,4 @@
-"""Desktops in a real Chromium reconnect by themselves after a restart of the gateway."""
+"""Tests that desktops in Chromium reconnect by themselves after a restart of the gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def browser(world: World) -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A gateway that this test may end, on a port that stays its own meanwhile."""
+    """Provide a gateway that this test may end; its port stays reserved meanwhile."""
     place = {"FUMAROLE_GATEWAY_LISTEN": f"127.0.0.1:{PORTS.take()}"}
     async with AsyncExitStack() as stack:
         gateway = await asyncio.to_thread(stack.enter_context, running_gateway(tmp_path, **place))
@@ -48,7 +48,7 @@ async def test_a_desktop_comes_back_by_itself_when_the_gateway_does(
         await arrive(world, person, server.port)
         screen.paint(0x00FF00)
         await until_seen(person, [0, 255, 0])
-        # Crashed, and then replaced in good order; what is painted meanwhile is seen afterwards.
+        # A crash, and then an orderly restart; what is painted meanwhile is shown afterwards.
         for number, colour, typed in ((signal.SIGKILL, 0xFF0000, "a"), (signal.SIGTERM, 0xFF, "b")):
             gateway.signal(number)
             await gateway.wait(30)
@@ -58,7 +58,7 @@ async def test_a_desktop_comes_back_by_itself_when_the_gateway_does(
             await expect(says).to_have_text("Connected", timeout=60_000)
             await until_seen(person, list(colour.to_bytes(3, "big")))
             await expect(person.page.locator("#notice")).to_be_hidden()
-            # Whoever types goes on typing.
+            # The keyboard focus is kept.
             await person.page.keyboard.type(typed)
             await until_typed(screen, typed)
         assert screen.typed == "ab"
@@ -70,5 +70,5 @@ async def until_seen(person: Person, colour: list[int]) -> None:
 
 
 async def until_typed(screen: Screen, text: str) -> None:
-    """Wait until the desktop was sent *text* last."""
+    """Wait until *text* is the last input of the desktop."""
     await screen.until(lambda: screen.typed.endswith(text))

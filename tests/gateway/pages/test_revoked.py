@@ -1,4 +1,4 @@
-"""A terminal's page in a real Chromium, after a revoked user has typed into the shell."""
+"""Tests a terminal's page in Chromium after a revoked user has typed into the shell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLD = "Someone whose access was withdrawn has typed into it"
 
 
 class Shells:
-    """A hub whose first shell is suspect; another one begins when a client asks for it."""
+    """A hub whose first shell is suspect; another shell begins when a client asks for it."""
 
     def __init__(self, mode: str = "control") -> None:
         self.mode = mode
@@ -44,7 +44,7 @@ class Shells:
                 await socket.close(1012, "a new shell begins")
 
     def asked(self, kind: str) -> int:
-        """Return how often a client has sent a message of *kind*."""
+        """Return how many messages of *kind* clients have sent."""
         return sum(text["type"] == kind for text in self.texts)
 
 
@@ -55,7 +55,7 @@ async def test_one_click_begins_a_new_shell(world: World, person: Person) -> Non
         await person.follow_link(sid, kind="terminal")
         notice = person.page.get_by_role("alert")
         await expect(notice).to_contain_text(TOLD)
-        # Who types on has clicked nothing, whatever the keys are.
+        # Typing is no click, whatever the keys are.
         await person.page.keyboard.type("make\n")
         async with asyncio.timeout(20):
             while b"make\r" not in shells.typed:

@@ -1,4 +1,4 @@
-"""The end notice in the bar of a desktop or terminal, in a real Chromium."""
+"""Tests the end notice in the bar of a desktop or terminal, in a real Chromium."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 from tests.gateway.upstreams import listening_on
 
 pytestmark = pytest.mark.needs("chromium")
-# Somebody who was elsewhere looks at the page again.
+# The user comes back to the page.
 LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 @asynccontextmanager
 async def shell(world: World) -> AsyncIterator[dict[str, Any]]:
-    """A terminal's hub; give what its route says."""
+    """Run a terminal's hub; return its route fields."""
 
     async def talk(socket: ServerConnection) -> None:
         await socket.send('{"type":"attached","mode":"control","resumed":false}')
@@ -39,13 +39,13 @@ async def shell(world: World) -> AsyncIterator[dict[str, Any]]:
 
 @asynccontextmanager
 async def painting(_world: World) -> AsyncIterator[dict[str, Any]]:
-    """A desktop's server; give what its route says."""
+    """Run a desktop's server; return its route fields."""
     async with listening_on(RfbServer(Painting("A desktop"), "A desktop").handle) as port:
         yield {"kind": "vnc", "port": port}
 
 
 def asked(page: Page) -> list[str]:
-    """Return a list that grows with each question after the session's state."""
+    """Return a list that grows with each request for the session's state."""
     questions: list[str] = []
 
     def note(request: Any) -> None:
@@ -57,7 +57,7 @@ def asked(page: Page) -> list[str]:
 
 
 def shown(page: Page) -> Locator:
-    """Return what stands beside the news: how soon, and the ways out."""
+    """Return the text of the notice: the time left, and the links."""
     return page.locator("#ends-more")
 
 
@@ -68,7 +68,7 @@ async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
     screen: Any,
 ) -> None:
     page, says = person.page, person.page.get_by_role("status")
-    # This computer is two hours late.
+    # This computer's clock is two hours late.
     await page.add_init_script("const now = Date.now; Date.now = () => now() - 7_200_000")
     async with screen(world) as about:
         about["status"] = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
@@ -91,7 +91,7 @@ async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
         await page.evaluate(LOOK)
         await expect(says).to_have_text("Connected")
         await expect(shown(page)).to_be_hidden()
-        # What ends at last is told by the card alone.
+        # The final end is shown by the card alone.
         await world.change(sid, **about, expires_at=time.time() + 604)
         await page.reload()
         await expect(says).to_contain_text("Save your work")

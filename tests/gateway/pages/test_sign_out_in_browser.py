@@ -1,4 +1,4 @@
-"""Signing out in a real Chromium: the button works, and no other site can send its request."""
+"""Tests sign-out in a real Chromium: the button works, and no other site can send its request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = "/.fumarole/sign-out"
 
 @asynccontextmanager
 async def page_of(html: str) -> AsyncIterator[int]:
-    """An app that is this page."""
+    """Return an app that serves this page."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -36,7 +36,7 @@ async def page_of(html: str) -> AsyncIterator[int]:
 
 
 async def status(person: Person, sid: str) -> int:
-    """Return what the browser's own cookie gets."""
+    """Return the status of a request with the browser's own cookie."""
     cookies = await person.context.cookies(person.url(sid))
     (ours,) = [one for one in cookies if one["name"] == "fumarole"]
     sent = {"Cookie": f"fumarole={ours['value']}"}
@@ -54,7 +54,7 @@ async def test_the_button_signs_out_and_the_browser_forgets(
         await person.page.evaluate("localStorage.setItem('mine', 'secret')")
         cookies = await person.context.cookies()
         (kept,) = [one for one in cookies if one["name"] == "fumarole"]
-        # To look at the page changes nothing; pressing the button does.
+        # The page alone changes nothing; the button signs out.
         await person.page.goto(person.url(sid, PATH))
         await expect(person.page.get_by_text("You are signed in as ada.")).to_be_visible()
         assert {one["name"] for one in await person.context.cookies()} >= {"fumarole"}
@@ -65,7 +65,7 @@ async def test_the_button_signs_out_and_the_browser_forgets(
         refused = await person.page.goto(person.url(sid, "/lab"))
         assert refused is not None
         assert refused.status == 401
-        # Who has kept the cookie has nothing of it.
+        # A kept copy of the cookie is useless.
         await person.context.add_cookies([{
             "name": "fumarole", "value": kept["value"], "url": person.url(sid),
         }])  # fmt: skip
@@ -92,7 +92,7 @@ async def test_a_form_of_a_sibling_signs_nobody_out(
             evil = await world.publish(port=port)
             await person.follow_link(evil)
             await person.page.wait_for_url(person.url(evil))
-            # Neither does a script's request nor a form.
+            # A request of a script or a form signs nobody out either.
             sent = await person.page.evaluate(
                 """async url => {
                     try {

@@ -1,4 +1,4 @@
-"""The tools of a terminal's page in a real Chromium."""
+"""Tests the tools of a terminal's page in a real Chromium."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 pytestmark = pytest.mark.needs("chromium")
 
 
-# A page would try again after a while: here that never comes.
+# The page would retry after a while; here that never happens.
 NEVER_AGAIN = (
     "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 300) && later(f, ms)"
 )
 
 
 class Shells:
-    """A hub of shells that say what a test has them say, and note what they are told."""
+    """A hub of shells that send what a test asks for, and record their input."""
 
     def __init__(self, first: bytes = b"$ ") -> None:
         self.stream = "0af"
@@ -39,7 +39,7 @@ class Shells:
         self.hub: Hub | None = None
 
     async def talk(self, socket: ServerConnection) -> None:
-        """Attach a client as today's hub does: from where it says."""
+        """Attach a client as the current hub does: from the client's position."""
         self.sockets.append(socket)
         assert self.hub is not None
         query = dict(pair.split("=") for pair in self.hub.queries[-1].split("&"))
@@ -60,11 +60,11 @@ class Shells:
                     await socket.send('{"type":"pong"}')
 
     async def say(self, **message: Any) -> None:
-        """Send a message to whoever came last."""
+        """Send a message to the latest client."""
         await self.sockets[-1].send(json.dumps(message))
 
     async def write(self, data: bytes) -> None:
-        """Have the shell write."""
+        """Write as the shell."""
         self.output += data
         await self.sockets[-1].send(data)
 
@@ -96,7 +96,7 @@ async def arrive(
 
 
 async def lines(page: Page) -> str:
-    """Return all that the terminal keeps."""
+    """Return all lines that the terminal keeps."""
     text: str = await page.evaluate(
         """() => {
           const buffer = fumaroleTerminal.buffer.active, lines = [];
@@ -111,14 +111,14 @@ async def lines(page: Page) -> str:
 async def test_a_page_goes_on_where_it_was_and_answers_nothing_of_the_past(
     world: World, person: Person, shells: Shells
 ) -> None:
-    # What was asked before the page came was answered then.
+    # Queries in old output were answered at that time, and get no second answer.
     shells.output = b"one\r\n\x1b[6n\x1b[c\x1b[?25$p\x1b]11;?\x07$ "
     await arrive(world, person, shells)
     await shells.write(b"two \x1b[6n")
     await shells.until_typed(b"R")
     assert shells.typed == b"\x1b[2;7R", "only what was asked while it was there"
     await expect(person.page.locator(".xterm-rows")).to_contain_text("two")
-    # Cut within a sequence; the rest comes with the next connection.
+    # The output is cut within a sequence; the rest comes with the next connection.
     await shells.write(b"\x1b[3")
     shells.sockets[-1].transport.abort()
     shells.output += b"1mthree\x1b[m\x1b[6n\r\n"
@@ -133,11 +133,11 @@ async def test_a_page_goes_on_where_it_was_and_answers_nothing_of_the_past(
     )
     assert shells.typed == b"\x1b[2;7R"
     assert next(text["offset"] for text in shells.texts if text["type"] == "seen") == 0
-    # What the hub could not keep is said.
+    # The page reports output that the hub could not keep.
     await shells.say(type="skipped", bytes=12_345_678)
     await shells.write(b"four")
     await expect(rows).to_contain_text("12.3 MB of output was left out here")
-    # Another shell begins anew, and so does one of a hub of before.
+    # Another shell resets the terminal, and so does a shell of an older hub.
     shells.stream, shells.output = "1bc", b"another$ "
     shells.sockets[-1].transport.abort()
     await expect(rows).to_contain_text("another$")
@@ -216,7 +216,7 @@ async def test_what_was_shown_is_found_and_links_lead_out(
     line = page.locator(".xterm-rows > div").filter(has_text=address)
     place = await line.bounding_box()
     assert place is not None
-    # The terminal looks for links where the pointer moves.
+    # The terminal looks for links at the pointer when it moves.
     await page.mouse.move(place["x"] + 10, place["y"] + 5)
     await expect(page.locator(".xterm-screen.xterm-cursor-pointer")).to_be_visible()
     async with person.context.expect_page() as opening:
@@ -297,7 +297,7 @@ async def test_touch_devices_have_a_row_of_keys(
     assert await page.evaluate("document.documentElement.scrollWidth") == 320
     assert touched.complaints == []
     await context.close()
-    # Who looks on has nothing to press.
+    # A viewer has no buttons.
     await person.context.clear_cookies()
     await arrive(world, person, shells, mode="view")
     await expect(person.page.locator("#key-row")).to_have_count(0)
@@ -338,13 +338,13 @@ async def test_a_page_goes_on_with_the_access_that_another_tab_has_renewed(
     other = Person(world, person.context, await person.context.new_page())
     await other.follow_link(sid, kind="terminal")
     await expect(other.page.get_by_role("status")).to_have_text("Connected")
-    # The first connection ends with its access; a third one is made with the new one.
+    # The first connection ends with its access; a third one is made with the new access.
     async with asyncio.timeout(20):
         while len(shells.sockets) < 3:
             await asyncio.sleep(0.02)
     await expect(says).to_have_text("Connected")
     await expect(person.page.locator("#notice")).to_be_hidden()
-    # Whose access ended for good is told.
+    # A user whose access ended for good sees a notice.
     await world.revoke(sid=sid, sub="ada")
     for page in (person.page, other.page):
         await expect(page.get_by_text("Your access has ended")).to_be_visible()
@@ -383,7 +383,7 @@ async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
     await page.keyboard.press("Tab")
     await shells.until_typed(b"\t")
     await expect(screen).to_be_focused()
-    # While its connection is lost, the card's button comes next.
+    # While the connection is lost, the card's button comes next.
     shells.sockets[-1].transport.abort()
     again = page.get_by_role("button", name="Try now")
     await expect(again).to_be_visible()
@@ -392,7 +392,7 @@ async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("status")).to_have_text("Connected")
     await expect(screen).to_be_focused()
-    # Who looks on can leave it, too.
+    # A viewer can leave it too.
     await arrive(world, person, shells, mode="view")
     await expect(page.get_by_text("view only")).to_be_visible()
     await expect(screen).to_be_focused()

@@ -1,4 +1,4 @@
-"""How soon a terminal's page reconnects after a lost connection."""
+"""Tests how soon a terminal's page reconnects after a lost connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ globalThis.WebSocket = class extends WebSocket {
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def stuck(world: World) -> AsyncIterator[Hub]:
-    """A hub that does not answer while ``slow`` is not set."""
+    """Provide a hub that does not answer while ``slow`` is not set."""
     async with hub_of(world) as hub:
         hub.slow.clear()
         yield hub
@@ -37,7 +37,7 @@ async def stuck(world: World) -> AsyncIterator[Hub]:
 
 
 async def until(page: Page, condition: str) -> None:
-    """Wait until *condition* holds in *page*, by the test's clock: the page's may be changed."""
+    """Wait for *condition* in *page*, by the test's clock, since tests change the page's clock."""
     async with asyncio.timeout(20):
         while not await page.evaluate(condition):
             await asyncio.sleep(0.02)
@@ -57,7 +57,7 @@ async def test_a_session_that_does_not_answer_holds_up_no_other_tab(
     await other.page.add_init_script(COUNT)
     await follow(world, other, stuck)
     await until(other.page, "made > 0")
-    # A browser makes one WebSocket to an address at a time.
+    # A browser opens one WebSocket to an address at a time.
     shells.sockets[-1].transport.abort()
     async with asyncio.timeout(20):
         while len(shells.sockets) < 2:
@@ -96,7 +96,7 @@ async def test_who_comes_back_while_a_connection_is_made_does_not_wait_for_it(
     await follow(world, person, stuck)
     await until(person.page, "made > 0 && performance.now() > 2500")
     given_up = await timeouts(world)
-    # Another network, say: what was asked for by the last one gets no answer.
+    # As after a change of network: the earlier request gets no answer.
     before, stuck.slow = stuck.slow, asyncio.Event()
     stuck.slow.set()
     await person.page.evaluate("dispatchEvent(new Event('online'))")
@@ -106,7 +106,7 @@ async def test_who_comes_back_while_a_connection_is_made_does_not_wait_for_it(
 
 
 async def timeouts(world: World) -> str:
-    """Return how often the gateway gave up what did not answer."""
+    """Return how often the gateway timed out on the hub."""
     metrics = (await world.gateway.ask_ops("/metrics")).text
     name = 'fumarole_gateway_upstream_failures_total{reason="app_timeout"} '
     return metrics.partition(name)[2].partition("\n")[0]
@@ -125,7 +125,7 @@ async def test_a_computer_that_slept_for_an_hour_is_back_with_all_that_was_writt
         talking = asyncio.ensure_future(talk(socket))
         while not deaf:
             await asyncio.sleep(0.02)
-        talking.cancel()  # as where a connection is lost and nobody tells
+        talking.cancel()  # as if the connection were lost without a signal
         await socket.wait_closed()
 
     async with hub_of(world, talk_until_deaf) as hub:
@@ -137,7 +137,7 @@ async def test_a_computer_that_slept_for_an_hour_is_back_with_all_that_was_writt
         await person.page.clock.fast_forward("01:00:00")
         await person.page.evaluate("dispatchEvent(new Event('online'))")
         await person.page.clock.fast_forward(5000)
-        # Two looks, and its shortest pause.
+        # Two polls, and the page's shortest pause.
         for _ in range(3):
             await asyncio.sleep(0.2)
             await person.page.clock.fast_forward(1000)

@@ -1,4 +1,4 @@
-"""The texts of the pages: complete and the same in every language, and all in use."""
+"""Tests the texts of the pages: complete and equal in every language, and all in use."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.shared.samples import SID, encode, make_route
 WEB = FOLDER.parents[1] / "web" / "src"
 ENGLISH = read_language(FOLDER / "en.toml")
 OTHERS = [path for path in FOLDER.glob("*.toml") if path.stem != "en"]
-# Names that a program puts together, by what they begin with.
+# Prefixes of names that programs compose.
 MADE = ("refusals.", "starts.", "ends.", "kinds.", "scripts.starting.")
 
 
 def places(text: str) -> set[str]:
-    """Return the names that *text* is filled in with."""
+    """Return the placeholders in *text*."""
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
 
@@ -62,7 +62,7 @@ def test_scripts_ask_only_for_texts_that_they_are_given() -> None:
 
 
 def test_no_text_is_left_over() -> None:
-    """What nothing says any more is not translated any more."""
+    """Texts that no page uses are not translated any more."""
     templates = (FOLDER.parent / "templates").glob("*.html")
     sources = [*FOLDER.parent.glob("*.py"), *templates, *WEB.glob("*.[jt]s")]
     program = "\n".join(source.read_text("utf-8") for source in sources)
@@ -207,7 +207,7 @@ def test_the_place_in_the_queue_and_who_stopped_a_job_are_told(texts: Texts) -> 
     assert told is not None
     others, _, ours = told.text.partition("2 of 4 GPUs are free.")
     assert "4" in ours
-    # What is said in English stands in quotes elsewhere, after words of the page's own.
+    # An English detail stands in quotes in other languages, after the page's own words.
     assert bool(others) == (texts.language != "en")
     assert ("“" in ours) == (texts.language != "en")
     status = Status(phase="stopped", by="Ada\u202e Lovelace")

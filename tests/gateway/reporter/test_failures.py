@@ -1,4 +1,4 @@
-"""Recent failures: the last one of each session, bounded in number and time."""
+"""Tests recent failures: the last one of each session, bounded in number and time."""
 
 from __future__ import annotations
 

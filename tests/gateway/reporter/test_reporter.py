@@ -1,4 +1,4 @@
-"""Reports: changes are written once, in bounded parts, and a slow Redis delays nobody."""
+"""Tests reports: changes are written once, in bounded parts, and a slow Redis delays nobody."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoFeed:
 
 
 class Written:
-    """Takes what is written; fails or hangs where a test says so."""
+    """Accepts the writes; fails or hangs if a test says so."""
 
     def __init__(self) -> None:
         self.reports = 0
@@ -53,7 +53,7 @@ class Written:
         self.left = True
 
     def take(self) -> dict[str, Activity]:
-        """Return what was written since the last call."""
+        """Return the writes since the last call."""
         found: dict[str, Activity] = {}
         for part in self.parts:
             for sid, raw in part.items():
@@ -111,7 +111,7 @@ async def test_what_changed_is_told_and_what_did_not_is_not(bench: Bench) -> Non
     (told,) = (await bench.turn()).values()
     assert (told.last_input_at, told.last_output_at) == (1000.0, 1000.0)
     assert (told.bytes_in, told.bytes_out) == (5, 7)
-    # Within the same ten seconds there is nothing new to tell.
+    # Within the same ten seconds there is nothing new to report.
     activity.down, activity.input = 100, True
     assert await bench.turn(1.0) == {}
     activity.down += 1
@@ -193,7 +193,8 @@ async def test_with_a_hundred_thousand_sessions_the_loop_goes_on(bench: Bench) -
     await bench.turn()
     going = False
     await watching
-    # 100,000 at once would take a quarter of a second here; generous, since machines differ.
+    # 100,000 at once would take a quarter of a second here. The bound is generous, as machines
+    # differ.
     assert longest < 0.12
 
 

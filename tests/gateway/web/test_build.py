@@ -1,4 +1,4 @@
-"""The pages' build: done once, repeated after a change, and refused without Node.js."""
+"""Tests the pages' build: done once, repeated after a change, and refused without Node.js."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("build.py", "build.mjs", "package.json", "package-lock.json")
 
 
 def load_script() -> ModuleType:
-    """Return build.py as a module; beside the folder build/ its name alone is ambiguous."""
+    """Load build.py as a module; its name alone would be ambiguous beside the folder build/."""
     spec = spec_from_file_location("build_script", WEB / "build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -55,7 +55,7 @@ def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
     folder = copy(tmp_path)
     (folder / "build").mkdir()
     (folder / "build" / ".stamp").write_text(build.fingerprint(folder))
-    # No node, and nothing else either, is on this PATH.
+    # This PATH holds no node, and no other program.
     done = run(folder, path=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -95,7 +95,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *, path: str) -> subprocess.CompletedProcess[str]:
-    # -S: without the environment's own packages, in which a node may be.
+    # -S excludes the environment's own packages, which may contain a node.
     return subprocess.run(
         [sys.executable, "-S", str(folder / "build.py")],
         env={"PATH": path, "HOME": os.environ.get("HOME", "/")},

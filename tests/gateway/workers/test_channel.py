@@ -1,4 +1,4 @@
-"""Messages: every split of the same bytes gives the same messages; malformed ones are refused."""
+"""Tests the message channel: every split of the bytes gives the same messages, or a refusal."""
 
 from __future__ import annotations
 

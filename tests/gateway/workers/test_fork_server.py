@@ -1,5 +1,8 @@
-"""The fork server: starts, reaps, kills, and leaves nobody behind. Each runs in a process of its
-own, since a test's process has threads and loops that must not be forked."""
+"""Tests the fork server: it starts, reaps and kills workers, and leaves no process behind.
+
+Each test uses a process of its own, because a test's process has threads and loops that must
+not be forked.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def start(fork_server, number, listening=()):
 
 
 def run(script: str) -> str:
-    """Return what *script* prints; it must end well."""
+    """Return the output of *script*, which must exit with 0."""
     done = subprocess.run(
         [sys.executable, "-c", PROLOGUE + textwrap.dedent(script)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The worker pool: its reaction to messages of the fork server and of workers."""
+"""Tests the worker pool's reaction to messages of the fork server and of workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.gateway.bus.following import until
 
 
 class FakeForkServer:
-    """Has no process for the first workers; of the others the test is the worker."""
+    """Fails to start the first *refuses* workers; the test plays the other ones."""
 
     def __init__(self, *, refuses: int = 0) -> None:
         self.sockets: dict[int, socket.socket] = {}
@@ -55,7 +55,7 @@ class FakeForkServer:
         self.end(number)
 
     def end(self, number: int) -> None:
-        """Have the worker end."""
+        """End the worker."""
         self._tell(WorkerExited(number, 4711 + number, -9))
 
     def news(self) -> WorkerStarted | WorkerExited | None:
@@ -74,7 +74,7 @@ class FakeForkServer:
 
 
 class FakeWorker:
-    """A worker that answers as it is told to."""
+    """A worker that answers as the test says."""
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
@@ -135,7 +135,7 @@ async def running(fork_server: FakeForkServer, count: int) -> AsyncIterator[Work
 
 
 async def working(fork_server: FakeForkServer, number: int, *, seq: int = 1) -> FakeWorker:
-    """Return the worker with that number, once it was started."""
+    """Return the worker with that number once it was started."""
     await until(lambda: number in fork_server.sockets)
     worker = FakeWorker(seq)
     await worker.channel.open(fork_server.sockets.pop(number))
@@ -195,7 +195,7 @@ async def test_table_and_host_are_told_by_the_worker_furthest_behind_of_those_th
         await pool.measure()
         assert [family.samples[0].value for family in pool.table] == [7.0]
         assert await pool.describe("a.example") == {"seq": 7, "host": "a.example"}
-        # Two who ask at once are told of their own hosts.
+        # Two concurrent callers get the results for their own hosts.
         told = await asyncio.gather(pool.describe("a.example"), pool.describe("b.example"))
         assert [one["host"] for one in told] == ["a.example", "b.example"]
         workers[2].mute = True
@@ -213,7 +213,7 @@ async def test_a_worker_that_answers_no_more_is_killed(monkeypatch: pytest.Monke
         await until(lambda: pool.ends["stalled"] == 1)
         await working(fork_server, 0)
         await until(all_accept(pool))
-        # It was asked once, and then waited for: nothing piles up for who does not read.
+        # The worker is asked once; nothing piles up for a worker that does not read.
         assert len(first.seen) < 100
 
 

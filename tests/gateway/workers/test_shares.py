@@ -1,4 +1,4 @@
-"""How workers that accept from one socket share the connections."""
+"""Tests how workers that accept from one socket share the connections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_who_has_left_does_not_count() -> None:
 
 
 def test_all_processes_see_the_same() -> None:
-    # Not forked here, where a test's threads may run.
+    # The fork is not in this process, where threads of tests may run.
     script = """
         import os
         from gateway.workers.shares import Shares

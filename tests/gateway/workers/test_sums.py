@@ -1,4 +1,4 @@
-"""Sums over workers: counters never decrease, gauges are those of running workers."""
+"""Tests sums over workers: counters never decrease, gauges cover the running workers only."""
 
 from __future__ import annotations
 
