@@ -1,1 +1,1 @@
-"""Tests of how Fumarole is deployed."""
+"""Tests of Fumarole's deployment: manifests, images, wheels, and the local demo."""

@@ -1,4 +1,4 @@
-"""What is imported is declared where it is imported from, and what is declared is imported."""
+"""Tests that every import is declared as a dependency, and every dependency is imported."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: Mapping[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 OURS = ("shared", "gateway", "controller", "deploy", "benchmarks", "tests")
-# A part of another package, whose documentation shows it as its own.
+# A part of another package, whose documentation presents it as its own.
 PARTS = {"pydantic_core": "pydantic"}
 
 
 def names_of(requirements: list[Any]) -> set[str]:
-    """Return the packages that a list names, those of the groups that it includes as well."""
+    """Return the packages in a list, including those of its included groups."""
     groups = [PROJECT["dependency-groups"][one["include-group"]]
               for one in requirements if isinstance(one, dict)]  # fmt: skip
     own = {canonicalize_name(Requirement(one).name) for one in requirements if isinstance(one, str)}
@@ -39,7 +39,7 @@ EVERYTHING = BASE.union(
 
 
 def imports_of(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the packages of others that the modules of *folder* import, and where."""
+    """Yield the third-party packages that the modules of *folder* import, with the place."""
     for path in (ROOT / folder).rglob("*.py"):
         if "node_modules" in path.parts or "build" in path.parts:
             continue

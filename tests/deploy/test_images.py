@@ -1,7 +1,7 @@
-"""Each image's set of files runs alone: nothing in it needs what only the other one has.
+"""Tests that each image's files run alone, without files or packages of the other image.
 
-No Docker engine is needed: what the image files copy and install is read from them, laid out in
-an empty folder with an empty environment, and started.
+No Docker engine is needed: the tests read the image files, lay out the copied files in an empty
+folder, install the packages into an empty environment, and start the command.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KUBECONFIG = {
 
 @dataclass(frozen=True)
 class Image:
-    """What an image file says: which lock is installed, which files are copied, what is started."""
+    """The content of an image file: the installed lock, the copied files, the command."""
 
     lock: str
     copies: tuple[tuple[str, str], ...]
@@ -122,7 +122,7 @@ def settings_for(name: str, folder: Path, redis_url: str) -> dict[str, str]:
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], addresses: Path) -> None:
-    """Return when the process' ops listener says that it is alive."""
+    """Return when the process' ops listener reports that it is alive."""
     deadline = time.monotonic() + START_SECONDS
     while not addresses.exists():
         assert process.poll() is None, process.communicate()[1].decode()
@@ -143,7 +143,7 @@ def without_bytecode(folder: Path) -> list[Path]:
 
 
 def command_of_the_docs(name: str, image: Image, folder: Path) -> str:
-    """Make the image's command, and return what it calls itself in another folder."""
+    """Install the image's command, run it in another folder, and return the name that it prints."""
     programs = folder / "env/bin"
     script = image.script.replace("/usr/local/bin", str(programs))
     script = script.replace("/srv/", f"{folder}/image/srv/")

@@ -1,4 +1,4 @@
-"""What is built for others: a wheel has all that a process needs, and nothing of the build."""
+"""Tests that a wheel has all that a process needs, and nothing of the build."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.controller.running import Controller, eventually, running
 from tests.controller.test_restore_running import world_of
 from tests.programs import RedisServer
 
-# Wheels are built and installed, beside whatever else the machine does.
+# The tests build and install wheels, possibly on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ print(controller.store.migrations.__file__)
 
 
 def needed_by(metadata: Message, extras: set[str]) -> dict[str, Distribution]:
-    """Return what has to be installed for a package with *extras*, and for that in turn."""
+    """Return the packages that a package with *extras* needs, directly and indirectly."""
     found: dict[str, Distribution] = {}
     waiting = [(metadata, extras)]
     while waiting:
@@ -120,7 +120,7 @@ def metadata_of(dist: Path) -> Message:
 
 
 def install(folder: Path, *wheels: Path) -> Path:
-    """Make an environment that holds the wheels and nothing else; return where its packages are."""
+    """Make an environment with the wheels alone; return its packages folder."""
     venv.create(folder, with_pip=False)
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet",
@@ -132,7 +132,7 @@ def install(folder: Path, *wheels: Path) -> Path:
 
 
 def link(dist: Path, packages: Path, *extras: str) -> None:
-    """Put what the *extras* of the wheel name to *packages*, and what that needs in turn."""
+    """Link into *packages* what the wheel's *extras* need, directly and indirectly."""
     packages.mkdir(exist_ok=True)
     for one in needed_by(metadata_of(dist), set(extras)).values():
         for top in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
@@ -142,7 +142,7 @@ def link(dist: Path, packages: Path, *extras: str) -> None:
 
 @pytest.fixture(scope="module")
 def alone(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Returns an environment of a process: the wheel, what the extra of its name names, no more."""
+    """Return a function that makes a process' environment: the wheel and its extra, no more."""
 
     @cache
     def made(process: str) -> Path:
@@ -190,7 +190,7 @@ OPEN = {"FUMAROLE_PLUGIN_COST_CENTRE_OPEN": "physics,maths"}
 
 @dataclass(frozen=True)
 class Site:
-    """A virtual environment with Fumarole and the example of a plugin, both from wheels."""
+    """A virtual environment with Fumarole and the example plugin, both from wheels."""
 
     folder: Path
     example: Path
@@ -207,7 +207,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Install both into an environment of their own; what they depend on comes from this one."""
+    """Install both into an environment of their own; their dependencies come from this one."""
     made = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("example") / "package")
     shutil.copytree(EXAMPLE, made.example, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
@@ -240,7 +240,7 @@ def test_the_example_of_a_plugin_is_typed_against_the_installed_package(
 
 
 async def apply_example(admin: Kube) -> None:
-    """Give the cluster what the example needs, for the account that the embedded one knows."""
+    """Create the objects that the example needs, for the embedded cluster's account."""
     accounts = [{"kind": "ServiceAccount", "name": "controller", "namespace": "fumarole-system"}]
     for body in yaml.safe_load_all((EXAMPLE / "kubernetes.yaml").read_text()):
         if "subjects" in body:
@@ -285,13 +285,13 @@ async def test_an_installed_controller_runs_the_example_of_a_plugin(
 
 
 async def lacks_rights(controller: Controller) -> bool:
-    """Whether it is ready, and says what is missing."""
+    """Return whether the process is not ready and names the missing rights."""
     said = "the plugin cost_centre makes bookings of billing.example.com/v1, which the cluster"
     return any(said in one for one in await controller.why_not_ready())
 
 
 async def live(controller: Controller, admin: Kube) -> None:
-    """Refuse a job, run another one, and see what the plugin makes of it, and that it goes."""
+    """Refuse a job, run another one, and check the plugin's objects and their removal."""
     kind = Kind(BOOKING.api_version, BOOKING.plural, BOOKING.kind)
     wrong = {"id": "no", "owner": {"user": "ada"}, "image": "busybox"}
     said = {"plugins": {"cost_centre": {"centre": "alchemy"}}}

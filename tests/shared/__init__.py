@@ -1,1 +1,1 @@
-"""Tests of the contracts."""
+"""Tests of the contracts between controller and gateway."""

@@ -28,12 +28,12 @@ SID = "abcdefghijklmnopqrstuvwxyz"[:24] + "23"
 
 
 def make_sid(number: int) -> str:
-    """Return a session identifier of its own for *number*."""
+    """Return the session identifier of *number*."""
     return base64.b32encode(number.to_bytes(16, "big")).decode().lower().rstrip("=")
 
 
 def make_route(sid: str = SID, **fields: Any) -> dict[str, Any]:
-    """Return a route as JSON has it."""
+    """Return a route as a JSON object."""
     target = {"scheme": "http", "host": "10.1.2.3", "port": 8888, "base_path": "/", "id": "pod-1"}
     route = {
         "sid": sid, "rev": 1, "job": "j1", "rank": 0, "kind": "web", "owner": "ada",
@@ -62,7 +62,7 @@ def _generate(algorithm: str) -> Any:
 
 
 class Signer:
-    """An issuer's key of one type: signs, and shows its public half."""
+    """An issuer's key of one type: signs, and returns its public half."""
 
     def __init__(self, kid: str, algorithm: str) -> None:
         self.kid = kid
@@ -90,7 +90,7 @@ def key_set_of(*signers: Signer) -> bytes:
 
 
 def make_claims(now: float | None = None, **claims: Any) -> dict[str, Any]:
-    """Return the claims of a good session token; a claim given as ``...`` is left out."""
+    """Return the claims of a valid session token; a claim given as ``...`` is left out."""
     issued = int(time.time() if now is None else now)
     base = {
         "iss": ISSUER, "aud": "fumarole-gateway", "sub": "ada", "iat": issued, "exp": issued + 60,
@@ -105,7 +105,7 @@ TOKEN_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789
 
 
 def change_one(text: str, place: int, shift: int) -> str:
-    """Return *text* with another character at *place* (wrapped); what is drawn fits any text."""
+    """Return *text* with another character at *place* (modulo its length), so any draw fits."""
     index = place % len(text)
     old = TOKEN_ALPHABET.index(text[index])
     new = TOKEN_ALPHABET[(old + 1 + shift) % len(TOKEN_ALPHABET)]
@@ -134,7 +134,7 @@ links = st.lists(st.sampled_from(["one.apps.example.com", "two.apps.example.com"
 
 @st.composite
 def routes(draw: st.DrawFn, sid: str | None = None) -> dict[str, Any]:
-    """Draw a route, sometimes one that names public links that others name too."""
+    """Draw a route, sometimes with public links that other routes name too."""
     sid = sid or draw(sids)
     return make_route(
         sid,
@@ -155,7 +155,7 @@ times = st.integers(0, 4_000_000_000_000).map(lambda ms: event_time(ms / 1000))
 
 
 def events(epoch: str = "e1", seqs: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Any]:
-    """Return a strategy of events of every known type."""
+    """Return a strategy for events of every known type."""
     shell: dict[str, Any] = {"epoch": st.just(epoch), "seq": seqs, "at": times}
     return st.one_of(
         sids.flatmap(

@@ -1,4 +1,4 @@
-"""Audit records: the fields of a line, which no other log setting drops."""
+"""Tests audit records: the fields of a line, which no other log setting drops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProxyEvents: every event round-trips, and everything else is refused."""
+"""Tests ProxyEvents: every event round-trips, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_route_stays_as_it_was_written() -> None:
 
 
 def test_what_is_too_long_is_no_event() -> None:
-    """Reading it would keep the loop."""
+    """Reading such an event would block the loop."""
     heartbeat = HEARTBEAT | {"unknown": ""}
     for room, reads in ((MOST_EVENT_BYTES, True), (MOST_EVENT_BYTES + 1, False)):
         filled = encode(heartbeat | {"unknown": "x" * (room - len(encode(heartbeat)))})

@@ -1,4 +1,4 @@
-"""The link key: attach tokens and sealed values, and that keys of different uses differ."""
+"""Tests the link key: attach tokens, sealed values, and different keys for different uses."""
 
 from __future__ import annotations
 

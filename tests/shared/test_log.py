@@ -1,4 +1,4 @@
-"""Logs: one line for each record, whatever it holds, and a limit of lines."""
+"""Tests logs: one line for each record, whatever its content, and a limit of lines."""
 
 from __future__ import annotations
 

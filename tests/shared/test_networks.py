@@ -31,7 +31,7 @@ def test_a_special_network_is_meant_only_by_one_within_it() -> None:
 
 
 def test_every_address_of_the_corpus_is_judged_as_it_stands_there() -> None:
-    """One line a case: where targets may be, an address, and whether it is dialled."""
+    """Each line of the corpus has the allowed networks, an address, and whether it is dialled."""
     wrong = []
     for expected, networks, address in read_corpus("targets", 3):
         bounds = Bounds(tuple(map(ip_network, networks.split(","))), (ip_network("10.96.0.1/32"),))

@@ -1,4 +1,4 @@
-"""Strict numbers: forms that only Python accepts are refused."""
+"""Tests strict numbers: forms that only Python accepts are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record quota: the first records of each key, then counts, for a bounded number of keys."""
+"""Tests the record quota: each key's first records, then counts, for a bounded number of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: parts are merged, and malformed or foreign parts have little effect."""
+"""Tests reports: parts are merged, and malformed or foreign parts have little effect."""
 
 from __future__ import annotations
 

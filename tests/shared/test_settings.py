@@ -1,4 +1,4 @@
-"""Settings: all problems are reported together, and weak keys are refused."""
+"""Tests settings: all problems are reported together, and weak keys are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS contexts of clients."""
+"""Tests the TLS contexts of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session and service tokens: every claim is checked, and every check refuses."""
+"""Tests session and service tokens: every claim is checked, and every check refuses."""
 
 from __future__ import annotations
 

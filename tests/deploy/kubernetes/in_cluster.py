@@ -1,4 +1,4 @@
-"""A process as in a pod: its account's files where a kubelet mounts them, no kubeconfig."""
+"""Runs a process as in a pod: account files where a kubelet mounts them, and no kubeconfig."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SYSTEM = "fumarole-system"
 
 
 class Account:
-    """The files of a pod's ServiceAccount, changed as a kubelet changes them.
+    """The files of a pod's ServiceAccount, replaced as a kubelet replaces them.
 
-    A kubelet writes a new folder and moves a link to it: readers see either all old or all new
+    A kubelet writes a new folder and moves a link to it, so readers see either all old or all new
     files (kubernetes/pkg/volume/util/atomic_writer.go).
     """
 
@@ -40,14 +40,14 @@ class Account:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return what Kubernetes sets in every container."""
+        """Return the variables that Kubernetes sets in every container."""
         return {
             "KUBERNETES_SERVICE_HOST": str(self.server.hostname),
             "KUBERNETES_SERVICE_PORT": str(self.server.port),
         }
 
     def write(self, token: str) -> None:
-        """Write *token*, beside what stays the same."""
+        """Write *token* and the constant files."""
         self._number += 1
         data = self.folder / f"..{self._number}"
         data.mkdir()
@@ -65,7 +65,7 @@ class Account:
 def start(
     command: list[str], account: Account | None, environment: Mapping[str, str], log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start *command* where the account's files are mounted, in a mount namespace of its own."""
+    """Start *command* in a mount namespace of its own, with the account's files mounted."""
     whole = {"PATH": os.environ["PATH"], **environment}
     words = [sys.executable, *command]
     if account is not None:
@@ -89,7 +89,7 @@ async def request_token(admin: Kube, account: str) -> str:
 
 
 def read_addresses(path: Path) -> dict[str, str] | None:
-    """Return where a process listens, once it has said so."""
+    """Return a process' listening addresses once it has written them."""
     try:
         found: dict[str, str] = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes, read as files or as kubectl builds them."""
+"""Reads the manifests of deploy/kubernetes, as files or as kubectl builds them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def read(*names: str) -> list[Object]:
 
 
 def build(name: str, home: Path) -> list[Object]:
-    """Return what ``kubectl kustomize`` makes of a folder; nothing is asked of any server."""
-    # Those of the repository are asked for by many tests, and are what they are.
+    """Return the output of ``kubectl kustomize`` for a folder; kubectl contacts no server."""
+    # Many tests build the repository's overlays, and these do not change.
     return _kustomize(name, home) if Path(name).is_absolute() else deepcopy(_overlay(name))
 
 
@@ -77,7 +77,7 @@ def pods_of(objects: list[Object]) -> dict[str, Any]:
 
 
 def settings_of(objects: list[Object], pod: dict[str, Any]) -> dict[str, str]:
-    """Return what a pod's environment holds beside what is in Secrets."""
+    """Return a pod's environment variables, except those from Secrets."""
     maps = {one["metadata"]["name"]: one["data"] for one in of_kind(objects, "ConfigMap")}
     found: dict[str, str] = {}
     (container,) = pod["containers"]
@@ -88,7 +88,7 @@ def settings_of(objects: list[Object], pod: dict[str, Any]) -> dict[str, str]:
 
 
 def grants(role: Object) -> set[tuple[str, str, str]]:
-    """Return what a role allows, as (verb, group, resource)."""
+    """Return the rights of a role as (verb, group, resource)."""
     return {
         (verb, group, resource)
         for rule in role["rules"]
@@ -99,13 +99,13 @@ def grants(role: Object) -> set[tuple[str, str, str]]:
 
 
 async def apply_rights(admin: Kube, *more: str) -> None:
-    """Make the namespace, the accounts, and what they may do; also what is in *more* files."""
+    """Create the namespace, the accounts and their rights; also the objects in *more* files."""
     for wanted in read(*RIGHTS, *more):
         kind = PLURALS[wanted["kind"]]
         await admin.create(kind, wanted, "fumarole-system" if kind.namespaced else None)
 
 
 def settings_of_controller() -> dict[str, str]:
-    """Return what the controller's ConfigMap says."""
+    """Return the settings in the controller's ConfigMap."""
     lines = (FOLDER / "base" / "controller.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)

@@ -107,18 +107,20 @@ def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object])
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert "readinessProbe" in container
         if name != "fumarole-redis":
-            # Liveness begins once it has started: two minutes are for an import on a full node.
+            # Liveness probes begin after the start: two minutes allow for an import on a full node.
             startup, liveness = container["startupProbe"], container["livenessProbe"]
             assert startup["httpGet"] == liveness["httpGet"]
             assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
 
 def test_every_process_of_ours_can_write_temporary_files(objects: list[Object]) -> None:
-    """SQLite sorts, indexes and undoes in files; without a folder for them it cannot be opened."""
+    """SQLite sorts, indexes and rolls back in files; without a folder for them it cannot open a
+    store.
+    """
     for name, pod in pods_of(objects).items():
         (container,) = pod["containers"]
         mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
-        if name != "fumarole-redis":  # it has no file at all
+        if name != "fumarole-redis":  # Redis writes no files
             assert {"name": mounted["/tmp"], "emptyDir": {}} in pod["volumes"]
 
 
@@ -138,7 +140,7 @@ def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: li
         assert all(f"secret generic {name}" in text for name in made)
         volumes = {one["name"] for one in pod["volumes"]}
         assert {one["name"] for one in container.get("volumeMounts", ())} <= volumes
-    # No Secret is in any repository.
+    # The repository contains no Secret.
     assert of_kind(objects, "Secret") == []
 
 
@@ -161,7 +163,7 @@ def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Obje
 
 
 def test_everything_says_where_it_is(objects: list[Object]) -> None:
-    # What does not would land wherever kubectl happens to point.
+    # An object without a namespace would land in kubectl's current one.
     whole = {"Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
              "ValidatingAdmissionPolicyBinding"}  # fmt: skip
     for one in objects:
@@ -169,7 +171,7 @@ def test_everything_says_where_it_is(objects: list[Object]) -> None:
 
 
 def policies_of(objects: list[Object]) -> dict[str, Object]:
-    """Return what holds for Fumarole's own pods, by the Deployment."""
+    """Return the NetworkPolicies of Fumarole's own pods, by Deployment."""
     return {
         one["metadata"]["name"]: one["spec"]
         for one in of_kind(objects, "NetworkPolicy")
@@ -191,7 +193,7 @@ def test_ops_listeners_are_closed_to_other_pods(objects: list[Object]) -> None:
 def test_the_controllers_api_takes_those_alone_that_are_labelled(objects: list[Object]) -> None:
     rules = policies_of(objects)["fumarole-controller"]["ingress"]
     (api,) = [one for one in rules if {"protocol": "TCP", "port": "api"} in one["ports"]]
-    # Two peers, each enough by itself: a namespace that is labelled, or a pod in ours.
+    # Two alternative peers: a labelled namespace, or a labelled pod in ours.
     wanted = {"matchLabels": {"fumarole.dev/controller-client": "yes"}}
     assert api["from"] == [{"namespaceSelector": wanted}, {"podSelector": wanted}]
     text = (DOCS / "kubernetes.md").read_text()
@@ -218,7 +220,7 @@ def test_each_process_calls_what_it_needs_alone(objects: list[Object]) -> None:
             if "to" in rule:
                 named.append((rule["to"], ports))
             else:
-                # Nothing is reached on any port, wherever it is.
+                # Every rule names its ports.
                 assert ports, name
                 anywhere |= ports
         assert anywhere == REACHED[name], name
@@ -267,7 +269,7 @@ def test_containment_is_in_all_that_is_not_for_older_clusters(tmp_path: Path) ->
             (one["kind"], one["metadata"]["name"]) for one in of_kind(build(name, tmp_path), *kinds)
         }
         assert found == (set() if name == OLDER else wanted), name
-    # But for that, it is production.
+    # Without these kinds, production is the same.
     older = build(OLDER, tmp_path)
     production = build("overlays/production", tmp_path)
     assert older == [one for one in production if one["kind"] not in kinds]
@@ -411,7 +413,7 @@ def test_what_jobs_use_needs_one_right_and_a_way_to_prometheus(tmp_path: Path) -
         if one["metadata"]["name"] == "fumarole-controller-to-prometheus"
     ]
     (rule,) = policy["egress"]
-    # The way leads to where the setting says that the server is.
+    # The rule allows the address that the setting names.
     assert [port["port"] for port in rule["ports"]] == [server.port]
     (peer,) = rule["to"]
     namespace = peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
@@ -436,7 +438,7 @@ def test_openshift_lets_our_pods_name_their_groups_and_finds_name_servers(
     assert (rule["resourceNames"], rule["verbs"]) == (["nonroot-v2"], ["use"])
     bindings = {one["metadata"]["name"]: one for one in of_kind(objects, "RoleBinding")}
     (subject,) = bindings["fumarole-nonroot"]["subjects"]
-    # Of every pod of ours, whichever account it has.
+    # The subject covers every pod of ours, whichever account it has.
     assert subject["name"] == "system:serviceaccounts:fumarole-system"
 
 
@@ -466,8 +468,9 @@ def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() ->
         constraints = policy["spec"]["matchConstraints"]
         resources = {name for rule in constraints["resourceRules"] for name in rule["resources"]}
         for one in policy["spec"]["validations"]:
-            # A server checks the types of each against each resource: what only one of them has
-            # would be a warning of the others.
+            # A server checks the field types of each expression against each resource. A field that
+            # only one
+            # resource has would cause a warning for the others.
             fields = set(re.findall(r"\bobject\.(\w+)", one["expression"]))
             assert fields <= {"metadata"} or resources == {"rolebindings"}
             assert "dyn(" not in one["expression"]
@@ -478,8 +481,9 @@ def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() ->
 
 
 def test_what_a_server_fills_in_is_written() -> None:
-    # Otherwise each apply takes it away, says "configured", and the server fills it in again
-    # (k8s.io/kubernetes/pkg/apis/admissionregistration/v1/defaults.go).
+    # Without these fields, each apply removes them, reports "configured", and the server fills them
+    # in
+    # again (k8s.io/kubernetes/pkg/apis/admissionregistration/v1/defaults.go).
     for policy in of_kind(read("base/containment.yaml"), "ValidatingAdmissionPolicy"):
         assert policy["spec"]["failurePolicy"] == "Fail"
         constraints = policy["spec"]["matchConstraints"]
@@ -534,9 +538,10 @@ def test_the_trial_trusts_an_authority_without_key_identifiers(
 
 def test_nothing_that_docs_advise_makes_apply_warn() -> None:
     text = (DOCS / "kubernetes.md").read_text()
-    # What was made by create has none of the annotations that a client-side apply looks for; and
-    # a client-side apply says that a disruption budget was configured, whenever it is asked: the
-    # selector's patch strategy is "replace".
+    # An object made by create lacks the annotation that a client-side apply looks for. A
+    # client-side
+    # apply also reports a disruption budget as configured every time, because the selector's patch
+    # strategy is "replace".
     for line in re.findall(r"^kubectl apply .*$|\| kubectl apply .*$", text, re.MULTILINE):
         assert "--server-side" in line, line
     assert "kubectl create namespace" not in text
@@ -555,7 +560,7 @@ def test_what_is_upgraded_before_the_hub_is_all_but_the_hub() -> None:
 
 
 def unknown_fields(value: object, model: str, path: str) -> Iterator[str]:
-    """Yield what of *value* the client library's model of a type does not have."""
+    """Yield the fields of *value* that the client library's model of a type does not have."""
     if inner := re.fullmatch(r"list\[(\w+)\]", model):
         assert isinstance(value, list), path
         for index, one in enumerate(value):
@@ -581,7 +586,7 @@ SCALARS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "bool": b
 
 
 def test_every_field_is_one_of_its_kind(objects: list[Object]) -> None:
-    # Of all kinds, also of those that the embedded cluster does not serve.
+    # All kinds, including those that the embedded cluster does not serve.
     for one in objects:
         version = one["apiVersion"].rpartition("/")[2].capitalize()
         found = [*unknown_fields(one, f"{version}{one['kind']}", one["kind"])]

@@ -1,7 +1,7 @@
-"""Each overlay's settings are enough: its processes start with them, and are ready.
+"""Tests that each overlay's settings are enough: its processes start and become ready.
 
-What the settings come to is read in one process; the Deployments' commands are then started with
-exactly these, but for where they listen, and for what the docs have in Secrets.
+One process reads the resulting settings. Then the Deployments' commands are started with exactly
+these settings, except for the listening addresses and the values that the docs put into Secrets.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MODULES = {"fumarole-controller": "controller", "fumarole-hub": "controller",
 def environment_of(
     objects: list[Object], name: str, folder: Path, redis_url: str
 ) -> dict[str, str]:
-    """Return the environment of the Deployment's container, its Secrets and files being ours."""
+    """Return the environment of the Deployment's container, with Secrets and files of the test."""
     for key in ("link", "grant"):
         path = folder / f"{key}.key"
         if not path.exists():
@@ -53,7 +53,7 @@ def environment_of(
     files = {
         "/etc/fumarole/link/key": str(folder / "link.key"),
         "/etc/fumarole/grant/key": str(folder / "grant.key"),
-        # Of an orchestrator that is no one's.
+        # The file of an orchestrator that does not exist.
         "https://orchestrator.example.com/.well-known/jwks.json": str(folder / "jwks.json"),
         "/etc/fumarole/orchestrator/jwks.json": str(folder / "jwks.json"),
         "$(POD_ADDRESS):8082": "127.0.0.1:8082",
@@ -72,14 +72,14 @@ def environment_of(
 
 
 async def apply_places(admin: Kube, objects: list[Object]) -> None:
-    """Make the namespaces and accounts, and what the accounts may do."""
+    """Create the namespaces, the accounts and their rights."""
     for kind in PLURALS:
         for one in of_kind(objects, kind):
             where = one["metadata"].get("namespace")
             await admin.create(PLURALS[kind], one, where)
 
 
-# The trial's are started in test_trial.py.
+# test_trial.py starts the trial's processes.
 @pytest.mark.parametrize("overlay", OVERLAYS[:2])
 async def test_every_process_of_an_overlay_starts_and_is_ready(
     overlay: str, tmp_path: Path, redis_server: RedisServer
@@ -115,7 +115,7 @@ async def test_every_process_of_an_overlay_starts_and_is_ready(
 
 
 async def until_ready(folder: Path, name: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the ops listener says that the process is ready."""
+    """Wait until the ops listener reports that the process is ready."""
 
     async def ready() -> bool:
         assert process.poll() is None, said_by(folder, name)

@@ -1,7 +1,7 @@
-"""The controller and the hub with exactly the rights of the manifests, on the embedded cluster.
+"""Tests controller and hub with exactly the manifests' rights, on the embedded cluster.
 
-The server judges by the roles and bindings that are stored in it, and writes down what it was
-asked: so a right that is missing is refused, and one that nobody uses is seen.
+The server judges by its stored roles and bindings, and records every request. So the tests see a
+missing right by a refusal, and an unused right by its absence in the record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RANK_SERVICES = "components/rank-services/rbac.yaml"
 MEASURED = {"cpu_cores", "memory_bytes"}
 METRICS = "components/metrics/rbac.yaml"
 ACCOUNT = "system:serviceaccount:fumarole-system:fumarole-"
-# Granted, and for reasons that a run without mishaps does not show.
+# Rights that only unusual events need, which a normal run does not show.
 SELDOM = {
     ("get", "batch.volcano.sh", "jobs"): "whether a VolcanoJob that a watch lost is really gone",
     ("delete", "", "secrets"): "what was made for a job that never came to be",
@@ -103,7 +103,7 @@ async def processes(
 
 
 def asked(cluster: EmbeddedCluster, account: str) -> list[dict[str, Any]]:
-    """Return what the server was asked by an account of ours."""
+    """Return the requests of our accounts to the server."""
     lines = (cluster.folder / "asked.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     return [one for one in found if one["user"] == f"{ACCOUNT}{account}"]
@@ -123,7 +123,7 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
     await processes.submit("two", owner={"user": "bob", "project": "sun"}, replicas=2)
     await processes.until("one", "RUNNING")
     await processes.until("two", "RUNNING")
-    # Where the owner's namespace is there, what the server would refuse is answered at once.
+    # If the owner's namespace exists, the server's refusal is returned at once.
     job = {"id": "no", "owner": {"user": "ada"}, "image": "busybox", "queue": "nobodys"}
     said = await processes.call("POST", "/v1/jobs", {"items": [job]}, expect=422)
     assert [one["path"] for one in said["details"]["problems"]] == ["items[0].queue"]
@@ -131,7 +131,7 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
         peer = {"lab": {"type": "peer", "job": "one", "hostname": "lab"}}
         await processes.submit(job_id, owner={"user": "ada"}, parameters=peer)
         await processes.until(job_id, "RUNNING")
-    # One that waits for all that the node has, and others have some: why it does is asked for.
+    # A job that waits for a whole node while others use a part: the controller asks why it waits.
     whole_node = {"cpu": 64, "memory": "1Gi"}
     await processes.submit("five", owner={"user": "ada"}, resources=whole_node, priority="high")
     await open_shell(cluster, "one")
@@ -161,12 +161,13 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
         ("hub", set(), roles["fumarole-terminals"]),
     ):
         seen = asked(cluster, account)
-        # A moment passes between a binding and the right that it gives; here none does. An owner's
-        # first job is tried out before the owner's namespace, and the rights in it, are there.
+        # In a real cluster, a binding takes effect after a moment; here it does so at once. An
+        # owner's
+        # first job is tried before the owner's namespace and the rights in it exist.
         denied = [one for one in seen if not one["allowed"]]
         assert [one for one in denied if not one["dry_run"]] == []
         assert {(one["verb"], one["resource"]) for one in denied} <= {("create", "jobs")}
-        # What is only tried uses no right that is not used anyway.
+        # A dry run alone does not count as use of a right.
         used = {(one["verb"], one["group"], one["resource"]) for one in seen if not one["dry_run"]}
         unused = (whole | within) - used - SELDOM.keys() - {("bind", RBAC, "clusterroles")}
         assert unused == set(), f"{account} has rights that it does not use"
@@ -177,7 +178,7 @@ async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them
 
 
 async def lead(cluster: EmbeddedCluster) -> None:
-    """Lead as a controller does that shares its store with others."""
+    """Lead as a controller that shares its store with others."""
     async with Kube.connect(cluster.kubeconfig("account-controller")) as kube:
         lease = Lease(
             kube,
@@ -207,7 +208,7 @@ async def open_shell(cluster: EmbeddedCluster, job: str) -> None:
 
 
 async def test_every_kind_that_the_controller_calls_is_in_a_role() -> None:
-    # So that whoever adds a call is told here, and not by a cluster.
+    # This test, and not a cluster, reports a new call without a right.
     called: set[str] = set()
     for source in (Path(__file__).parents[3] / "controller").rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):
@@ -215,7 +216,7 @@ async def test_every_kind_that_the_controller_calls_is_in_a_role() -> None:
                 called |= {one.name for one in node.names if one.name != "Kind"}
     roles = [one for one in read(*RIGHTS, METRICS) if "rules" in one]
     granted = {(group, resource) for one in roles for _, group, resource in grants(one)}
-    # Whoever may log in may ask what they may do: every cluster has the role system:basic-user.
+    # Every logged-in account may ask for its own rights, by the role system:basic-user.
     for name in called - {"ACCESS_REVIEWS"}:
         kind: Kind = getattr(kinds, name)
         group = kind.api.rpartition("/")[0]
@@ -270,7 +271,7 @@ async def test_a_right_that_is_missing_is_named(cluster: EmbeddedCluster) -> Non
         objects = JobObjects(hub, instance="default")
         ranks = Companion(kind="ConfigMap", name="j-x.ranks", manifest={"data": {}}, when="before")
         await objects.ensure_companion("x", "kube-public", ranks, owner=None)
-        # It is there already: what is missing is the right to bring it to what it should be.
+        # The ConfigMap exists already; the right to patch it is missing.
         with pytest.raises(Forbidden, match='cannot patch resource "configmaps"'):
             await objects.ensure_companion("x", "kube-public", ranks, owner=None)
         with pytest.raises(ExecFailed, match="create pods/exec in the namespace kube-public"):

@@ -1,7 +1,7 @@
-"""The trial's manifests on the embedded cluster: applied by kubectl, then run as they say.
+"""Tests the trial's manifests on the embedded cluster: applied by kubectl, then run.
 
-No image is built and no pod of ours runs, since the embedded cluster has no Deployments: what
-their pods would run is started here, with the settings, files and rights that the manifests give.
+No image is built and no pod of ours runs, because the embedded cluster has no Deployments. The test
+starts the pods' commands with the settings, files and rights of the manifests.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ pytestmark = [
     pytest.mark.needs("kubectl", "namespaces"),
 ]
 
-# Served by the embedded cluster; it has nothing that would run the others.
+# The kinds that the embedded cluster serves; it could not run the other kinds.
 SERVED = ("Namespace", "ServiceAccount", "ConfigMap", "Service", "NetworkPolicy", "Role",
           "RoleBinding", "ClusterRole", "ClusterRoleBinding", "PersistentVolumeClaim")  # fmt: skip
 
 
 def kubectl(cluster: EmbeddedCluster, *words: str, given: str) -> str:
-    """Return what kubectl says."""
+    """Return kubectl's output."""
     done = subprocess.run(
         ["kubectl", *words], input=given, capture_output=True, text=True, timeout=60,
         env={"PATH": os.environ["PATH"], "HOME": str(cluster.folder),
@@ -57,7 +57,7 @@ def kubectl(cluster: EmbeddedCluster, *words: str, given: str) -> str:
 
 @dataclass
 class Trial:
-    """What was applied, and what runs of it."""
+    """The applied manifests, and the running processes."""
 
     cluster: EmbeddedCluster
     admin: Kube
@@ -74,7 +74,7 @@ class Trial:
         return {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
 
     async def settings(self, deployment: str) -> dict[str, str]:
-        """Return the environment of the Deployment's container; its files lie in our folder."""
+        """Return the environment of the Deployment's container, with its files in our folder."""
         pod = pods_of(self.objects)[deployment]
         (container,) = pod["containers"]
         values = settings_of(self.objects, pod)
@@ -83,7 +83,7 @@ class Trial:
                 values |= await self.secret(source["secretRef"]["name"])
         places = await self.mounted(deployment)
         for name, value in values.items():
-            # Only where a path begins: what has been replaced may lie below /tmp, too.
+            # Only at the beginning of a path: the replacement may lie below /tmp, too.
             mount = next((one for one in places if value.startswith(f"{one}/")), None)
             if mount is not None:
                 value = f"{places[mount]}{value.removeprefix(mount)}"
@@ -136,7 +136,7 @@ async def trial(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trial
 
 
 def free_ports(count: int) -> Iterator[int]:
-    """Yield ports that nobody listens at now."""
+    """Yield ports on which nothing listens now."""
     held = [socket.socket() for _ in range(count)]
     for one in held:
         one.bind(("127.0.0.1", 0))
@@ -147,7 +147,7 @@ def free_ports(count: int) -> Iterator[int]:
 
 
 async def test_a_trial_runs_without_edits(trial: Trial) -> None:
-    """One after the other: each goes on where the one before has ended."""
+    """Each step continues where the previous one ended."""
     await everything_is_taken_by_an_api_server(trial)
     await the_job_makes_every_secret_once(trial)
     await as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial)
@@ -185,7 +185,7 @@ async def the_job_makes_every_secret_once(trial: Trial) -> None:
         wanted |= {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
     there = {one["metadata"]["name"] for one in await trial.admin.list(SECRETS, SYSTEM)}
     assert wanted <= there
-    # What was lost is made anew, and still fits: all follows from one seed.
+    # The lost keys are made again and are the same, because all derive from one seed.
     before = await trial.secret("fumarole-gateway")
     await trial.admin.delete(SECRETS, "fumarole-gateway", SYSTEM)
     process = trial.run("keys2", [str(place)], {}, account)
@@ -205,17 +205,17 @@ async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: 
             )
         )  # fmt: skip
     account = await trial.account("fumarole-controller")
-    # Only where it listens differs from the manifests: other tests run on this machine, too.
+    # Only the listening addresses differ from the manifests, because other tests share the machine.
     here = {"FUMAROLE_CONTROLLER_LISTEN": "127.0.0.1:0",
             "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:0",
             "FUMAROLE_CONTROLLER_HUB_LISTEN": "127.0.0.1:0",
             "FUMAROLE_CONTROLLER_ADDRESS_FILE": str(trial.folder / "controller.json")}  # fmt: skip
     settings = await trial.settings("fumarole-controller")
     assert settings["FUMAROLE_CONTROLLER_ROLES"] == "api,reconciler,hub"
-    settings.pop("FUMAROLE_CONTROLLER_HUB_ADVERTISE")  # the port is chosen here
-    # Set by the image, and a volume of the pod.
+    settings.pop("FUMAROLE_CONTROLLER_HUB_ADVERTISE")  # the kernel chooses the port here
+    # The image sets it, to a volume of the pod.
     settings["FUMAROLE_CONTROLLER_STATE_FOLDER"] = str(trial.folder / "fumarole-controller/state")
-    # A token that the server does not take: the files are read again until it does.
+    # The server refuses this token, so the files are read again until the server accepts one.
     good = (account.folder / "token").read_text()
     account.write("nobody's")
     controller = trial.run("controller", ["-m", "controller"], settings | here, account)
@@ -226,7 +226,7 @@ async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: 
         "FUMAROLE_GATEWAY_LISTEN": "127.0.0.1:0",
         "FUMAROLE_GATEWAY_OPS_LISTEN": "127.0.0.1:0",
         "FUMAROLE_GATEWAY_ADDRESS_FILE": str(trial.folder / "gateway.json"),
-        # The embedded cluster's pods are at loopback addresses, which no real pod has.
+        # The embedded cluster's pods have loopback addresses, unlike real pods.
         "FUMAROLE_GATEWAY_UPSTREAM_NETWORKS": "127.0.0.0/8",
     }
     gateway = trial.run("gateway", ["-m", "gateway"], gateway_settings, None)
@@ -275,7 +275,7 @@ async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: 
     )  # fmt: skip
     assert answer.status == 303, (answer, trial.log("gateway"))
 
-    # The kubelet renews the token; the API server takes the old one no more.
+    # The kubelet renews the token; the API server no longer accepts the old one.
     await make_account_anew(trial, "fumarole-controller")
     account.write(await request_token(trial.admin, "fumarole-controller"))
     await submit("later")
@@ -290,7 +290,7 @@ async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: 
 
 
 async def why_not_ready(trial: Trial, process: subprocess.Popen[bytes]) -> str | None:
-    """Return what the controller says against its being ready, of the API server."""
+    """Return the controller's reason for not being ready that concerns the API server."""
     assert process.poll() is None, trial.log("controller")
     found = read_addresses(trial.folder / "controller.json")
     if found is None:
@@ -304,7 +304,7 @@ async def why_not_ready(trial: Trial, process: subprocess.Popen[bytes]) -> str |
 
 
 async def until_ready(trial: Trial, name: str, process: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Return where the process listens once it is ready."""
+    """Return the listening address of the process once it is ready."""
 
     async def ready() -> dict[str, str] | None:
         assert process.poll() is None, trial.log(name)
@@ -321,7 +321,7 @@ async def until_ready(trial: Trial, name: str, process: subprocess.Popen[bytes])
 
 
 async def make_account_anew(trial: Trial, name: str) -> None:
-    """Delete and make the account: a real server takes no token of the one before any more."""
+    """Delete and create the account: a real server then refuses the previous account's tokens."""
     made = await trial.admin.get(SERVICE_ACCOUNTS, name, SYSTEM)
     await trial.admin.delete(SERVICE_ACCOUNTS, name, SYSTEM)
     metadata = {"name": name, "labels": made["metadata"].get("labels") or {}}

@@ -1,1 +1,1 @@
-"""Tests of what `make demo` runs."""
+"""Tests of the programs that `make demo` runs."""

@@ -1,4 +1,4 @@
-"""What is said of an app that cannot be used names the pod, the address, and what answered."""
+"""Tests that the diagnosis of an unusable app names the pod, the address, and the response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def namespace(admin: Kube) -> str:
 async def make_pod(
     admin: Kube, namespace: str, status: dict[str, Any], *, port: int | None = None
 ) -> None:
-    # Bound to a node without a kubelet: nobody but the test writes its status.
+    # Bound to a node without a kubelet, so only the test writes its status.
     container: dict[str, Any] = {"name": "job", "image": "x"}
     if port is not None:
         container["ports"] = [{"name": "lab", "containerPort": port}]
@@ -117,7 +117,7 @@ async def test_the_address_that_is_dialled_and_what_it_answers_are_said(
 
 
 async def test_an_address_that_never_answers_is_not_routed_from_here() -> None:
-    # A queue that is full drops what asks to be let in, as a network does that is not routed.
+    # A full accept queue drops connection attempts, as a network without a route does.
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -186,7 +186,7 @@ async def test_a_pod_that_runs_and_is_not_reached_is_told_once(
     (one,) = said
     assert f"the pod {namespace}/j-a-job-0 on the node far-away" in one
     assert "not in POD_NETWORKS (10.0.0.0/8)" in one
-    # One that refuses connections, or answers them, is reached.
+    # A server that refuses or answers connections counts as reached.
     near = diagnosis(embedded_cluster_kubeconfig, namespace)
     assert await near.unreached() == {}
     with socket.create_server(("127.99.4.9", 8888)):

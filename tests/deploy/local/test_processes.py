@@ -1,4 +1,4 @@
-"""Children: started until they answer, told what they need, and gone with their parent."""
+"""Tests child processes: they start, receive their settings, and end with their parent."""
 
 from __future__ import annotations
 

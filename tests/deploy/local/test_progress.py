@@ -1,4 +1,4 @@
-"""Progress: a line for each thing done, and a sign of life while something takes long."""
+"""Tests the progress output: a line for each step, and a sign of life during long steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redis as the demo runs it: two users, each with its own rights, and no secret in sight."""
+"""Tests the demo's Redis: two users with their own rights, and no visible secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def answers(path: Path) -> bool:
-    """Say whether somebody listens: the file is there a moment before."""
+    """Return whether a server accepts connections: the socket file exists a moment earlier."""
     try:
         _, writer = await asyncio.open_unix_connection(path)
     except OSError:
@@ -73,7 +73,7 @@ async def test_the_controller_publishes_and_a_gateway_follows(setup: RedisSetup)
 async def test_a_gateway_may_do_what_is_documented_and_needs_no_more(setup: RedisSetup) -> None:
     writer, viewer = connect(setup.urls["controller"]), connect(setup.urls["gateway"])
     publisher, reader = Publisher(writer, KEYS, term=1), BusReader(viewer, KEYS)
-    # So many that they are read in pages.
+    # Enough routes for several pages.
     routes = {make_sid(n): encode(make_route(make_sid(n))) for n in range(2500)}
     revoked = {f"jti:{n}": NOW for n in range(700)}
     await publisher.rebuild(routes, revoked, epoch="e", now=NOW)

@@ -1,4 +1,4 @@
-"""The bus on a real Redis: one publisher, in order, that notices any loss."""
+"""Tests the bus on a real Redis: one publisher, in order, that detects any loss."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_a_call_whose_answer_was_lost_is_done_once(
     publisher: Publisher, reader: BusReader
 ) -> None:
     await publisher.upsert(SID, ROUTE, now=NOW)
-    publisher.seq -= 1  # as if the answer had never come
+    publisher.seq -= 1  # as if the reply were lost
     async with reader.subscribe() as messages:
         await publisher.upsert(SID, ROUTE, now=NOW)
         await publisher.beat(now=NOW)
@@ -151,7 +151,7 @@ async def test_a_call_whose_answer_was_lost_is_done_once(
 async def test_a_log_that_takes_no_entry_lets_nothing_be_written(
     publisher: Publisher, reader: BusReader, redis: Redis
 ) -> None:
-    # Of another epoch, whose events were more: it came back alone.
+    # An event of another epoch with a higher number: it came back alone.
     await redis.xadd(KEYS.log, {"event": b"of another epoch"}, id="99-0")
     before = await reader.snapshot()
     assert await reason_of(publisher.upsert(SID, ROUTE, now=NOW)) == "log"
@@ -253,7 +253,7 @@ async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
 
 async def test_a_redis_that_cannot_save_to_its_disk_says_so(tmp_path: Path) -> None:
     with RedisServer(redis_program(), tmp_path, keeps=True) as server:
-        (tmp_path / "dump.rdb").mkdir()  # in the place of what it would write
+        (tmp_path / "dump.rdb").mkdir()  # takes the place of the file that it would write
         client = connect(server.url)
         await client.config_set("save", "3600 100000")
         await client.bgsave()
@@ -285,7 +285,7 @@ async def test_what_changes_while_a_redis_out_of_memory_is_read_is_no_answer(
     reader = BusReader(redis, KEYS)
     await publisher.upsert(SID, ROUTE, now=NOW)
     await redis.config_set("maxmemory", "1")
-    # The transaction is refused; what then comes between needs no memory.
+    # The transaction is refused; the command between them needs no memory.
     take = Pipeline.zrange
 
     def zrange(pipe: Pipeline, *args: Any, **options: Any) -> Any:

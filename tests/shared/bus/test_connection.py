@@ -1,4 +1,4 @@
-"""One Redis, Sentinels and a cluster by URL: on real servers, with a failover."""
+"""Tests one Redis, Sentinels and a cluster by URL: on real servers, with a failover."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_several_nodes_with_their_ports_and_credentials() -> None:
 
 
 async def publish_and_follow(site: Site) -> None:
-    """A table, its events and its marks go through *site*, also once its master has died."""
+    """Publish a table, events and marks through *site*, also after its master has died."""
     client, follower = connect(site.url), connect(site.url)
     try:
         publisher, reader = Publisher(client, KEYS, term=1), BusReader(follower, KEYS)
@@ -100,10 +100,10 @@ async def publish_and_follow(site: Site) -> None:
         await site.caught_up()
         site.master.kill()
         await _take_over(site)
-        # Each client finds the way for itself, and the other nodes learn of it one by one.
+        # Each client finds the new master by itself, and the other nodes learn of it one by one.
         await _until_answered(reader)
         await _until_answered(publisher)
-        # Everything that was replicated is there, and yet nobody may trust its marks.
+        # All replicated data is there, but its marks cannot be trusted.
         mark = await reader.mark_used("u", "open", kept_until=time.time() + 60, now=time.time())
         assert not mark.sure
         with pytest.raises(PublishRefused) as refused:
@@ -191,6 +191,6 @@ async def test_a_server_that_was_started_again_is_not_the_one_that_was(tmp_path:
         await node.until("True", "PING")
         with pytest.raises(PublishRefused) as refused:
             await publisher.beat(now=time.time())
-        # Its table is whole. What else it had acknowledged and not kept, nobody can say.
+        # The table is complete, but nobody knows which other acknowledged writes the server lost.
         assert refused.value.reason == "server"
         await client.aclose()

@@ -1,4 +1,4 @@
-"""Reports in a real Redis: written and read back; parts that are too long are not read."""
+"""Tests reports in a real Redis: written and read back; parts that are too long are not read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> 
     activity = await activity_of(ReportReader(redis, KEYS), other)
     assert activity is not None
     assert activity.bytes_in <= MOST_PARTS
-    # What is no activity at all hides no other session's.
+    # An unreadable part hides no other session's activity.
     await redis.set(KEYS.activity(make_sid(4)), "x")
     reader = ReportReader(redis, KEYS)
     found = await reader.activities_of([make_sid(4), SID, make_sid(5)], now=NOW)

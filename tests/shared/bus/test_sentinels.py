@@ -1,4 +1,4 @@
-"""Several Sentinels, some of them unreachable, and the reasons if none knows the master."""
+"""Tests several Sentinels, some of them unreachable, and the reasons if none knows the master."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.redis_nodes import Node, free_ports, running
 
 
 async def head(*sentinels: int, name: str = "main") -> None:
-    """Ask what these Sentinels know as *name*."""
+    """Ask these Sentinels for the master *name*, and read the head."""
     places = ",".join(f"127.0.0.1:{port}" for port in sentinels)
     client = connect(f"redis+sentinel://{places}/{name}")
     try:
@@ -27,7 +27,7 @@ async def test_who_knows_the_master_is_found_among_those_who_do_not(tmp_path: Pa
     watch = f"sentinel monitor main 127.0.0.1 {port} 1\n"
     sentinel = Node(tmp_path / "s", one, sentinel=watch)
     async with running([master, sentinel]):
-        # A Redis that is no Sentinel refuses the command; nobody listens at the other.
+        # A Redis that is no Sentinel refuses the command; nothing listens at the other port.
         await head(port, nobody, one)
         with pytest.raises(BusUnavailable) as refused:
             await head(port, nobody, one, name="another")

@@ -1,4 +1,4 @@
-"""Sign-out requests in a real Redis: read in order; malformed entries are ignored."""
+"""Tests sign-out requests in a real Redis: read in order; malformed entries are ignored."""
 
 from __future__ import annotations
 

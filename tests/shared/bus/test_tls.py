@@ -1,4 +1,4 @@
-"""Redis over TLS from both sides of the bus: trust, and the reasons for failures."""
+"""Tests Redis over TLS from both sides of the bus: trust, and the reasons for failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def server(tmp_path: Path) -> AsyncIterator[TlsRedis]:
 
 
 async def refusal(url: str) -> str:
-    """Return what is said of a Redis that cannot be asked."""
+    """Return the error message for a Redis that cannot be used."""
     client = connect(url)
     try:
         with pytest.raises(BusUnavailable) as refused:
@@ -39,7 +39,7 @@ async def refusal(url: str) -> str:
 
 
 async def publish_and_follow(publishing: str, following: str) -> None:
-    """A table, an event and a mark go through, each as its own user."""
+    """Publish a table, an event and a mark, and read them, each as its own user."""
     client, other = connect(publishing), connect(following)
     try:
         publisher, reader = Publisher(client, KEYS, term=1), BusReader(other, KEYS)

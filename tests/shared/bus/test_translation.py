@@ -1,4 +1,4 @@
-"""Malformed responses of a server in place of Redis become BusUnavailable."""
+"""Tests that malformed responses of a server in place of Redis become BusUnavailable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NONSENSE = {
 
 @asynccontextmanager
 async def speaking(nonsense: bytes) -> AsyncIterator[BusReader]:
-    """A reader of a server that says *nonsense* whatever it is asked."""
+    """Provide a reader of a server that answers every command with *nonsense*."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

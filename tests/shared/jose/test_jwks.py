@@ -1,4 +1,4 @@
-"""The key source: keys rotate without a restart, and the last good set outlives failures."""
+"""Tests the key source: keys rotate without a restart, and the last good set outlives failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Issuer:
-    """Serves a key set, and counts how often it is asked."""
+    """Serves a key set, and counts its requests."""
 
     def __init__(self) -> None:
         self.answer = web.Response(body=key_set_of(OLD))
@@ -64,7 +64,7 @@ async def test_an_unknown_kid_asks_again_but_not_more_than_every_ten_seconds(
     assert NEW.kid not in await source.keys_for(NEW.kid)
     clock.now += UNKNOWN_KID_SECONDS
     found = await asyncio.gather(*(source.keys_for(NEW.kid) for _ in range(50)))
-    # Also those that came while the source was being asked.
+    # Also the callers that arrived during the request.
     assert all(NEW.kid in keys for keys in found)
     assert set(source.keys) == {OLD.kid, NEW.kid}
     assert served.asked == 2
@@ -88,7 +88,7 @@ async def test_a_caller_that_goes_away_leaves_the_others_their_answer(
     await asyncio.wait([leaves])
     assert leaves.cancelled()
     served.may_answer.set()
-    # Another one would be asked for in ten seconds only.
+    # The next request is allowed after ten seconds only.
     assert OLD.kid in await stays
     assert OLD.kid in await source.keys_for(OLD.kid)
     assert served.asked == 1

@@ -1,4 +1,4 @@
-"""Signatures and key sets: only exact tokens of a matching key verify."""
+"""Tests signatures and key sets: only exact tokens of a matching key verify."""
 
 from __future__ import annotations
 

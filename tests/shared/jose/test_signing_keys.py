@@ -1,4 +1,4 @@
-"""Signing keys: read from PEM in order, without their content in errors."""
+"""Tests signing keys: read from PEM in order, without their content in errors."""
 
 from __future__ import annotations
 

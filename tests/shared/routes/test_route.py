@@ -1,4 +1,4 @@
-"""A route is encoded, decoded, signed and hashed."""
+"""Tests that a route is encoded, decoded, signed and hashed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_different_routes_have_different_hashes(one: dict[str, Any], other: dict
 
 
 def test_the_hash_is_64_bits_of_sha_256() -> None:
-    # As docs/proxy-events.md says, so that publishers and gateways of all versions agree.
+    # By docs/proxy-events.md, so that publishers and gateways of all versions agree.
     whole = hashlib.sha256(SID.encode() + b'{"a":1,"b":[2]}').hexdigest()
     assert digest(SID, b'{"b": [2], "a": 1}') == int(whole[:16], 16)
 

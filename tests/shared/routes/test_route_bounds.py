@@ -1,4 +1,4 @@
-"""Routes at the limits of their fields, and the counts of a table after each change."""
+"""Tests routes at the limits of their fields, and a table's counts after each change."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PATH = "/" + "a" * 1023
         ({"hosts": [HOST, LINK]}, {"hosts": [HOST, LINK + "c"]}),
         ({"hosts": [HOST, "a"]}, {"hosts": [HOST, ""]}),
         ({"hosts": [HOST] * 64}, {"hosts": [HOST] * 65}),
-        # Whatever begins as a session's host does could take another session's.
+        # A host with the beginning of a session's host could take that session's place.
         ({"hosts": [HOST, "a" * 25]}, {"hosts": [HOST, "a" * 26]}),
         ({"hosts": [HOST, "a" * 27]}, {"hosts": [HOST, "a" * 26 + ".b"]}),
         ({"target": TARGET | {"port": 65535}}, {"target": TARGET | {"port": 65536}}),
@@ -121,7 +121,7 @@ def test_what_is_no_route_says_why_it_is_not_served(raw: bytes) -> None:
 
 
 def test_a_route_that_is_too_long_is_not_read() -> None:
-    """Whatever fills it: reading it would keep the loop."""
+    """Reading such a route would block the loop, whatever fills it."""
     route = make_route() | {"unknown": ""}
     for room, reads in ((MOST_ROUTE_BYTES, True), (MOST_ROUTE_BYTES + 1, False)):
         filled = route | {"unknown": "x" * (room - len(encode(route)))}
@@ -129,7 +129,7 @@ def test_a_route_that_is_too_long_is_not_read() -> None:
         assert is_readable(filled) is reads
 
 
-# What a table counts
+# A table's counts
 
 
 def revoked(seq: int, at: float = 1500, **what: Any) -> GrantRevoked:
@@ -158,7 +158,7 @@ def test_every_change_is_one_and_what_changes_nothing_is_none() -> None:
     assert table.changes == known
     table.apply(revoked(2, sid=SID))
     assert table.changes == known + 1
-    # Once more, or an earlier one: it is held already.
+    # The same revocation again, or an earlier one: the table holds it already.
     table.apply(revoked(3, sid=SID))
     table.apply(revoked(4, at=1400, sid=SID))
     assert table.changes == known + 1
@@ -226,7 +226,7 @@ def test_another_table_never_brings_a_grant_back() -> None:
     newer = make_table(revoked={"jti:a": 3e9, "jti:b": 1e9})
     newer.inherit(older)
     assert dict(newer.revocations) == {"jti:a": 3e9, "jti:b": 2e9, "jti:c": 2e9}
-    # What it holds already is no change.
+    # An item that the table holds already is no change.
     known = newer.changes
     newer.inherit(older)
     assert newer.changes == known
@@ -253,7 +253,8 @@ def test_a_revocation_that_is_over_right_now_still_counts() -> None:
 
 
 def test_a_route_that_is_plain_is_taken_at_its_word_and_a_signed_one_as_well() -> None:
-    # Without keys: so controllers can begin to sign before every gateway knows theirs.
+    # A reader without keys accepts it, so controllers can begin to sign before every gateway has
+    # keys.
     assert isinstance(RouteReader().read(SID, signed(make_route()), epoch="e1"), Route)
     with pytest.raises(UnreadableRoute, match="another epoch"):
         RouteReader().read(SID, signed(make_route()), epoch="e2")

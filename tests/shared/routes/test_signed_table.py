@@ -1,4 +1,4 @@
-"""Signed heads and the digest: their form, and that forged or foreign signatures fail."""
+"""Tests signed heads and the digest: their form, and that forged or foreign signatures fail."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_no_signature_passes_for_one_of_another_kind() -> None:
         verifier().head(revocation)
     with pytest.raises(TokenRefused, match="fumarole-revocation"):
         verifier().revocation(signed())
-    # As a route it has no sid, no target and no host: nothing that could be served.
+    # As a route it has no sid, no target and no host, so it could never be served.
     assert "sid" not in json.loads(verified_payload(signed(), keys(KEY)))
 
 
@@ -147,7 +147,7 @@ def apply(digest: TableDigest, change: Any) -> None:
 
 
 class Held:
-    """What should be in a table after some changes."""
+    """The expected content of a table after some changes."""
 
     def __init__(self) -> None:
         self.routes: dict[str, bytes] = {}
@@ -167,7 +167,7 @@ class Held:
                 self.revoked = {m: s for m, s in self.revoked.items() if s >= floor}
 
     def root(self) -> bytes:
-        """Return the root, from the docstring and from scratch."""
+        """Return the root, computed anew as the docstring describes."""
 
         def sha(*parts: bytes) -> bytes:
             return hashlib.sha256(b"".join(parts)).digest()
@@ -226,7 +226,7 @@ def test_nothing_stands_for_anything_else() -> None:
         # In one bucket, swapped.
         root(("route", "plumless", b"1"), ("route", "buckeroo", b"2")),
         root(("route", "plumless", b"2"), ("route", "buckeroo", b"1")),
-        # Twice the same is not nothing, as it were with an XOR.
+        # The same entry twice does not cancel out, as it would with XOR.
         root(("route", "plumless", b"1"), ("route", "buckeroo", b"1")),
         root(("revoked", "aaaa", 1.0)),
         root(("revoked", "aaaa", 2.0)),
@@ -245,7 +245,7 @@ def test_one_change_hashes_one_bucket() -> None:
 
 
 def test_the_form_does_not_change() -> None:
-    """What one version signs, the next one has to verify."""
+    """The next version has to verify the signatures of this one."""
     digest = TableDigest()
     digest.put_route("a" * 26, b'{"sid":"a"}')
     digest.put_revocation("kid:k1", 1800086400.125)

@@ -1,4 +1,4 @@
-"""Statuses: a malformed one is ignored, and never affects the route or the end of a session."""
+"""Tests statuses: a malformed one is ignored, and never affects the route or a session's end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_how_a_session_ended_is_remembered_with_its_job() -> None:
     assert SID not in table
     status = Status(phase="failed", reason="exit_code", app="Lab")
     assert table.ended == {SID: Ended("j1", status)}
-    # Another table, read whole, knows nothing of it by itself.
+    # A table from a snapshot has no statuses by itself.
     later = table_of()
     later.inherit(table)
     assert later.ended == table.ended

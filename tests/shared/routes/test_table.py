@@ -1,4 +1,4 @@
-"""The route table: applying events equals the snapshot, and nothing out of order is applied."""
+"""Tests that applied events equal the snapshot, and that nothing out of order is applied."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def contents(table: RouteTable) -> Any:
 
 
 class _Store:
-    """What a publisher's store holds after the same events."""
+    """A publisher's store after the same events."""
 
     def __init__(self) -> None:
         self.routes: dict[str, bytes] = {}
@@ -88,7 +88,7 @@ class _Store:
                 self.revoked[entry.member] = max(entry.score, self.revoked.get(entry.member, 0))
 
 
-# Following
+# Events
 
 
 @given(st.lists(events(), max_size=30), st.integers(0, 30))
@@ -100,7 +100,7 @@ def test_applying_events_in_order_equals_the_snapshot(changes: list[Any], start:
         placed = msgspec.structs.replace(event, seq=seq)
         store.take(placed)
         if index == start:
-            # Whoever joins here with a snapshot goes on like one who was there from the start.
+            # A table that joins here by a snapshot continues like a table from the start.
             table = make_table(store.routes, store.revoked, seq=seq)
         else:
             outcome = table.apply(placed)

@@ -1,4 +1,4 @@
-"""The command line: help, version, check and errors."""
+"""Tests the command line: help, version, check and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_check_lists_every_problem_and_starts_nothing(module: str) -> None:
     assert len(problems) > 2
     assert any("FUMAROLE_INSTANCE" in one for one in problems)
     if module == "gateway":
-        # Beside the problem, not instead of it: the name is misspelt.
+        # The hint adds to the problem and does not replace it: the name is misspelt.
         assert "error: FUMAROLE_GATEWAY_TOKEN_ISSUER is not set" in problems
         assert "TOKEN_ISUER is no setting; FUMAROLE_GATEWAY_TOKEN_ISSUER is one" in done.stderr
 

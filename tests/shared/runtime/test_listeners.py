@@ -1,4 +1,4 @@
-"""An application on a listener of its own."""
+"""Tests an application on a listener of its own."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_of_connections_that_wait_the_oldest_make_room(
 async def connected(
     address: tuple[str, int], ends: AsyncExitStack
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection that is accepted."""
+    """Return an accepted connection."""
     reader, writer = await asyncio.open_connection(*address)
     ends.callback(writer.close)
     await asyncio.sleep(0.01)

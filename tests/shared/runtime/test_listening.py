@@ -1,4 +1,4 @@
-"""Listening sockets: the families and addresses that they accept."""
+"""Tests listening sockets: the families and addresses that they accept."""
 
 from __future__ import annotations
 

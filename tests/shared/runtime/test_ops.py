@@ -1,4 +1,4 @@
-"""The ops listener: health, readiness with reasons, and metrics."""
+"""Tests the ops listener: health, readiness with reasons, and metrics."""
 
 from __future__ import annotations
 

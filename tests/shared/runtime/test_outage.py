@@ -1,4 +1,4 @@
-"""A continuing failure is logged in few lines."""
+"""Tests that a continuing failure is logged in few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals, file descriptors and address files, in a real process where needed."""
+"""Tests signals, file descriptors and address files, in a real process where needed."""
 
 from __future__ import annotations
 

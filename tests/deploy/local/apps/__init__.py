@@ -1,1 +1,1 @@
-"""Tests of what `make demo` runs."""
+"""Tests of the demo's apps."""

@@ -1,4 +1,4 @@
-"""The desktop app shows pixels over RFB and reacts to pointer and keys, with Xvnc and without."""
+"""Tests that the desktop app shows pixels over RFB and reacts to input, with and without Xvnc."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_SECONDS = 15.0
 
 
 class RfbClient:
-    """Just enough of RFC 6143 to look and to click."""
+    """The parts of RFC 6143 that are needed to see pixels and to click."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -105,7 +105,7 @@ async def viewer(port: int) -> AsyncIterator[RfbClient]:
 async def look_click_and_type(port: int) -> None:
     async with viewer(port) as client:
         await client.update(incremental=False)
-        # With Xvnc the window may come a moment after the display.
+        # With Xvnc, the window may appear a moment after the display.
         async with asyncio.timeout(START_SECONDS):
             while len(client.screen.getcolors(1 << 24) or []) < 50:
                 await client.update(incremental=True)

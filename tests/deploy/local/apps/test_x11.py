@@ -1,4 +1,4 @@
-"""A display of the machine's own, in both loops."""
+"""Tests X11 on a display of the machine's own, in both loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_no_descriptor_of_anybody_else_is_closed(
         server = await start_xvnc(program, PORTS.take(), "-SecurityTypes", "None")
         try:
             others = [os.dup(0) for _ in range(20)]
-            await asyncio.sleep(0.05)  # what the loop still closes
+            await asyncio.sleep(0.05)  # the loop still closes transports
             for other in others:
                 os.close(other)
         finally:

@@ -1,1 +1,1 @@
-"""The embedded cluster."""
+"""Tests of the embedded cluster."""

@@ -1,4 +1,4 @@
-"""An embedded cluster for the tests of a module."""
+"""Fixtures: an embedded cluster for the tests of a module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCOUNTS = Resource("v1", "serviceaccounts")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    """A running cluster of this module's own."""
+    """Run a cluster for one module."""
     made = EmbeddedCluster()
     asyncio.run(made.start())
     yield made
@@ -26,7 +26,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 async def client(cluster: EmbeddedCluster) -> AsyncIterator[Client]:
-    """The administrator's client; the seed is printed for whoever reads a failure."""
+    """Provide the administrator's client; the seed is printed for a failure's reader."""
     print(f"FUMAROLE_CLUSTER_SEED={cluster.seed}")
     async with Client(read_kubeconfig(cluster.kubeconfig("admin"))) as made:
         yield made
@@ -34,7 +34,7 @@ async def client(cluster: EmbeddedCluster) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def namespace(client: Client) -> AsyncIterator[str]:
-    """A namespace of this test alone, with its ServiceAccount."""
+    """Create a namespace for one test, with its ServiceAccount."""
     name = f"test-{secrets.token_hex(4)}"
     await client.create(NAMESPACES, "", {"metadata": {"name": name}})
     async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""What people do with kubectl, done with kubectl."""
+"""Tests common kubectl commands on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Kubectl:
         self._namespace = namespace
 
     async def __call__(self, *words: str, given: Any = None) -> str:
-        """Return what kubectl says."""
+        """Return kubectl's output."""
         run = await asyncio.to_thread(
             subprocess.run,
             ["kubectl", "-n", self._namespace, *words],
@@ -67,7 +67,7 @@ class Kubectl:
 
 @pytest.fixture
 def kubectl(cluster: EmbeddedCluster, namespace: str) -> Kubectl:
-    """Kubectl in this test's namespace."""
+    """Provide kubectl in this test's namespace."""
     return Kubectl(cluster, namespace)
 
 

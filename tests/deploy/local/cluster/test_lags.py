@@ -1,4 +1,4 @@
-"""The lags of a real cluster's parts, each asked for by a test: races that they open."""
+"""Tests the delays of a real cluster's parts, set by each test: the races that they open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = ("Completed", "Failed", "Aborted", "Terminated")
 
 @pytest.fixture(autouse=True)
 async def _calm_again(cluster: EmbeddedCluster) -> AsyncIterator[None]:
-    """End every lag with the test that asked for it."""
+    """End every delay with the test that set it."""
     yield
     cluster.set_lags({})
 
@@ -42,7 +42,7 @@ async def _until_phase(client: Client, namespace: str, name: str, *phases: str) 
 
 async def _lags_are_read(cluster: EmbeddedCluster, values: dict[str, float]) -> None:
     cluster.set_lags(values)
-    await asyncio.sleep(0.1)  # a signal's handler: no answer tells that it has run
+    await asyncio.sleep(0.1)  # a signal handler: no reply shows that it has run
 
 
 def _gated(name: str, **spec: Any) -> Object:
@@ -97,7 +97,7 @@ async def test_a_policy_is_heard_where_nobody_writes_the_job(
 async def test_a_backlog_of_the_slow_client_loses_retries(
     cluster: EmbeddedCluster, client: Client, namespace: str
 ) -> None:
-    # Slower than a real one, as there are fewer jobs.
+    # Slower than a real client, because there are fewer jobs.
     await _lags_are_read(cluster, {"volcano-client": 6.0})
     names = [f"j{number}" for number in range(8)]
     for name in names:

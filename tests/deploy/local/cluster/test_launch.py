@@ -1,4 +1,4 @@
-"""Starting and ending the embedded cluster: what is there, and what is left."""
+"""Tests the start and the end of the embedded cluster: what it provides, and what remains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _started_for_real(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _processes(folder: Path) -> list[psutil.Process]:
-    """Return the processes that were started for the cluster in *folder*, Pods among them."""
+    """Return the processes of the cluster in *folder*, Pods among them."""
     own = [p for p in psutil.process_iter(["cmdline"]) if _names(p, folder)]
     return [*own, *(child for process in own for child in process.children(recursive=True))]
 

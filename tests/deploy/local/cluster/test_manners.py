@@ -1,4 +1,4 @@
-"""The embedded cluster in its less usual moods: disturbed, without namespaces, cut off."""
+"""Tests the embedded cluster in unusual conditions: disturbed, without namespaces, cut off."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deploy.local.cluster.volcano.definitions import JOBS
 async def started(
     folder: Path, *, tries: int = 6, **rest: Any
 ) -> AsyncIterator[tuple[EmbeddedCluster, Client]]:
-    """A cluster and the administrator's client."""
+    """Run a cluster; return it and the administrator's client."""
     async with (
         EmbeddedCluster(folder=folder, **rest) as cluster,
         Client(read_kubeconfig(cluster.kubeconfig()), tries=tries) as client,
@@ -75,7 +75,7 @@ async def test_disturbance_answers_429_with_retry_after_and_409(tmp_path: Path) 
 
 
 async def _outcome(client: Client) -> str:
-    """Return how a patch, or a watch from now, goes wrong; empty if it does not."""
+    """Return the error of a patch or of a watch from now; an empty string without an error."""
     try:
         await client.patch(NAMESPACES, "", "default", {"metadata": {"labels": {"a": "b"}}})
         _, revision = await client.list_objects(NAMESPACES, {})
@@ -101,7 +101,8 @@ async def test_faults_befall_the_product_and_nobody_else(tmp_path: Path) -> None
                 cluster.set_faults({fault: 1.0})
                 async with asyncio.timeout(10):
                     while not (seen.get(fault) and seen[fault] != "ended"):
-                        # Anew, so that there is an event for a watch to be cut in.
+                        # A new value each time, so that the watch has an event in which it can be
+                        # cut.
                         change = {"metadata": {"annotations": {"now": secrets.token_hex(4)}}}
                         await admin.patch(NAMESPACES, "", "default", change)
                         seen[fault] = await _outcome(client)

@@ -1,4 +1,4 @@
-"""metrics.k8s.io of the embedded cluster: what real processes use, as metrics-server says it."""
+"""Tests the cluster's metrics.k8s.io: the usage of real processes, in metrics-server's form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_pod(name: str, *containers: list[str]) -> Object:
 async def until_measured(
     kube: Kube, namespace: str, name: str, fits: Callable[[Values], bool]
 ) -> Values:
-    """Return what the pod uses once that *fits*: how soon is the machine's to say."""
+    """Return the pod's usage once *fits* accepts it; the time depends on the machine."""
     source, key = PodMetricsSource(kube, instance="test", namespace=None), PodKey(namespace, name)
     async with asyncio.timeout(90):
         while True:

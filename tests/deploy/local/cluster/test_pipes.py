@@ -1,4 +1,4 @@
-"""Pipes are read to their end and closed once: another descriptor of that number stays open."""
+"""Tests that pipes are read to their end and closed once, so reused descriptors stay open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deploy.local.cluster.pipes import read_chunks
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The descriptors that were closed, by whoever asked the system for it from Python."""
+    """Record the descriptors that Python code closes."""
     numbers: list[int] = []
     close = os.close
 

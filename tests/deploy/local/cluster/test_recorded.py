@@ -1,6 +1,6 @@
-"""Answers of a real server (Kubernetes 1.36.2) that a user of the embedded cluster can meet.
+"""Tests the embedded cluster against recorded responses of a real server (Kubernetes 1.36.2).
 
-Each row was recorded; `tests/conformance` asks any cluster, these cases know this one.
+Each row was recorded. `tests/conformance` works with any cluster; these cases know this one.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ async def test_a_deleted_accounts_token_opens_nothing_more(
     async with Client(Access(access.server, token, access.tls)) as other:
         assert (await _refusal(other.list_objects(PODS, {}))).code == 403
         await client.delete(ACCOUNTS, namespace, "w")
-        await client.create(ACCOUNTS, namespace, {"metadata": {"name": "w"}})  # another one
+        # another account of that name
+        await client.create(ACCOUNTS, namespace, {"metadata": {"name": "w"}})
         assert (await _refusal(other.list_objects(PODS, {}))).code == 401
 
 

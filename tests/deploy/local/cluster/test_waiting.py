@@ -1,4 +1,4 @@
-"""Why a job waits: what PodGroups, Pods and Events say of it, as recorded on a real cluster."""
+"""Tests how PodGroups, Pods and Events explain a waiting job, as recorded on a real cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The reference orchestrator: what it signs, for whom, and what it refuses.
+"""Tests the reference orchestrator: its tokens, their recipients, and its refusals.
 
-The controller's API is played here, since what is tested is what the orchestrator says to it and
-decides; against the real controller it runs in tests/e2e.
+The tests play the controller's API, because they check the orchestrator's requests and decisions.
+tests/e2e runs it against the real controller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Client = TestClient[web.Request, web.Application]
 
 
 class PlayedController:
-    """Remembers jobs and sessions as the controller's API does."""
+    """Stores jobs and sessions as the controller's API does."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -287,7 +287,7 @@ async def test_an_owner_extends_a_job_and_reads_its_log_history_and_metrics(
     assert (update["state"], update["message"]) == ("IN_QUEUE", "waits")
     shown = await (await client.get(f"/api/jobs/{job}/metrics")).json()
     assert shown == {"values": {"cpu_cores": 0.5}, "missing": {}, "series": {}}
-    # A tool goes into a job, whatever its app is; no other app does.
+    # A tool can join a job of any app; no other app can.
     for tool, status in (("shell", 200), ("jupyterlab", 404), ("nothing", 404)):
         answer = await client.post(f"/api/jobs/{job}/open?tool={tool}", json={})
         assert answer.status == status
@@ -311,7 +311,7 @@ async def test_an_owner_attaches_opens_and_removes_a_tool(
         assert answer.status == 303
         assert "/.fumarole/open#token=" in answer.headers["Location"]
     assert played.sessions == [{"job": job, "rank": 0, "endpoint": "tool:tensorboard"}]
-    # What was attached anew has a session of its own: that of before has ended.
+    # A tool that was attached again has a new session: the old one has ended.
     played.over.add(SID)
     assert (await client.post(f"{board}/open", data={}, allow_redirects=False)).status == 303
     assert len(played.sessions) == 2

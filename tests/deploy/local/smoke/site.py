@@ -1,4 +1,4 @@
-"""An orchestrator and a gateway as the smoke run meets them, with apps that a test can spoil."""
+"""Plays orchestrator and gateway for the smoke run, with apps that a test can break."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = "<script id='jupyter-config-data'></script>"
 
 @dataclass
 class Site:
-    """Both sites on one port; the fields are what a test spoils."""
+    """Both sites on one port; tests break a site by its fields."""
 
     url: str = ""
     port: int = 0

@@ -44,7 +44,7 @@ SPOILED = [
         {"refusal": {"code": "app_unreachable", "message": "It cannot be reached."}},
         "answered 502 (app_unreachable: It cannot be reached.)",
     ),
-    # What was typed holds 42 nowhere, and a 42 within a line is no answer.
+    # The typed text does not contain 42, and a 42 within a line does not count as output.
     ("terminal", {"answer": b"echo $((6*7))\r\nbash: syntax error\r\n"}, "closed with 4410"),
     ("vnc", {"security": b"\x01\x02"}, "password"),
     ("vnc", {"security": b"\x00"}, "password"),

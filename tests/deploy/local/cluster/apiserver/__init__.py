@@ -1,1 +1,1 @@
-"""The API server."""
+"""Tests of the embedded API server."""

@@ -1,4 +1,4 @@
-"""How far a DELETE of a pod goes, and what the pod says of it."""
+"""Tests how a DELETE of a pod proceeds, and how the pod's metadata shows it."""
 
 from __future__ import annotations
 

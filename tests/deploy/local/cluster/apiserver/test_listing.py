@@ -1,4 +1,4 @@
-"""What queries of lists and watches ask for, and how the pages of a list lead on."""
+"""Tests the query parameters of lists and watches, and the pages of a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge patch, JSON patch and strategic merge patch."""
+"""Tests merge patch, JSON patch and strategic merge patch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_merge_patch_as_rfc_7386_has_it(before: Any, patch: Any, after: Any) -> 
         ({"a": 1}, [{"op": "move", "from": "/a", "path": "/b"}], {"b": 1}),
         ({"a": [1]}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": [1], "b": [1]}),
         ({"a": [1, 2]}, [{"op": "replace", "path": "/a/0", "value": 9}], {"a": [9, 2]}),
-        # Not as the RFC has it, but as real servers do.
+        # Real servers do this, in contrast to the RFC.
         ({"a": 1}, [{"op": "replace", "path": "/b", "value": 9}], {"a": 1, "b": 9}),
     ],
 )

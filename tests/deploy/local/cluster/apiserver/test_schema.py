@@ -1,4 +1,4 @@
-"""Structural schemas."""
+"""Tests structural schemas."""
 
 from __future__ import annotations
 

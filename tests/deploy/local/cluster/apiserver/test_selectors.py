@@ -1,4 +1,4 @@
-"""Label and field selectors."""
+"""Tests label and field selectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Revisions, history and watches, without a server."""
+"""Tests revisions, history and watches of the store, without a server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_watch_tells_what_was_missed_and_what_comes() -> None:
 async def test_no_bookmark_is_ahead_of_a_change_that_is_not_told() -> None:
     store, loop = Store(), asyncio.get_running_loop()
     told = _put(store, "a")
-    # Within one turn of the loop the watch's time is over, and something changes.
+    # The watch times out and an object changes within one turn of the loop.
     loop.call_later(0.04, time.sleep, 0.05)
     loop.call_later(0.06, _put, store, "b")
     asked = Asked("n", make_selector("", ""), told, initial=False, seconds=0.05, bookmarks=True)

@@ -1,4 +1,4 @@
-"""What webhooks are asked about a write that is only tried, on a webhook of the test's own."""
+"""Tests the calls to a webhook of the test's own for a write with ``dryRun``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPACE = {"metadata": {"name": "n", "uid": "n"}, "spec": {}, "status": {"phase": 
 
 
 class Hook:
-    """A webhook, and what it was asked."""
+    """A webhook, and the reviews that it received."""
 
     def __init__(self, store: Store) -> None:
         self.asked: list[Any] = []
@@ -33,7 +33,7 @@ class Hook:
         self._store = store
 
     def configure(self, side_effects: str | None) -> None:
-        """Have it asked about new ConfigMaps."""
+        """Register the webhook for new ConfigMaps."""
         rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
                 "resources": ["configmaps"]}  # fmt: skip
         hook: dict[str, Any] = {
@@ -45,7 +45,7 @@ class Hook:
         self._store.put((ADMISSION, "validatingwebhookconfigurations"), value)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Allow it."""
+        """Allow the request."""
         review = await request.json()
         self.asked.append(review["request"])
         said = {"uid": review["request"]["uid"], "allowed": True}

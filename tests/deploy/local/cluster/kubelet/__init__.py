@@ -1,1 +1,1 @@
-"""The kubelet."""
+"""Tests of the embedded kubelet."""

@@ -1,4 +1,4 @@
-"""Environment, command and the downward API."""
+"""Tests a container's environment, its command, and the downward API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEXTS = {("configMap", "c"): {"k": "v"}, ("secret", "s"): {"p": "hush"}}
 
 
 def lookup(kind: str, name: str) -> Mapping[str, str] | None:
-    """Return the texts of a ConfigMap or Secret of the table above."""
+    """Return the data of a ConfigMap or Secret of the table above."""
     return TEXTS.get((kind, name))
 
 

@@ -1,4 +1,4 @@
-"""A container's log while it is written."""
+"""Tests a container's log while the container writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, the answers of a name server, and packets, without a network."""
+"""Tests names, the name server's responses, and packets, without a network."""
 
 from __future__ import annotations
 

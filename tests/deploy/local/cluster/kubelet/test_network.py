@@ -1,4 +1,4 @@
-"""Pods reach each other: by address, by name, through Services, and not against policies."""
+"""Tests that Pods reach each other by address, name and Service, within the NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ async def _pod_network(client: Client) -> str:
 
 @pytest.fixture(autouse=True)
 async def joined(client: Client) -> None:
-    """Skip where this kernel joins no Pods; the kubelet's log says why."""
+    """Skip if this kernel cannot connect Pods; the kubelet's log gives the reason."""
     if await _pod_network(client) == "none":
         pytest.skip("the kernel lets us make no network between Pods")
 
 
 @pytest.fixture
 async def filtered(client: Client) -> None:
-    """Skip where this kernel has no packet filter for us."""
+    """Skip if this kernel offers us no packet filter."""
     if await _pod_network(client) != "filtered":
         pytest.skip("the kernel has no packet filter for users' networks")
 
 
 def make_server(name: str, **spec: Any) -> Object:
-    """Return a Pod that says its host name and who asked."""
+    """Return a Pod that answers with its host name and the client's address."""
     probe = {"readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1}}
     ports = {"ports": [{"name": "web", "containerPort": 8000}]}
     command = ["python", "-u", "-c", _SERVE]
@@ -71,7 +71,7 @@ async def ready(client: Client, namespace: str, name: str) -> str:
 async def ask(
     client: Client, namespace: str, name: str, *urls: str, seconds: float = 15.0, **spec: Any
 ) -> list[str]:
-    """Return what a fresh Pod is answered at *urls* in so many seconds, or why it is not."""
+    """Return a new Pod's responses from *urls* within the given seconds, or the error."""
     command = ["python", "-c", _FETCH, str(seconds), *urls]
     pod = make_pod(name, command, image="python", **spec)
     return (await output(client, namespace, pod)).splitlines()
@@ -177,7 +177,7 @@ async def test_a_service_leads_from_this_machine_to_its_ready_pods_alone(
 
 
 async def said_at(address: str) -> bool:
-    """Say whether a server's name is said at *address*; False where nobody is."""
+    """Return whether the server at *address* answers with its name; False if nothing listens."""
     try:
         reader, writer = await asyncio.open_connection(address, 8080)
         writer.write(b"GET / HTTP/1.0\r\n\r\n")

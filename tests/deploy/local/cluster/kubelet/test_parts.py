@@ -1,4 +1,4 @@
-"""The kubelet's decisions: images, listeners, probes, hosts, status, mounts."""
+"""Tests the kubelet's decisions: images, listeners, probes, hosts, status, mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods as processes of this machine: what they see, and how they are reached."""
+"""Tests Pods as processes of this machine: their view of the system, and how they are reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVER = ["python", "-u", "-m", "http.server"]
 
 
 def make_pod(name: str, command: list[str], *, image: str = "busybox", **spec: Any) -> Object:
-    """Return a Pod of one container, whose further fields come as ``container``."""
+    """Return a Pod of one container, with further fields from ``container``."""
     container = {"name": "main", "image": image, "command": command, **spec.pop("container", {})}
     return {
         "metadata": {"name": name, "labels": {"app": name}},
@@ -56,7 +56,7 @@ async def output(client: Client, namespace: str, pod: Object) -> str:
 
 
 async def fetch(address: str, port: int) -> bytes:
-    """Return what an HTTP server says at *address*; tried until it listens."""
+    """Return the response of an HTTP server at *address*; retry until it listens."""
     url = f"http://{address}:{port}/"
     async with asyncio.timeout(10):
         while True:
@@ -82,7 +82,7 @@ async def test_a_pod_has_a_root_of_its_own_and_no_rights(client: Client, namespa
 
 async def test_its_first_process_is_the_only_one_it_sees(client: Client, namespace: str) -> None:
     said = await output(client, namespace, make_pod("a", ["sh", "-c", "ls -d /proc/[0-9]*"]))
-    # The shell, which may have become `ls`; nothing of the machine or the kubelet.
+    # The shell, which may have become `ls`; no other process of the machine or the kubelet.
     assert said.split()[0] == "/proc/1"
     assert len(said.split()) <= 2
 
@@ -134,7 +134,7 @@ async def test_bytes_cross_both_ways_and_half_closing_does(client: Client, names
 
 
 async def connected(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection, tried until it listens."""
+    """Return a connection; retry until the server listens."""
     while True:
         try:
             return await asyncio.open_connection(address, port)
@@ -318,14 +318,14 @@ async def test_a_command_that_is_not_there_fails_with_its_name(
     state = failed["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (state["exitCode"], state["reason"]) == (128, "StartError")
     assert 'exec: "no-such-program": executable file not found in $PATH' in state["message"]
-    # As containerd says of what never began.
+    # containerd reports the same for a container that never started.
     assert state["startedAt"] == "1970-01-01T00:00:00Z"
 
 
 async def test_a_container_that_takes_more_memory_than_its_limit_is_killed(
     client: Client, namespace: str
 ) -> None:
-    # By a process that the container's own has started, and that says nothing of it.
+    # The memory belongs to a silent child of the container's first process.
     script = "python3 -c 'import time; kept = bytearray(96 << 20); time.sleep(300)'; exit 0"
     within = {"resources": {"limits": {"memory": "64Mi"}}}
     pod = make_pod("a", ["sh", "-c", script], container=within)

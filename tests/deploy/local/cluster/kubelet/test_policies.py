@@ -1,4 +1,4 @@
-"""What NetworkPolicies let through, as a table."""
+"""Tests which connections NetworkPolicies allow, as a table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TEAM_B: Object = {"namespaceSelector": {"matchLabels": {"team": "b"}}}
         ([policy("a", egress=[{"to": [to_app("b")]}], **OUT)], pod("a"), True),
         ([policy("a", egress=[{"to": [to_app("c")]}], **OUT)], pod("a"), False),
         ([policy("a", egress=[{"to": [to_app("b")]}], **OUT), policy("b", **IN)], pod("a"), False),
-        # Without types, egress rules are what makes it an egress policy too.
+        # Without policyTypes, egress rules make it an egress policy too.
         ([policy("a", egress=[{"to": [to_app("c")]}])], pod("a"), False),
         ([{"metadata": {"namespace": "n"}}], pod("a"), False),
         ([policy("b", **IN)], None, True),

@@ -1,4 +1,4 @@
-"""Claims, the folders behind them, and volumes that change under a running Pod."""
+"""Tests claims, their folders, and volumes that change under a running Pod."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.needs("namespaces")
 
 
 def mounting(name: str, script: str, claim: str, **mount: Any) -> Object:
-    """Return a Pod that sees *claim* at /data."""
+    """Return a Pod that mounts *claim* at /data."""
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
     mounts = [{"name": "v", "mountPath": "/data", **mount}]
     command = ["sh", "-c", script]
@@ -33,7 +33,7 @@ def mounting(name: str, script: str, claim: str, **mount: Any) -> Object:
 
 
 async def gone(path: Path) -> None:
-    """Return as soon as *path* is not there."""
+    """Return as soon as *path* does not exist."""
     async with asyncio.timeout(10):
         while path.exists():
             await asyncio.sleep(0.05)

@@ -1,1 +1,1 @@
-"""Volcano."""
+"""Tests of the embedded Volcano."""

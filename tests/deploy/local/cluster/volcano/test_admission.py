@@ -1,4 +1,4 @@
-"""What the webhooks refuse: one row per rule."""
+"""Tests the webhooks' refusals: one row per rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's plugins make: beside its pods, and of them."""
+"""Tests the job plugins: the objects that they create, and their changes to the pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which action an event calls for."""
+"""Tests which action follows an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All or none: where pods are placed."""
+"""Tests gang scheduling: pods are placed all or none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deploy.local.cluster.volcano.rooms import make_rooms, place
 
 
 def make_node(name: str, cpu: int, **spec: Any) -> dict[str, Any]:
-    """Return a node that is ready."""
+    """Return a ready node."""
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "spec": spec,

@@ -1,4 +1,4 @@
-"""Whose turn it is, and what a Queue may use."""
+"""Tests the order of admission, and a Queue's limits."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def make_pod(cpu: str, *, bound: bool = True, phase: str = "Running") -> Object:
 
 
 def make_rooms(cpu: float) -> list[Room]:
-    """Return one node with so much left."""
+    """Return one node with this free room."""
     return [Room("node", {}, [], {"cpu": cpu})]
 
 
 def let_in(shares: Shares, rooms: list[Room]) -> list[str]:
-    """Return the names of the groups that are let in, in their order."""
+    """Return the names of the admitted groups, in order."""
     names = []
     for group in shares.in_turn():
         pending = group["status"]["phase"] == "Pending"

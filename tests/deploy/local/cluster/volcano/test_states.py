@@ -1,4 +1,4 @@
-"""A job's state machine, as a table of what happens to what."""
+"""Tests a job's state machine, as a table of states and events."""
 
 from __future__ import annotations
 
