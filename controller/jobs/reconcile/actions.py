@@ -39,6 +39,7 @@ from controller.store.jobs.progress import (
 )
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.observed import as_of
+from controller.volcano.reasons.causes import cause_of_refusal
 
 _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
     {
@@ -180,11 +181,12 @@ class Actions:
         if what is None or not (row.reason or row.means["submission"] == "final"):
             return None
         text = plain_text(f"{what}: {error}", LONGEST_MESSAGE)
-        values: dict[str, Any] = {"reason": row.reason or "refused", "details": None}
+        cause = {"cause": cause_of_refusal(text)} if row.reason == "forbidden" else None
+        values: dict[str, Any] = {"reason": row.reason or "refused", "details": cause}
         if record.state == State.CANCELING:
             values = {"details": record.details}  # they say who requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
-            values["reason"] = SUSPENDING["reason"]
+            values = {"reason": SUSPENDING["reason"], "details": None}
         return await self._records.update_if_changed(record, message=text, **values)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:

@@ -46,6 +46,7 @@ from controller.store.jobs.progress import (
 )
 from controller.store.sessions.session_rows import sids_made_with
 from controller.volcano.observed import ObservedJob
+from controller.volcano.reasons.causes import cause_of_refusal
 from controller.volcano.reasons.denials import findings_of
 
 LOOK_AGAIN_SECONDS: Final = 0.5
@@ -122,7 +123,9 @@ class SubmitActions:
         waits_long = self._waited(record) > LONGEST_WAIT_SECONDS
         if reason := row.reason or ("preparing" if waits_long else ""):
             text = plain_text(error, LONGEST_MESSAGE)
-            await self._records.update_if_changed(record, reason=reason, message=text)
+            cause = {"cause": cause_of_refusal(text)} if reason == "forbidden" else None
+            values = {"reason": reason, "message": text, "details": cause}
+            await self._records.update_if_changed(record, **values)
         if row.name == "not allowed":
             self._prerequisites.expire(plan.shared)  # the right to create it is a prerequisite
         if row.reason == "preparing" and row.means["submission"] == "waits":

@@ -126,6 +126,7 @@ async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
     record = await refused()
     text = "the objects by which it is reached cannot be created: networkpolicies is forbidden"
     assert (record.state, record.reason) == ("RUNNING", "forbidden")
+    assert record.details == {"cause": "refused"}
     assert str(record.message).startswith(text)
     monkeypatch.undo()
     record = await world.parts.drive("denied", lambda one: one.message is None)

@@ -76,9 +76,11 @@ async def submit(
     cluster: Any,
     pipeline: Pipeline,
     prerequisites: Any = None,
+    *,
+    details: dict[str, Any] | None = None,
     **spec: Any,
 ) -> JobRecord:
-    record = make_record(spec={**make_record().spec, **spec})
+    record = make_record(spec={**make_record().spec, **spec}, details=details)
     record = replace(record, id=record.spec["id"])
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
@@ -166,6 +168,9 @@ async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
 DENIES = 'admission webhook "validatejob.volcano.sh" denied the request: '
 
 
+EVICTED = {"cause": "evicted"}
+
+
 @pytest.mark.parametrize(
     ("status", "message", "waited", "reason", "raised"),
     [
@@ -195,12 +200,14 @@ async def test_a_refusal_that_passes_ends_no_job_and_says_why(
     monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     with pytest.raises(raised):
-        await submit(store, clock, cluster, pipeline_of(), queue="q")
+        await submit(store, clock, cluster, pipeline_of(), queue="q", details=EVICTED)
     async with store.read() as transaction:
         record = await find_job(transaction, "j1")
     assert record is not None
     assert (record.outcome, record.reason) == (None, reason)
     assert reason == "submitting" or record.message == message
+    details = {"forbidden": {"cause": "quota"}, "submitting": EVICTED}.get(reason)
+    assert record.details == details, "details belong to their reason"
 
 
 @pytest.mark.parametrize(
