@@ -1,6 +1,9 @@
-"""Ten apps that people run, each in a job, driven in Chromium over restarts of the gateway.
+"""Tests ten popular apps, each in a job, driven in Chromium across restarts of the gateway.
 
-`table` has a row per app: what is installed, how it is started, what to click and what must be
-seen then. `install` brings it into a folder of its own outside of the repository, `driving` does
-what a row says, and `page` writes docs/apps.md. ``make apps`` runs all of it.
+- `table`: a row per app: its packages, its command, the clicks, and the expected texts
+- `install`: installs an app into a folder of its own outside of the repository
+- `driving`: carries out a row's steps
+- `page`: writes docs/apps.md
+
+``make apps`` runs all of it.
 """

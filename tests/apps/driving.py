@@ -1,4 +1,4 @@
-"""What a person does with an app, as its row says, in a page of Chromium."""
+"""Carries out the steps of an app's row in a page of Chromium, as a person would."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _STEP: Final = 40
 
 
 class Responses:
-    """What a page still waits for, of the requests that it sends from now on."""
+    """The responses that a page still waits for, among requests from now on."""
 
     def __init__(self, page: Page) -> None:
         self._open: set[Request] = set()
-        # Not the bound methods: Playwright cannot mark what is built in.
+        # Lambdas instead of bound methods: Playwright cannot mark built-in methods.
         page.on("request", lambda one: self._open.add(one))
         page.on("requestfinished", lambda one: self._open.discard(one))
         page.on("requestfailed", lambda one: self._open.discard(one))
 
     async def settled(self) -> None:
-        """Return once no response has been under way for a second, or after a minute.
+        """Return once no response has been pending for a second, or after a minute.
 
-        Gradio's last event comes after its result. A button whose stream breaks off in between
-        waits for that event for good: not the gateway's to mend.
+        Gradio's last event comes after its result. If a button's stream breaks off in between, the
+        button waits for that event for ever, and the gateway cannot repair that.
         """
         now = time.monotonic()
         quiet_since, deadline = now, now + SETTLED_SECONDS
@@ -52,7 +52,7 @@ class Responses:
 
 
 async def load(page: Page, app: RealApp) -> float:
-    """Do what a person does in *app* once it is open; return after how many seconds it was."""
+    """Carry out the steps for *app* after its opening; return the seconds that they took."""
     began = time.monotonic()
     for step in app.loads:
         await _do(page, step, 0, seconds=LOAD_SECONDS)
@@ -60,11 +60,10 @@ async def load(page: Page, app: RealApp) -> float:
 
 
 async def compute(page: Page, app: RealApp, number: int) -> None:
-    """Have *app* compute with *number*, and see what it makes of it.
+    """Let *app* compute with *number*, and check the result.
 
     Raises:
-        AssertionError, TimeoutError, playwright.async_api.Error: If it does not, however often
-            it is tried.
+        AssertionError, TimeoutError, playwright.async_api.Error: If every attempt fails.
     """
     deadline = time.monotonic() + COMPUTE_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""Brings an app's packages into a folder of its own, outside of the repository."""
+"""Installs an app's packages into a folder of its own, outside of the repository."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _HEADERS: Final = Path("/usr/include/node/node.h")
 
 
 class CannotInstall(Exception):
-    """An app's packages cannot be had; the message says why."""
+    """An app's packages are not available; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """Where an app's packages are; ``version`` is the app's."""
+    """The folder of an app's packages; ``version`` is the app's."""
 
     folder: Path
     version: str
 
     def image(self) -> dict[str, Any]:
-        """Return what a container sees of it, for the embedded kubelet's further images."""
+        """Return the image of the app for the embedded kubelet: the paths that a container sees."""
         environment = {
             "PATH": f"{self.folder / 'venv' / 'bin'}:{os.environ['PATH']}",
             "NPM": str(self.folder / "node_modules"),
@@ -43,24 +43,24 @@ class Installed:
             "PROJECT_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
         }
-        # Where Xvnc is installed, it wants its keyboard maps.
+        # If Xvnc is installed, it needs its keyboard maps.
         paths = [self.folder, ROOT / "deploy", Path("/var/lib/xkb")]
         visible = [str(path) for path in paths if path.exists()]
         return {"visible": visible, "environment": environment}
 
 
 def apps_folder() -> Path:
-    """Return where apps are installed: kept from run to run."""
+    """Return the folder of installed apps, which is kept from run to run."""
     given = os.environ.get(FOLDER_VARIABLE)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(given) if given else cache / "fumarole-apps"
 
 
 def install(app: RealApp, folder: Path) -> Installed:
-    """Return where *app* is, installed now unless the same packages were before.
+    """Install *app*, unless the same packages are installed already; return where it is.
 
     Raises:
-        CannotInstall: If a package cannot be had.
+        CannotInstall: If a package is not available.
     """
     if app.image:
         return Installed(folder=folder, version=f"{app.name} {version(app.name)}")
@@ -102,7 +102,7 @@ def _from_pypi(app: RealApp, own: Path) -> list[str]:
 
 def _from_npm(app: RealApp, own: Path) -> list[str]:
     if app.npm:
-        # What is compiled needs Node's headers: these, where the system has them.
+        # Compiled packages need Node's headers: the system's, if there are any.
         headers = {"npm_config_nodedir": "/usr"} if _HEADERS.exists() else {}
         options = ["--silent", "--no-fund", "--no-audit", "--prefix", str(own)]
         _run(["npm", "install", *options, *app.npm], **headers)

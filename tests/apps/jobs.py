@@ -1,4 +1,4 @@
-"""Jobs of these apps in a running system, and links that open them: what an orchestrator does."""
+"""Runs jobs of these apps in a running system, and makes links that open them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Jobs:
 
     @asynccontextmanager
     async def running(self, app: RealApp) -> AsyncIterator[str]:
-        """Run *app* for the block; give its job."""
+        """Run *app* for the block; yield its job."""
         job = f"{app.name}-{secrets.token_hex(4)}"
         write = 'printf %s "$SOURCE" > app.py\n'
         await self._controller.submit(
@@ -53,7 +53,7 @@ class Jobs:
             await self._controller.delete(job)
 
     async def link(self, job: str, app: RealApp) -> str:
-        """Return an address that opens *app* once."""
+        """Return a one-time link that opens *app*."""
         item = {"job": job, "rank": 0, "endpoint": "app"}
         session = await self._controller.open_session(item)
         claims = {"sid": session["sid"], "job": job, "rank": 0, "kind": "web"}
@@ -61,13 +61,13 @@ class Jobs:
         return make_link(self._gateway, session["hosts"][0], token, start_path=app.start)
 
     async def log(self, job: str) -> str:
-        """Return the end of what *job* has written."""
+        """Return the end of the output of *job*."""
         return await self._controller.log(job)
 
 
 @asynccontextmanager
 async def orchestrating(system: LocalSystem) -> AsyncIterator[Jobs]:
-    """Give an orchestrator that signs with the key of the reference one."""
+    """Provide an orchestrator that signs with the reference orchestrator's key."""
     tokens = Tokens(ensure_key(system.layout.folder / "orchestrator"), system.layout.page_url)
     async with aiohttp.ClientSession(system.layout.api_url) as http:
         controller = Controller(http, lambda: tokens.for_controller(time.time()))

@@ -1,6 +1,6 @@
-"""docs/apps.md: how each app is started, and what was seen of it last.
+"""Writes docs/apps.md: how each app is started, and its last results.
 
-All of it but the last two columns of the table comes from the rows; those are written by a run.
+The rows give all of the page except the table's last two columns. A run writes those.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Seen = Mapping[str, tuple[str, str]]
 
 
 def read_seen(text: str) -> dict[str, tuple[str, str]]:
-    """Return what the table in *text* says was seen."""
+    """Return the results in the table of *text*."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     titles = {app.title for app in REAL_APPS.values()}
     return {row[0]: (row[-2], row[-1]) for row in rows if row and row[0] in titles}
 
 
 def render(text: str, seen: Seen) -> str:
-    """Return the page with the rows' table and commands in *text*, and *seen* beside them."""
+    """Return *text* with the rows' table and commands, and the results *seen*."""
     rows = [_row(app, seen.get(app.title, _UNSEEN)) for app in REAL_APPS.values()]
     table = [_line(_HEAD), _line(["---"] * len(_HEAD)), *rows]
     parts = ["\n".join(table), *(_commands(app) for app in REAL_APPS.values())]
@@ -45,7 +45,7 @@ def render(text: str, seen: Seen) -> str:
 
 
 def write_seen(app: RealApp, version: str, day: str) -> None:
-    """Write into the page that *app* was seen working."""
+    """Record in the page that *app* works."""
     text = PAGE.read_text()
     PAGE.write_text(render(text, read_seen(text) | {app.title: (version, day)}))
 

@@ -1,13 +1,13 @@
-"""The apps: a row each.
+"""The apps: one row each.
 
-A step is a tuple whose first word says what is done; ``{n}`` in the others stands for a number and
-``{square}`` for what the app must make of it, so that no answer is one that was there before:
+A step is a tuple whose first word names the action. In the other words, ``{n}`` stands for a number
+and ``{square}`` for the app's result for that number, so that no earlier output can match:
 
-- ``click CSS``, ``fill CSS TEXT``, ``press CSS KEY``, ``type CSS TEXT``: as a person does;
-- ``see CSS TEXT``: waits until what is shown there holds TEXT;
-- ``read SCRIPT TEXT``: the same of what a script says, where text is painted on a canvas;
-- ``fetch CSS PART``: clicks, and waits for a good answer from an address that holds PART;
-- ``paint CSS PLACE``: clicks on a desktop, and waits until it has drawn there.
+- ``click CSS``, ``fill CSS TEXT``, ``press CSS KEY``, ``type CSS TEXT``: act as a person does
+- ``see CSS TEXT``: wait until the element shows TEXT
+- ``read SCRIPT TEXT``: the same for a script's result, for text that is painted on a canvas
+- ``fetch CSS PART``: click, and wait for a successful response from an address that contains PART
+- ``paint CSS PLACE``: click on a desktop, and wait until it has drawn there
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class RealApp:
     """One app.
 
     Attributes:
-        packages: What is installed, by registry; the first one is the app, with its version.
-        source: Becomes ``app.py`` in the job.
-        command: A shell's, in the job's folder.
-        image: Where not that of the app's own packages.
-        port: Where the app listens.
-        start: Where in the app a browser begins.
-        loads: What is done and seen once it is open.
-        computes: What is done again and again, with other numbers.
-        recovery: How it is used after a restart of the gateway.
+        packages: The packages to install, by registry; the first one is the app, with its version.
+        source: The content of ``app.py`` in the job.
+        command: A shell command, run in the job's folder.
+        image: The image, if it is not that of the app's own packages.
+        port: The port on which the app listens.
+        start: The path in the app at which a browser begins.
+        loads: The steps and checks after the opening.
+        computes: The steps that are repeated with other numbers.
+        recovery: The steps after a restart of the gateway.
         path: What the app has to know of the address that it is served at.
         origin: What it has to know of origins, or of hosts.
     """

@@ -1,4 +1,4 @@
-"""What one attacker costs others: the arithmetic, and a real round."""
+"""Tests the benchmark of one attacker's cost to others: the arithmetic, and a real round."""
 
 from __future__ import annotations
 

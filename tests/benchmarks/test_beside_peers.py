@@ -1,4 +1,4 @@
-"""What one attacker costs others behind the peers: their configurations."""
+"""Tests the peers' configurations in the benchmark of one attacker's cost to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the large site is made of: copies that differ only in whose they are, and notes."""
+"""Tests the objects of the large site: copies that differ only in their owners, and notes."""
 
 from __future__ import annotations
 

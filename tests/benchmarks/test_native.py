@@ -1,4 +1,4 @@
-"""Load and backend against each other: what they count, and what they find wrong."""
+"""Tests load program and backend against each other: their counts, and the errors they find."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_what_is_asked_for_comes_and_is_counted(
 
 @contextlib.asynccontextmanager
 async def websocket_to(port: int) -> AsyncIterator[int]:
-    """Give a port where a WebSocket leads to *port*: each frame's payload, and nothing else."""
+    """Provide a port where a WebSocket leads to *port*: each frame's payload, and nothing else."""
 
     async def relay(socket: ServerConnection) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

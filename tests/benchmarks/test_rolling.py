@@ -1,4 +1,4 @@
-"""Two gateways behind HAProxy, restarted one after the other: nobody notices but by a 1001."""
+"""Tests two gateways behind HAProxy, restarted in turn: clients see no more than a 1001."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ async def test_a_rolling_restart_fails_no_request(tmp_path: Path) -> None:
     seen = await measure(ROOT, program, sockets=200, special=20)
     assert seen.failed == Counter()
     assert seen.requests > 100
-    # Every socket was on a gateway that was restarted once; those that came back may be told twice.
+    # Every socket was on a gateway that was restarted once; a reconnected one may get a second
+    # 1001.
     assert set(seen.codes) == {1001}
     assert seen.codes[1001] >= 200
-    # In turns, and not at once.
+    # The closes are spread over time.
     assert max(seen.left) - min(seen.left) > 1
 
 

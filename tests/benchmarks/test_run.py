@@ -1,4 +1,4 @@
-"""A whole run, as small as it can be, where no peer could be installed."""
+"""Tests a whole benchmark run, as small as possible, where no peer could be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page on scale says is what was measured."""
+"""Tests that the page on scale states the measured values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_needs_grow_with_the_sessions_and_with_what_each_costs() -> None:
         "samples": [{"work": w, "proxy": "fumarole", "cost": c} for w, c in works.items()],
         "idle_kib": {"fumarole": 4.0},
     }
-    # A fifth of them is used: a request, ten messages and 0.1 MB a second.
+    # A fifth of the sessions is in use: a request, ten messages and 0.1 MB a second.
     assert cores(results, 1000) == 200 * (40 + 100 + 50) / 1e6
     own = {"gateway_mib": 50.0, "route_kib": 1.0}
     assert gateway_mib(results, own, 1024) == 50.0 + 1.0 + 3 * 4.0

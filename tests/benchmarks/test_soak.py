@@ -1,4 +1,4 @@
-"""A soak sees what is wrong, says how its series rise, and leaves its results behind."""
+"""Tests that a soak detects faults, reports how its series rise, and keeps its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_record() -> Record:
 
 
 class Wire(asyncio.Transport):
-    """What a socket writes to."""
+    """The peer of a socket, which records the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()

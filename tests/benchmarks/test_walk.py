@@ -1,4 +1,4 @@
-"""How far one request's walk through the source is counted."""
+"""Tests the count of files on one request's path through the source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from benchmarks.walk import Walk, walks
 from shared.numbers import whole_number
 
-# A reader has to come by all of them: what adds one has to be worth it.
+# A reader has to open all of these files, so an additional one needs a good reason.
 MOST_FILES = {"GET": 36, "WebSocket upgrade": 41}
 
 

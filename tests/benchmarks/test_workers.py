@@ -1,4 +1,4 @@
-"""What the page about workers shows is what the benchmark writes."""
+"""Tests that the page about workers shows the benchmark's output."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The documentation: it can be built, says what the code says, and its commands run."""
+"""Tests the documentation: it builds, agrees with the code, and its commands run."""

@@ -1,4 +1,4 @@
-"""The alert rules are those that the page tells, over metrics that there are."""
+"""Tests that the alert rules are those of the page, over metrics that exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def test_rules_are_over_metrics_that_the_page_lists() -> None:
-    """Another test compares that list with what the code exports."""
+    """Another test compares that list with the metrics that the code exports."""
     listed = set(_NAME.findall(PAGE.partition("## Alerts worth having")[0]))
     listed |= set(_NAME.findall(PAGE.partition("## The controller")[2]))
     used = {name for rule in rules() for name in _NAME.findall(rule["expr"])}

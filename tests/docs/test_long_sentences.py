@@ -1,4 +1,4 @@
-"""The check of long sentences: what is one, and that the documentation has few."""
+"""Tests the check of long sentences, and that the documentation has few of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation is a site without a broken link, and its settings are the code's."""
+"""Tests that the documentation has no broken link, and that its settings are the code's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.core.access.refusals import REFUSALS
 
 ROOT = PAGE.parents[1]
 TROUBLE = (ROOT / "docs/how-to/troubleshoot.md").read_text()
-# What asks another host for something: a script, style, font or image.
+# Elements that load from another host: a script, style, font or image.
 _LOADED = re.compile(
     r"<(?:script|img|iframe)[^>]* src=\"?https?://|<link[^>]*stylesheet[^>]*https?:"
 )
@@ -56,7 +56,7 @@ def test_a_setting_that_takes_on_and_off_says_so() -> None:
 
 
 def test_a_setting_is_needed_if_any_reader_needs_it() -> None:
-    """Reserved names are taken from the issuer too, where an empty one would do."""
+    """The reserved names come from the issuer too; for them alone, an empty issuer would do."""
     assert asked_settings()["FUMAROLE_CONTROLLER_TOKEN_ISSUER"] == ("text", "needed")
 
 

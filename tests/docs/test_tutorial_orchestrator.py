@@ -1,4 +1,4 @@
-"""What the tutorial's orchestrator does when the controller goes away in the middle of updates."""
+"""Tests the tutorial's orchestrator when the controller breaks off in the middle of updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @asynccontextmanager
 async def controller(asked: list[str], port: int) -> AsyncIterator[None]:
-    """Tell one update to each reader, the next one of those that were asked for, and break off."""
+    """Send one update to each reader, the next after the requested one, and break off."""
 
     async def updates(request: web.Request) -> web.StreamResponse:
         asked.append(request.query["after"])

@@ -1,4 +1,4 @@
-"""Every command of every tutorial, in order, in a folder that holds the repository alone."""
+"""Runs every command of every tutorial, in order, in a folder that holds the repository alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deploy.local.smoke.gateway import client, open_link
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "docs/tutorials"
 READY = "Ctrl-C ends everything"
-# The addresses that tutorials name; whoever else has them is waited for.
+# The ports in the tutorials; the test waits until they are free.
 PORTS = (8480, 8481, 8488, 8600)
 PATIENCE_SECONDS = 120.0
 # The first command makes the environment.
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def commands_of(page: str) -> Iterator[tuple[str, bool]]:
-    """Return what a reader types, and whether it stays in the background."""
+    """Return a tutorial's commands, and for each one whether it stays in the background."""
     for block in _BLOCK.findall(page):
         so_far = ""
         for line in block.splitlines():
@@ -49,7 +49,7 @@ def commands_of(page: str) -> Iterator[tuple[str, bool]]:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """A folder with what is committed and nothing else."""
+    """Provide a folder with the committed files and nothing else."""
     there = tmp_path / "fumarole"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -67,7 +67,7 @@ def empty(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(empty: Path) -> Path:
-    """The same after ``make install``, for which this environment is borrowed.
+    """Provide the same folder after ``make install``, with this environment in place of a new one.
 
     Programs of the environment do not run in the pods of its cluster, which see this folder alone.
     """
@@ -78,7 +78,7 @@ def installed(empty: Path) -> Path:
     (empty / ".venv/.installed").touch()
     for pages in ("controller/web/build", "gateway/web/build"):
         shutil.copytree(ROOT / pages, empty / pages)
-    # Sources have kept their times: what was compiled of them holds here, too.
+    # The sources have kept their times, so their compiled files are valid here, too.
     for package in ("controller", "deploy", "gateway", "shared"):
         for compiled in (ROOT / package).rglob("__pycache__"):
             shutil.copytree(compiled, empty / compiled.relative_to(ROOT), dirs_exist_ok=True)
@@ -86,7 +86,7 @@ def installed(empty: Path) -> Path:
 
 
 async def until_free() -> None:
-    """Return when nobody has the tutorials' ports."""
+    """Return when no process uses the tutorials' ports."""
 
     def is_free(port: int) -> bool:
         # A demo holds the UDP port from before it listens until its end.
@@ -106,7 +106,7 @@ async def until_free() -> None:
 
 @contextmanager
 def background(command: str, folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run *command* until the end, then interrupt it as Ctrl-C does."""
+    """Run *command* until the end of the block, then interrupt it as Ctrl-C does."""
     with log.open("wb") as output:
         running = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
@@ -124,7 +124,7 @@ def background(command: str, folder: Path, log: Path) -> Iterator[subprocess.Pop
 
 
 async def until_written(text: str, log: Path, running: subprocess.Popen[bytes]) -> None:
-    """Return when *text* stands in *log*."""
+    """Return when *log* contains *text*."""
     async with asyncio.timeout(INSTALL_SECONDS):
         while text not in log.read_text():
             assert running.poll() is None, log.read_text()
@@ -132,7 +132,7 @@ async def until_written(text: str, log: Path, running: subprocess.Popen[bytes]) 
 
 
 async def follow_tutorial(name: str, folder: Path, stack: ExitStack) -> list[str]:
-    """Type every command of a tutorial; return what those in the foreground print."""
+    """Run every command of a tutorial; return the output of those in the foreground."""
     printed = []
     await until_free()
     for number, (command, stays) in enumerate(commands_of((TUTORIALS / name).read_text())):

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --seconds 60 [--seed N] [target…]``: until time is up, or a crash."""
+"""``python -m tests.fuzz --seconds 60 [--seed N] [target…]``: fuzzes up to a crash or time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE_SECONDS = 0.5
 
 
 def main() -> int:
-    """Fuzz the targets in turn; return 1 when one of them broke."""
+    """Fuzz the targets in turn; return 1 if one of them crashed."""
     parser = argparse.ArgumentParser(prog="fuzz")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def targets_of_pages(asked: Sequence[str], stack: ExitStack) -> Sequence[Target]:
-    """Return the targets that need a browser, if there is one and one of them is *asked* for."""
+    """Return the targets that need a browser, if one exists and one of them is *asked* for."""
     if asked and not set(asked) & set(PAGE_TARGETS):
         return ()
     if chromium() is None:
@@ -40,7 +40,7 @@ def targets_of_pages(asked: Sequence[str], stack: ExitStack) -> Sequence[Target]
 
 
 def fuzz(asked: argparse.Namespace, targets: Sequence[Target]) -> int:
-    """Fuzz those that are asked for."""
+    """Fuzz the requested targets."""
     chosen = [one for one in targets if not asked.targets or one.name in asked.targets]
     print(f"seed {asked.seed}, {asked.seconds:g} s: {', '.join(one.name for one in chosen)}")
     fuzzers = [Fuzzer(one, random.Random(f"{asked.seed} {one.name}")) for one in chosen]
@@ -51,7 +51,7 @@ def fuzz(asked: argparse.Namespace, targets: Sequence[Target]) -> int:
     until = time.monotonic() + asked.seconds
     while fuzzers and time.monotonic() < until:
         for fuzzer in tuple(fuzzers):
-            # The same time for each, however long one of its cases takes.
+            # Each target gets the same time, however long one of its cases takes.
             end = time.monotonic() + SLICE_SECONDS
             crash = fuzzer.run(fuzzer.target.turn)
             while crash is None and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What is promised of heads and bodies, in both directions."""
+"""Checks the promises for heads and bodies, in both directions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _IDENTITY: Final = frozenset({b"x_forwarded_user", b"x_forwarded_for", b"x_forwa
 
 
 def read_whole(raw: bytes) -> tuple[StartLine, Section]:
-    """Return what the front would make of a whole head."""
+    """Return the gateway's result for a whole head."""
     line_end = raw.find(b"\r\n")
     start = read_start_line(raw[:line_end])
     section = _READER.read_section(raw[line_end + 2 :], None)
@@ -48,7 +48,7 @@ def read_whole(raw: bytes) -> tuple[StartLine, Section]:
 
 
 def _read_in(pieces: list[bytes]) -> tuple[int, StartLine, Section] | str:
-    """Return where the head in *pieces* ends and what it says, or the code of its refusal."""
+    """Return the end and the content of the head in *pieces*, or the code of its refusal."""
     buffer = b""
     try:
         for piece in pieces:
@@ -63,10 +63,10 @@ def _read_in(pieces: list[bytes]) -> tuple[int, StartLine, Section] | str:
 
 
 def check_request(data: bytes) -> Hashable:
-    """A head is refused, or what goes to the app is canonical, whole, and without our secrets."""
+    """A head is refused, or the app's head is canonical, complete, and without our credentials."""
     whole, split = _read_in([data]), _read_in(cut(data))
     if isinstance(whole, str) or isinstance(split, str):
-        # What is wrong twice may be refused for either.
+        # A head with two errors may be refused for either.
         assert isinstance(whole, str), (whole, split)
         assert isinstance(split, str), (whole, split)
         assert (whole == "incomplete") == (split == "incomplete"), (whole, split)
@@ -97,7 +97,7 @@ def _check_request_to_app(start: StartLine, section: Section) -> None:
     for value in head.all(b"cookie"):
         assert not {COOKIE, b"__Host-fumarole"} & set(cookie_names(value)), value
     assert not head.all(b"fumarole-token"), head
-    # Read once more, it means the same.
+    # The canonical head has the same meaning when it is read again.
     again_start, again_section = read_whole(raw)
     again = again_section.fields
     assert (again_start.method, again_start.target) == (start.method, start.target)
@@ -122,10 +122,10 @@ def _shape(start: StartLine, section: Section) -> Hashable:
 
 
 def check_sequence(data: bytes) -> Hashable:
-    """A section after others means what it means alone.
+    """A section after others has the same meaning as alone.
 
-    They are parted by a byte that stands in none. The last one comes twice, since a template
-    knows which values differed before.
+    The sections are separated by a byte that occurs in none of them. The last one comes twice,
+    because a template knows which values differed before.
     """
     parts = data.split(b"\xfe")[:4]
     sections = [part + b"\r\n\r\n" for part in (*parts, parts[-1])]
@@ -162,7 +162,7 @@ def _fields_of(section: Section, end_to_end: bytes) -> dict[str, object]:
 
 
 def check_answer(data: bytes) -> Hashable:
-    """An answer is refused, or what goes to the browser is canonical and framed in one way."""
+    """A response is refused, or the browser's response is canonical and framed in one way."""
     try:
         end = find_response_end(data)
         if not end:
@@ -203,7 +203,7 @@ def _fed(body: Body, pieces: list[bytes]) -> tuple[bytes, bool, bytes] | str:
 
 
 def check_chunks(data: bytes) -> Hashable:
-    """Any split gives the same; what goes on is canonical chunks of the same bytes."""
+    """Every split gives the same result: canonical chunks of the same bytes."""
     whole = _fed(ChunkedBody(), [data])
     split = _fed(ChunkedBody(), cut(data))
     byte_by_byte = _fed(ChunkedBody(), [data[i : i + 1] for i in range(len(data))])

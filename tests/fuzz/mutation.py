@@ -13,11 +13,12 @@ LONGEST = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Something to fuzz.
+    """A fuzz target.
 
-    ``check`` raises AssertionError, or anything unexpected, when a promise does not hold; what it
-    returns tells inputs apart that behave differently. ``words`` are put in as they are. ``turn``
-    is how many are tried in one go, ``reductions`` how many to make a crash smaller.
+    ``check`` raises AssertionError, or anything unexpected, when a promise does not hold. Its
+    result
+    distinguishes inputs that behave differently. ``words`` are inserted unchanged. ``turn`` is the
+    number of inputs tried at a time, ``reductions`` the number of attempts to make a crash smaller.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Fuzzer:
     _seen: set[Hashable] = field(default_factory=set)
 
     def run(self, count: int) -> Crash | None:
-        """Try *count* inputs more; return the first crash, made small."""
+        """Try *count* more inputs; return the first crash, reduced."""
         if not self._pool:
             self._pool = list(self.target.seeds)
             for seed in self.target.seeds:
@@ -103,7 +104,7 @@ class Fuzzer:
         return Crash(self.target.name, self._small(data), error)
 
     def _small(self, data: bytes) -> bytes:
-        """Return what is left of *data* when nothing more can be left out of it."""
+        """Return *data* reduced until no part can be left out."""
         size, left = max(1, len(data) // 2), self.target.reductions
         while size:
             at = 0
@@ -134,7 +135,7 @@ def _one_bit_off(data: bytes, at: int, dice: random.Random) -> bytes:
 
 
 def cut(data: bytes) -> list[bytes]:
-    """Return *data* in pieces that depend on nothing but itself."""
+    """Return *data* in pieces that depend on *data* alone."""
     dice = random.Random(data)
     places = sorted({dice.randrange(len(data) + 1) for _ in range(dice.randrange(12))})
     edges = [0, *places, len(data)]

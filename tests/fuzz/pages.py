@@ -1,7 +1,7 @@
-"""What is promised of the pages: a real Chromium on them, behind a gateway that runs.
+"""Checks the promises for the pages, in a real Chromium behind a running gateway.
 
-Inputs are what a hub or a desktop sends, and what somebody pastes. They cross the gateway's
-bridges as anybody's do. One system serves all inputs; each begins where the page is well.
+Inputs are the data of a hub or a desktop, and pasted text. They cross the gateway's bridges as
+usual. One system serves all inputs; each input begins with a page in good order.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ _CLOSE_QUESTION: Final = """() => {
   return asked;
 }"""
 
-# What a terminal answers by itself: escape sequences of visible characters, never a line.
+# A terminal's automatic replies: escape sequences of visible characters, never a line.
 _ANSWERS: Final = re.compile(rb"[\x1b\x07 -~]*")
 _PASTED: Final = re.compile("[^\x00-\x08\x0a-\x0c\x0e-\x1f\x7f-\x9f]*")
 
 
 class Pages:
-    """The system; use it as a context manager. Its checks are called from outside its loop."""
+    """The system, a context manager. Its checks are called from outside its loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -156,7 +156,7 @@ class Pages:
         return state
 
     async def _same_world(self, which: int) -> None:
-        """The page is where it was, holds nothing new, has thrown nothing and copied nothing."""
+        """The page is at the same address, unchanged, without a script error and without a copy."""
         person = self._people[which]
         async with asyncio.timeout(WAIT_SECONDS):
             now = await person.page.evaluate(_WORLD)
@@ -165,7 +165,8 @@ class Pages:
         person.complaints.clear()
         assert complaints == [], complaints
 
-    # Terminals: pieces after 0xff; below "b" what the shell writes, from there a message of the hub
+    # Terminals: pieces after 0xff; below "b" output of the shell, from there on a message of the
+    # hub
 
     async def _talk(self, socket: ServerConnection) -> None:
         self._hub = socket
@@ -192,7 +193,7 @@ class Pages:
         return self._hub
 
     async def _fresh(self, socket: ServerConnection) -> None:
-        """Attach the page anew, and wait until it has said what it had to say, and shows it."""
+        """Attach the page anew; wait until it has sent its first messages and shows the output."""
         self._number += 1
         told, shell = self._texts, f"shell-{self._number}$"
         await socket.send('{"type": "attached", "mode": "control", "resumed": false}')
@@ -200,7 +201,7 @@ class Pages:
         page = self._people[0].page
         await page.wait_for_function(_SHOWS, arg=shell, timeout=WAIT_SECONDS * 1000)
         async with asyncio.timeout(WAIT_SECONDS):
-            while self._texts == told:  # its size, which follows whatever it has typed
+            while self._texts == told:  # its size, which follows all typed input
                 await asyncio.sleep(0.005)
 
     async def _probe(self, socket: ServerConnection) -> None:
@@ -211,7 +212,7 @@ class Pages:
         )
 
     def terminal(self, data: bytes) -> Hashable:
-        """Whatever is shown or said types no line, and the next shell is shown as ever."""
+        """No output or message types a line, and the next shell is shown as usual."""
         return self._run(self._terminal(data))
 
     async def _terminal(self, data: bytes) -> Hashable:
@@ -229,7 +230,7 @@ class Pages:
         return (*state, min(len(self._typed), 4))
 
     def paste(self, data: bytes) -> Hashable:
-        """What is pasted stays one paste, and a line is typed by a click alone."""
+        """Pasted text stays one paste, and only a click types a line."""
         return self._run(self._paste(data))
 
     async def _paste(self, data: bytes) -> Hashable:
@@ -255,7 +256,7 @@ class Pages:
         await self._same_world(0)
         return bracketed, asked, "\r" in typed, "\t" in typed, typed.isascii(), not typed
 
-    # Desktops: what follows ServerInit, in pieces after 0xfe 0xff
+    # Desktops: the bytes after ServerInit, in pieces after 0xfe 0xff
 
     async def _be_a_desktop(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -276,11 +277,11 @@ class Pages:
                 pass
 
     def desktop(self, data: bytes) -> Hashable:
-        """Whatever a desktop sends, the page stays what it is, and no clipboard is written."""
+        """No data of a desktop changes the page or writes to the clipboard."""
         return self._run(self._show_desktop(data, 1))
 
     def guarded_desktop(self, data: bytes) -> Hashable:
-        """The same where the gateway reads along, because no text may leave the session."""
+        """The same if the gateway inspects the stream, because no text may leave the session."""
         return self._run(self._show_desktop(data, 2))
 
     async def _show_desktop(self, data: bytes, which: int) -> Hashable:
@@ -298,7 +299,7 @@ class Pages:
             arg=[whole, guarded],
             timeout=WAIT_SECONDS * 1000,
         )
-        # Two turns of the page: the first draws what came, noVNC's queue is read in the second.
+        # Two turns of the page: the first draws the new data, the second reads noVNC's queue.
         await page.evaluate(
             "() => new Promise((done) => setTimeout(() => setTimeout(done, 30), 0))"
         )
@@ -366,7 +367,7 @@ PAGE_TARGETS: Final = ("terminals", "pastes", "desktop_pages", "guarded_desktop_
 
 
 def page_targets(pages: Pages) -> tuple[Target, ...]:
-    """Return what is fuzzed of the pages that *pages* runs, in the order of the names."""
+    """Return the fuzz targets of *pages*, in the order of the names."""
     shown: dict[str, Any] = {"seeds": _SHOWN, "words": _SHOWN_WORDS}
     pasted: dict[str, Any] = {"seeds": _PASTES, "words": _PASTE_WORDS}
     drawn: dict[str, Any] = {"seeds": _DRAWN, "words": _DRAWN_WORDS}
@@ -376,7 +377,7 @@ def page_targets(pages: Pages) -> tuple[Target, ...]:
         (pages.desktop, drawn),
         (pages.guarded_desktop, drawn),
     )
-    # A case takes a tenth of a second, or three, and one that fails as long as it is waited for.
+    # A case takes 0.1 s or 0.3 s, and a failing one as long as its timeout.
     return tuple(
         Target(name=name, check=check, turn=2, reductions=20, **more)
         for name, (check, more) in zip(PAGE_TARGETS, checks, strict=True)

@@ -1,7 +1,7 @@
-"""What the other side would understand: small readers, written apart from the gateway's own.
+"""Small readers, independent of the gateway's, that show what its peers would understand.
 
-They know one reading of each message, the strict one, and fail on everything else. What the
-gateway sends on must be readable here.
+They accept one reading of each message, the strict one, and fail on everything else. They must be
+able to read everything that the gateway forwards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Head:
 
     @property
     def framing(self) -> tuple[bytes, ...]:
-        """The one way in which its body is framed, empty for none."""
+        """The one framing of its body; empty for none."""
         lengths, codings = self.all(b"content-length"), self.all(b"transfer-encoding")
         assert len(lengths) + len(codings) <= 1, self.fields
         assert all(re.fullmatch(rb"[0-9]+", length) for length in lengths), lengths
@@ -43,12 +43,12 @@ class Head:
 
 
 def read_request(raw: bytes) -> Head:
-    """Return the request head that *raw* is."""
+    """Return the request head in *raw*."""
     return _read(raw, _REQUEST)
 
 
 def read_answer(raw: bytes) -> Head:
-    """Return the answer's head that *raw* is."""
+    """Return the response head in *raw*."""
     return _read(raw, _STATUS)
 
 
@@ -95,7 +95,7 @@ ALLOWED_IN_VIEW: Mapping[int, int] = {0: 20, 3: 10, 150: 10}
 
 
 def viewer_messages(data: bytes) -> list[bytes]:
-    """Return the RFB messages in *data*, each of which an onlooker may send."""
+    """Return the RFB messages in *data*; a viewer must be allowed to send each of them."""
     messages = []
     while data:
         kind = data[0]

@@ -1,4 +1,4 @@
-"""What is promised of WebSocket frames and of desktops' handshakes and messages."""
+"""Checks the promises for WebSocket frames, and for desktops' handshakes and messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fuzz.reading import (
 
 
 def _ends(data: bytes) -> list[int] | None:
-    """Return where frames end in *data*, up to the first that is incomplete (RFC 6455, 5.2)."""
+    """Return where frames end in *data*, up to the first incomplete one (RFC 6455, 5.2)."""
     ends, at = [0], 0
     while at + 2 <= len(data):
         size, header = data[at + 1] & 0x7F, 2
@@ -64,7 +64,7 @@ def _viewed(pieces: list[bytes]) -> bytes | str:
 
 
 def check_view(data: bytes) -> Hashable:
-    """An onlooker's input never passes, whatever the split; what passes passes unchanged again."""
+    """A viewer's input never passes, whatever the split; passed data passes again unchanged."""
     whole, split = _viewed([data]), _viewed(cut(data))
     if isinstance(whole, str) or isinstance(split, str):
         assert isinstance(whole, str), (whole, split)
@@ -89,7 +89,7 @@ def _unshared(pieces: list[bytes]) -> bytes | str:
 
 
 def check_desktop(data: bytes) -> Hashable:
-    """What is left out does not depend on the split, and what passes has nothing to leave out."""
+    """The dropped data does not depend on the split, and the result has nothing more to drop."""
     whole, split = _unshared([data]), _unshared(cut(data))
     assert whole == split, (whole, split)
     if isinstance(whole, str):
@@ -99,7 +99,7 @@ def check_desktop(data: bytes) -> Hashable:
 
 
 def _shaken(data: bytes, password: str | None, *, in_pieces: bool) -> Hashable:
-    """Feed each side what stands for it: the first byte of a piece says whose it is."""
+    """Feed each piece to one side; the piece's first byte selects the side."""
     handshake = Handshake(password=password, shared=True)
     sent = {Side.BROWSER: b"", Side.DESKTOP: b""}
     verdict = "open"
@@ -118,7 +118,7 @@ def _shaken(data: bytes, password: str | None, *, in_pieces: bool) -> Hashable:
 
 
 def check_handshake(data: bytes) -> Hashable:
-    """Any split gives the same, and the password reaches neither side as it is."""
+    """Every split gives the same result, and neither side receives the password in plain text."""
     verdicts = []
     for password in (None, "h0tl4va"):
         whole = _shaken(data, password, in_pieces=False)

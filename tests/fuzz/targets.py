@@ -1,4 +1,4 @@
-"""Everything that parses what others send, and where damage to it begins."""
+"""Every parser of foreign input, and the inputs with which its damage begins."""
 
 from __future__ import annotations
 

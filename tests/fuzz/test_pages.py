@@ -1,4 +1,4 @@
-"""The pages keep their promises for damaged input, in a real Chromium."""
+"""Tests that the pages keep their promises for damaged input, in a real Chromium."""
 
 from __future__ import annotations
 

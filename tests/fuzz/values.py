@@ -1,4 +1,4 @@
-"""What is promised of cookies, of where ``next`` leads, and of PROXY headers."""
+"""Checks the promises for cookies, for the target of ``next``, and for PROXY headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fuzz.reading import COOKIE
 
 
 def check_cookie(data: bytes) -> Hashable:
-    """Ours are cut out whatever stands around them; the app's stay byte for byte, in order."""
+    """Our cookies are cut out of any context; the app's stay byte for byte, in order."""
     left, ours = cut_cookie(data, COOKIE)
     pairs = data.split(b";")
     names = {COOKIE, b"__Host-fumarole"}
@@ -31,7 +31,7 @@ def check_cookie(data: bytes) -> Hashable:
 
 
 def check_next(data: bytes) -> Hashable:
-    """Where ``next`` leads is a path of this origin, as browsers read it."""
+    """``next`` leads to a path of this origin, as browsers read it."""
     path = safe_next(data.decode("latin-1"))
     assert path.startswith("/"), path
     seen = "".join(c for c in path if c not in "\t\r\n").replace("\\", "/")
@@ -41,7 +41,7 @@ def check_next(data: bytes) -> Hashable:
 
 
 def check_proxy_header(data: bytes) -> Hashable:
-    """A header is refused or names an address, and nothing beyond it is wanted."""
+    """A header is refused or names an address, and needs no byte beyond its end."""
     if len(data) < FIXED_BYTES:
         return "short"
     fixed, rest = data[:FIXED_BYTES], data[FIXED_BYTES:]

@@ -1,4 +1,4 @@
-"""``python -m tests.mutants [--sample N] [--match TEXT] [module…]``: measure, write the page."""
+"""``python -m tests.mutants [--sample N] [--match TEXT] [module…]``: measures, writes the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.mutants.worker import Plan, Tried, run_worker
 
 
 def main() -> int:
-    """Measure the modules that are asked for, all when none is; write the page."""
+    """Measure the given modules, or all without arguments; write the page."""
     parser = argparse.ArgumentParser(prog="mutants")
     parser.add_argument("--sample", type=int, help="how many mutants of each module to try")
     parser.add_argument("--match", default="", help="only mutants with this text; nothing is kept")
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def measure(target: Target, sample: int | None, match: str) -> None:
-    """Try the mutants of one module in a process of their own, and keep what was found."""
+    """Try the mutants of one module in a process of its own, and store the results."""
     path = ROOT / target.file
     module = Module(target.file, str(path), path.read_text())
     mutants = module.mutants()
@@ -62,7 +62,7 @@ def measure(target: Target, sample: int | None, match: str) -> None:
 
 
 def in_process(plan: Plan) -> Iterator[Tried]:
-    """Run a worker in a fork, since what pytest imports stays; yield what it found.
+    """Run a worker in a fork, because pytest's imports stay; yield the results.
 
     Raises:
         RuntimeError: If the worker did not try every mutant.
@@ -104,7 +104,7 @@ def _work(plan: Plan, output: Path, log: Path) -> None:
 def _report(
     tried: Tried, results: TextIO, progress: TextIO, why: Container[tuple[str, ...]]
 ) -> None:
-    """Keep it for the parent, and show what was not noticed at once."""
+    """Send the result to the parent, and print survivors at once."""
     results.write(json.dumps([tried.outcome, tried.tests]) + "\n")
     if tried.outcome != "failed":
         known = " (with a reason)" if tried.mutant.key in why else ""

@@ -1,4 +1,4 @@
-"""Forked processes: how long they may take, and the end of all that they started."""
+"""Runs forked processes with deadlines, and ends all that they started."""
 
 from __future__ import annotations
 
@@ -19,22 +19,18 @@ import psutil
 Outcome = Literal["passed", "failed", "timed out"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# A mutant that asks for ever more memory is ended by it, and not the machine.
+# A mutant that allocates without end fails at this limit, before the machine runs out of memory.
 _MOST_MEMORY: Final = 4 << 30
 _MOST_OUTPUT: Final = 1 << 30
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a child leaves behind, so that it is found and ended."""
+    """Become the parent of a child's orphans, so that they are found and ended."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def run_forked(work: Callable[[], bool], seconds: float) -> Outcome:
-    """Do *work* in a fork of this process; end what it left, its files too.
-
-    The fork has *seconds* of wall time. Anything but ``True`` is a failure: an exception, a
-    signal, an exit.
-    """
+    """Do *work* in a fork of this process; end the processes that it left, and remove its files."""
     folder = tempfile.mkdtemp(prefix="mu")
     pid = os.fork()
     if pid == 0:
@@ -47,7 +43,7 @@ def run_forked(work: Callable[[], bool], seconds: float) -> Outcome:
 
 
 def _work(work: Callable[[], bool], folder: str) -> None:
-    """Do the work and leave, without anything that the parent would do at its exit."""
+    """Do the work and exit, without the parent's exit handlers."""
     code = 1
     try:
         os.setsid()
@@ -79,7 +75,7 @@ def _outcome(pid: int, seconds: float) -> Outcome:
 
 
 def _end_children() -> None:
-    """End all that this process is the parent of by now, at most a few generations."""
+    """End all current children of this process, at most a few generations."""
     me = psutil.Process()
     for _ in range(20):
         left = me.children(recursive=True)
@@ -95,5 +91,5 @@ def _end_children() -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file that a child wrote, none where it wrote none."""
+    """Return the lines of a file that a child wrote; none if the child wrote no file."""
     return path.read_text().splitlines() if path.exists() else []

@@ -1,4 +1,4 @@
-"""All mutants of a module: its syntax tree, changed at one place each."""
+"""Makes all mutants of a module: its syntax tree, changed at one place each."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.BitAnd: ast.BitOr,
 }
 _LOG_METHODS: Final = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-# Swapped, their arguments fail at once, and show nothing about the tests; of min and max the order
-# means nothing.
+# With swapped arguments, these functions fail at once, which shows nothing about the tests. For min
+# and max the order has no meaning.
 _NOT_SWAPPED: Final = {"isinstance", "issubclass", "hasattr", "getattr", "setattr", "cast"}
 _OTHER_FUNCTION: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# Said to the type checker alone.
+# For the type checker alone.
 _TYPING: Final = {"cast", "TypeVar", "ParamSpec", "NewType", "assert_never"}
 
 
 class Change(NamedTuple):
-    """One place of a tree, and what stands there in the mutant."""
+    """One place of a tree, and the mutant's node for that place."""
 
     operator: str
     parent: ast.AST
@@ -55,15 +55,15 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Where in the module a node stands."""
+    """The place of a node in the module."""
 
     function: str = ""
     in_function: bool = False
-    # The lines of its statement, or of the statement's head where it has a body.
+    # The lines of its statement, or of the statement's head if it has a body.
     lines: range = range(0)
-    # The constant or field that it defines, where it stands outside of functions.
+    # The constant or field that the node defines, if it is outside of functions.
     defines: str = ""
-    # The body of the function whose parameter it is the default of.
+    # The body of the function whose parameter has the node as its default.
     default_of: range = range(0)
     # The text is for people alone: a log line, the message of an error.
     prose: bool = False
@@ -77,24 +77,24 @@ class Mutant:
     function: str
     operator: str
     text: str
-    # Those lines whose execution makes a test one that may notice; none: any line of the module.
+    # A test that executes one of these lines may notice the mutant; empty: any line of the module.
     lines: frozenset[int]
     in_function: bool
     change: Change = field(compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What names it in the results and the reasons."""
+        """The mutant's key in the results and the reasons."""
         return self.file, self.function, self.operator, self.text
 
     @property
     def identity(self) -> str:
-        """The same in one line."""
+        """The key in one line."""
         return " ".join(self.key)
 
     @property
     def rank(self) -> str:
-        """Its place in a sample: by chance, and the same each time."""
+        """The mutant's place in a sample: pseudo-random, and the same each time."""
         return hashlib.sha256(self.identity.encode()).hexdigest()
 
 
@@ -108,7 +108,7 @@ class Module:
         self._uses = _uses(self._tree)
 
     def mutants(self) -> list[Mutant]:
-        """Return all its mutants, in the order of the source."""
+        """Return all mutants, in the order of the source."""
         seen = Counter[tuple[str, str, str]]()
         found: list[Mutant] = []
         for change, scope in _changes(self._tree, Scope()):
@@ -124,7 +124,7 @@ class Module:
         return found
 
     def compile(self, mutant: Mutant) -> CodeType:
-        """Return the module's code with the mutation in it."""
+        """Return the module's code with the mutation."""
         change = mutant.change
         _put(change, change.new)
         try:
@@ -220,7 +220,7 @@ def _is_log(call: ast.Call) -> bool:
 
 
 def _scope_of(child: ast.AST, parent: ast.AST, name: str, scope: Scope) -> Scope:
-    """Return where *child* stands, which *parent* holds as *name*."""
+    """Return the scope of *child*, which is the field *name* of *parent*."""
     changed: dict[str, Any] = {}
     if isinstance(child, ast.stmt):
         body = getattr(child, "body", None)
@@ -252,7 +252,7 @@ def _defined(statement: ast.stmt) -> str:
 def _replacements(
     node: ast.AST, parent: ast.AST, name: str, scope: Scope
 ) -> Iterator[tuple[str, ast.AST]]:
-    """Yield what may stand in the place of *node*, with the operator's name."""
+    """Yield possible replacements of *node*, with the operator's name."""
     if isinstance(node, ast.stmt):
         yield from _statement(node)
     elif isinstance(node, ast.expr):

@@ -1,4 +1,4 @@
-"""What was found, and the page of the documentation that shows it."""
+"""Stores the results, and writes the page of the documentation that shows them."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ which they do. `make mutants` measures it and writes this page.
 
 
 def store(found: Mapping[str, Found]) -> None:
-    """Add what was found to what is known of other modules."""
+    """Add the results to those of other modules."""
     RESULTS.write_text(json.dumps(known() | dict(found), indent=1, sort_keys=True) + "\n")
 
 
 def known() -> dict[str, Found]:
-    """Return what was found the last time, by file."""
+    """Return the previous results, by file."""
     return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
 def summary(total: int, tried: Sequence[Tried]) -> Found:
-    """Return what is kept of a module's mutants."""
+    """Return the stored form of a module's mutants."""
     survivors = [one for one in tried if one.outcome == "passed"]
     return {
         "mutants": total,
@@ -83,13 +83,13 @@ def reasons() -> dict[tuple[str, ...], str]:
 
 
 def stale(file: str, mutants: Iterable[Mutant]) -> list[str]:
-    """Return which reasons are about no mutant of *file*: the code has changed."""
+    """Return the reasons that match no mutant of *file*, because the code has changed."""
     there = {one.key for one in mutants}
     return [" ".join(key) for key in reasons() if key[0] == file and key not in there]
 
 
 def write_page(files: Iterable[str]) -> None:
-    """Write the page from what is known of *files*."""
+    """Write the page from the results of *files*."""
     measured = known()
     found = {file: measured[file] for file in files if file in measured}
     sources = {file: (ROOT / file).read_text() for file in found}
@@ -132,7 +132,7 @@ def _row(name: str, one: Found, now: int) -> str:
 
 
 def score(one: Found) -> float:
-    """Return how many of a hundred mutants were noticed."""
+    """Return the percentage of mutants that tests noticed."""
     tried = int(one["tried"])
     return 100.0 * (tried - len(one["survivors"])) / tried if tried else 0.0
 
@@ -151,7 +151,7 @@ def _survivors(file: str, survivors: Sequence[Found], why: Mapping[tuple[str, ..
 
 
 def _code(text: str) -> str:
-    """Return *text* as code in a cell of a table, the middle of a long one left out."""
+    """Return *text* as code in a table cell; the middle of a long text is left out."""
     short = text if len(text) <= 180 else f"{text[:110]} … {text[-65:]}"
     fence = "``" if "`" in short else "`"
     return fence + short.replace("|", "\\|") + fence

@@ -15,12 +15,12 @@ Key = tuple[str, int]
 
 
 class Functions:
-    """The functions of a module that was imported, whose code is replaced for a mutant's."""
+    """The functions of an imported module, whose code is replaced by a mutant's."""
 
     def __init__(self, code: CodeType) -> None:
         self._codes = _by_key(code)
         wanted = set(self._codes)
-        # The collector does not list what was frozen, and tests/conftest.py freezes all.
+        # The garbage collector does not list frozen objects, and tests/conftest.py freezes all.
         gc.unfreeze()
         self._functions = [
             (found, key)
@@ -32,12 +32,12 @@ class Functions:
         gc.freeze()
 
     def changed(self, mutated: CodeType) -> dict[Key, CodeType]:
-        """Return the code of those functions that the mutant changes."""
+        """Return the new code of the functions that the mutant changes."""
         after = _by_key(mutated)
         return {key: code for key, code in after.items() if self._codes.get(key) != code}
 
     def have(self, changed: dict[Key, CodeType]) -> bool:
-        """Say whether one of them is there to be given its new code."""
+        """Return whether one of these functions exists in the process."""
         return any(key in changed for _, key in self._functions)
 
     def take(self, changed: dict[Key, CodeType]) -> None:
@@ -66,7 +66,7 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
 
 
 class Finder(MetaPathFinder):
-    """Imports one module from the code that it was given."""
+    """Imports one module from given code."""
 
     def __init__(self, name: str, path: str, code: CodeType) -> None:
         self._name, self._path, self._code = name, path, code

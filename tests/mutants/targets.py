@@ -1,8 +1,8 @@
-"""Which modules are mutated, and which tests are near each.
+"""The mutated modules, and the tests near each of them.
 
 These modules decide: who may enter, which route a session has, what a job does next, who leads.
-Near are the tests of the module and of those that use it within one process. Tests that start
-whole systems are left out: they would notice more, and take hours.
+Near tests are those of the module, and of its users within one process. Tests that start whole
+systems are left out: they would notice more, and take hours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Target(NamedTuple):
 
     @property
     def module(self) -> str:
-        """Its name for ``import``."""
+        """The module's name for ``import``."""
         return self.file.removesuffix(".py").replace("/", ".")
 
 

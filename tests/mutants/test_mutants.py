@@ -1,4 +1,4 @@
-"""The mutants that there are, and a module of which some survive its tests."""
+"""Tests the set of mutants, and a module of which some survive its tests."""
 
 from __future__ import annotations
 
@@ -142,9 +142,9 @@ def test_what_the_tests_do_not_notice_survives(tmp_path: Path) -> None:
     survivors = [line for line in found if line.startswith("passed: ")]
     assert "passed: 2: places > 0 -> places >= 0" in survivors
     assert "passed: 0: return may(1, 2) -> return None" in survivors
-    # Imported anew, with the functions that read it.
+    # The constant is imported anew, with the functions that read it.
     assert "passed: 4: 3 -> 4" in survivors
-    # A test that executes no line of the module may look at a constant.
+    # A test that executes no line of the module may read a constant.
     assert "failed: 4: 18 -> 19" in found
     assert "failed: 2: age >= LEAST -> age > LEAST" in found
     assert "failed: 3: places > MOST -> places >= MOST" in found

@@ -28,10 +28,10 @@ _ARGUMENTS: Final = (
     *("-o", "addopts=--import-mode=prepend", f"--hypothesis-profile={PROFILE}"),
 )
 _RECORDING_SECONDS: Final = 1800.0
-# Three times what the tests took, and what a busy machine may add.
+# Three times the duration of the tests, and an allowance for a busy machine.
 _TIMES: Final = 3.0
 _SPARE_SECONDS: Final = 15.0
-# A slower test is run for no mutant: it starts whole systems.
+# A slower test runs for no mutant: it starts whole systems.
 _SLOWEST_SECONDS: Final = 8.0
 
 Trace = Callable[[FrameType, str, Any], Any]
@@ -46,17 +46,17 @@ class Recorded(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     mutant: Mutant
     outcome: Outcome
-    # How many tests execute its lines.
+    # The number of tests that execute its lines.
     tests: int
 
 
 @dataclass
 class Plan:
-    """What one worker does: these mutants of this module, against these tests."""
+    """The plan of one worker: these mutants of this module, with these tests."""
 
     module: Module
     name: str
@@ -66,10 +66,11 @@ class Plan:
     recorded: list[Recorded] = field(default_factory=list)
 
     def tests_of(self, mutant: Mutant, *, anywhere: bool) -> list[Recorded]:
-        """Return the tests that may notice it, the quickest first.
+        """Return the tests that may notice the mutant, the fastest first.
 
-        *anywhere*: what is outside of functions may be seen by all, those first that execute a
-        line which names it.
+        *anywhere*: all tests may notice code outside of functions. Tests that execute a line which
+        names
+        it come first.
         """
         chosen = [one for one in self.recorded if one.lines & mutant.lines]
         others = [one for one in self.recorded if anywhere and one not in chosen]
@@ -101,8 +102,9 @@ class Worker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self) -> None:
-        """Have Hypothesis try the same examples each time, and not look for the smallest one."""
-        # Imported earlier, its assertions could not be rewritten: an error of pytest's.
+        """Make Hypothesis try the same examples each time, and not search for the smallest one."""
+        # pytest could not rewrite assertions of a module that was imported earlier, and reports an
+        # error.
         from hypothesis import Phase, settings
 
         phases = (Phase.explicit, Phase.generate)
@@ -132,7 +134,7 @@ class Worker:
         return True
 
     def _is_for_import(self, mutant: Mutant) -> bool:
-        """Say whether the mutant has to be there when the tests are imported."""
+        """Return whether the mutant has to exist when the tests are imported."""
         return not mutant.in_function or bool(mutant.lines & self.collecting.lines)
 
     def _try(
@@ -154,14 +156,14 @@ class Worker:
         return Tried(mutant, run_forked(work, limit), len(items))
 
     def _check(self, how: str, work: Callable[[], bool]) -> None:
-        """Raise unless the tests pass without a mutation: else it would not be what fails them."""
+        """Raise unless the tests pass without a mutation, or their failures would prove nothing."""
         tests = self._plan.recorded
         limit = _TIMES * sum(one.seconds for one in tests) + _RECORDING_SECONDS / 10
         if tests and run_forked(work, limit) != "passed":
             raise RuntimeError(f"{self._plan.name}: {how}, its tests do not pass")
 
     def _anew(self, code: CodeType, tests: list[str]) -> Callable[[], bool]:
-        """Return the work of a child that imports all of ours again, with the mutant in it."""
+        """Return the work of a child that imports all our modules again, with the mutant."""
 
         def work() -> bool:
             forget(self._root)
@@ -172,7 +174,7 @@ class Worker:
 
 
 def forget(root: Path) -> None:
-    """Let this process import what is below *root* again, but for this program."""
+    """Remove the modules below *root*, except this program's, so that they are imported again."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         ours = file.startswith(f"{root}/") and "/site-packages/" not in file
@@ -181,7 +183,7 @@ def forget(root: Path) -> None:
 
 
 class _Failures:
-    """Notes whether a test failed, in its setup and teardown too."""
+    """Records whether a test failed, in its setup and teardown too."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -206,7 +208,7 @@ def passes(items: Iterable[pytest.Item]) -> bool:
 
 
 class Tracer:
-    """The lines of one file that functions execute, in all threads, while it is entered."""
+    """Records the lines of one file that functions execute, in all threads, while it is entered."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -222,7 +224,7 @@ class Tracer:
         threading.settrace(None)
 
     def _called(self, frame: FrameType, event: str, argument: object) -> Trace | None:
-        # A class body or a module is executed by its import, and not by a test.
+        # An import, not a test, executes class bodies and modules.
         ours = frame.f_code.co_filename == self._path and frame.f_code.co_flags & CO_NEWLOCALS
         return self._executed if ours else None
 
@@ -247,7 +249,7 @@ def record(items: list[pytest.Item], path: str) -> list[Recorded]:
 
 
 def _record(items: list[pytest.Item], path: str, file: Path) -> bool:
-    """Write one line a test that passes."""
+    """Write one line for each test that passes."""
     with file.open("w") as stream, Tracer(path) as tracer:
         for at, item in enumerate(items):
             tracer.lines.clear()

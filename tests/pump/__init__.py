@@ -1,1 +1,1 @@
-"""Many bytes through each kind of connection, both ways, compared by hash."""
+"""Sends many bytes through each kind of connection, both ways, and compares them by hash."""

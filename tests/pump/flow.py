@@ -1,4 +1,4 @@
-"""Both ends of a flow: who sends in pieces of any size, and who reads them, each with stalls."""
+"""Both ends of a flow: a sender of pieces of any size, and a reader, each with stalls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ QUIET_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Sum:
-    """How many bytes, and their hash."""
+    """A number of bytes, and their hash."""
 
     size: int
     digest: str
 
 
 class Stalls:
-    """Now and then a pause, about as many whatever the size of the flow."""
+    """Occasional pauses, about equally many for every size of flow."""
 
     def __init__(self, size: int, dice: random.Random) -> None:
         self._dice = dice
@@ -33,14 +33,14 @@ class Stalls:
         self._next = self._every * dice.random()
 
     async def after(self, done: int) -> None:
-        """Pause if the time has come."""
+        """Pause if a pause is due."""
         if done >= self._next:
             self._next += self._every * 2 * self._dice.random()
             await asyncio.sleep(LONGEST_STALL_SECONDS * self._dice.random())
 
 
 async def pour(writer: asyncio.StreamWriter, size: int, wrap: Wrap, dice: random.Random) -> Sum:
-    """Send *size* random bytes; return what was sent."""
+    """Send *size* random bytes; return their sum."""
     block = dice.randbytes(BLOCK_BYTES)
     sums = hashlib.blake2b(digest_size=20)
     stalls = Stalls(size, dice)
@@ -62,7 +62,7 @@ async def pour(writer: asyncio.StreamWriter, size: int, wrap: Wrap, dice: random
 async def swallow(
     reader: asyncio.StreamReader, size: int, unwrap: Unwrap, dice: random.Random
 ) -> Sum:
-    """Read until *size* bytes of payload have come, or the end; return what came."""
+    """Read *size* bytes of payload, or up to the end; return their sum."""
     sums = hashlib.blake2b(digest_size=20)
     stalls = Stalls(size, dice)
     came = 0

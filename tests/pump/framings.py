@@ -1,4 +1,4 @@
-"""How payload stands on the wire: as it is, in chunks, in WebSocket frames."""
+"""The framings of payload on the wire: none, chunks, WebSocket frames."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Wrap = Callable[[bytes], bytes]
 
 
 class Unwrap(Protocol):
-    """Gives the payload of what came so far; whatever is not framed as it must be fails.
+    """Returns the payload of the received bytes; a framing error fails the test.
 
-    ``ended`` says that nothing of the framing is still to come after the payload.
+    ``ended`` says that no byte of the framing is missing after the payload.
     """
 
     ended: bool
@@ -23,7 +23,7 @@ class Unwrap(Protocol):
 
 
 def plain(data: bytes) -> bytes:
-    """Nothing around it."""
+    """No framing."""
     return data
 
 
@@ -41,7 +41,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class Chunks:
-    """Reads chunks (RFC 9112, section 7.1) to the letter."""
+    """Reads chunks strictly (RFC 9112, section 7.1)."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -97,12 +97,12 @@ def frame(data: bytes, *, mask: bytes | None = None) -> bytes:
 
 
 def masking(dice: random.Random) -> Wrap:
-    """Frames as browsers send them, each with a mask of its own."""
+    """Encodes frames as browsers do, each with a mask of its own."""
     return lambda data: frame(data, mask=dice.randbytes(4))
 
 
 class Frames:
-    """Reads data frames; pings are passed over, a Close is a failure."""
+    """Reads data frames; pings are skipped, a Close is a failure."""
 
     ended = True
 
@@ -110,7 +110,7 @@ class Frames:
         self._buffer = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the payload of the frames that are complete."""
+        """Return the payload of the complete frames."""
         self._buffer += data
         out = []
         at = 0

@@ -1,4 +1,4 @@
-"""The kinds of connection: how each begins on both sides, and how payload stands in it."""
+"""The kinds of connection: how each begins on both sides, and the framing of its payload."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TERMINAL = "fumarole.terminal.v1"
 
 @dataclass(frozen=True)
 class Ends:
-    """One end of a connection, and who asks."""
+    """One end of a connection, and the user."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -108,7 +108,7 @@ async def _accept_terminal(ends: Ends, size: int) -> None:
 
 
 async def _no_greeting(ends: Ends, size: int) -> None:
-    """A desktop in ``control`` without a password of ours: its bytes are nobody's business."""
+    """A desktop in ``control`` without a password of ours: the gateway does not parse its bytes."""
 
 
 HTTP_KINDS = (
@@ -125,7 +125,7 @@ HTTP_KINDS = (
     ),
 )
 SOCKET_KINDS = (
-    # A tunnel passes frames on as they are: compared with their headers and masks.
+    # A tunnel forwards frames unchanged, so they are compared with their headers and masks.
     Kind(name="tunnel", ask=_ask_socket("/ws", None), greet=_accept, at_once=True),
     Kind(
         name="vnc",

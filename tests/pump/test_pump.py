@@ -20,7 +20,7 @@ LINE_LIMIT = 1 << 20
 
 @asynccontextmanager
 async def serving(kind: Kind, size: int) -> AsyncIterator[tuple[int, asyncio.Future[list[Sum]]]]:
-    """An app that takes *size* bytes and sends as many; give its port, and what it saw."""
+    """Run an app that reads *size* bytes and sends as many; return its port and its sums."""
     seen: asyncio.Future[list[Sum]] = asyncio.get_running_loop().create_future()
     playing: set[asyncio.Task[None]] = set()
 
@@ -30,7 +30,7 @@ async def serving(kind: Kind, size: int) -> AsyncIterator[tuple[int, asyncio.Fut
         playing.add(task)
         try:
             seen.set_result(await app_side(kind, Ends(reader, writer), size))
-            # Until the gateway closes: what was sent must not be cut off.
+            # The app waits until the gateway closes: its bytes must not be cut off.
             await reader.read(1)
         except Exception as error:
             if not seen.done():
@@ -50,7 +50,7 @@ async def serving(kind: Kind, size: int) -> AsyncIterator[tuple[int, asyncio.Fut
 
 
 async def app_side(kind: Kind, ends: Ends, size: int) -> list[Sum]:
-    """Return what came up and what was sent down."""
+    """Return the sums of the bytes received and sent by the app."""
     up_dice, down_dice = random.Random(3), random.Random(4)
     if kind.at_once:
         await kind.greet(ends, size)
@@ -67,7 +67,7 @@ async def app_side(kind: Kind, ends: Ends, size: int) -> list[Sum]:
 
 
 async def browser_side(kind: Kind, ends: Ends, size: int) -> list[Sum]:
-    """Return what was sent up and what came down."""
+    """Return the sums of the bytes sent and received by the browser."""
     up_dice, down_dice = random.Random(5), random.Random(6)
     wrap = kind.up(random.Random(7))
     if kind.at_once:

@@ -1,1 +1,1 @@
-"""Hours in minutes: many idle sockets, and many opened and closed, with memory that stays flat."""
+"""Simulates hours in minutes: many idle sockets, many short-lived sockets, and constant memory."""

@@ -1,6 +1,6 @@
-"""The gateway under sockets that stay, and under sockets that come and go.
+"""Tests the gateway's memory under long-lived and under short-lived sockets.
 
-Load and app are the benchmarks' own programs: a test in Python could not hold so many.
+Load and app are the benchmarks' own programs: a test in Python could not hold so many sockets.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from benchmarks.works import write_heads
 
 SESSIONS = 20
 SETTLE_SECONDS = 30.0
-# What a heap may still grow by once everything has been used.
+# The allowed growth of a heap once every path has been used.
 SLACK_BYTES = 2 << 20
 LOOKS = 30
 
 
 @dataclass
 class Soak:
-    """A gateway that runs, and the load that is put on it."""
+    """A running gateway, and its load."""
 
     proxy: Proxy
     load: Path
@@ -62,7 +62,7 @@ class Soak:
                 await asyncio.sleep(0.05)
 
     def note(self, name: str, **figures: float) -> None:
-        """Print what was seen, and append it where FUMAROLE_SOAK_LOG says."""
+        """Print a result, and append it to the file FUMAROLE_SOAK_LOG."""
         line = json.dumps({"soak": name} | figures)
         print(line)
         if path := os.environ.get("FUMAROLE_SOAK_LOG"):
@@ -72,7 +72,7 @@ class Soak:
 
 @asynccontextmanager
 async def soaking(folder: Path, *, workers: int = 1) -> AsyncIterator[Soak]:
-    """A gateway with a few sessions, warm: each path has been used."""
+    """Provide a gateway with a few sessions, warm: each path has been used."""
     native = build(folder)
     async with running_backend(native["backend"]) as backend:
         routes = [make_route(new_sid(), backend.port) for _ in range(SESSIONS)]
@@ -85,7 +85,7 @@ async def soaking(folder: Path, *, workers: int = 1) -> AsyncIterator[Soak]:
 
 
 async def hold_idle(soak: Soak, *, count: int, seconds: float) -> None:
-    """Assert that *count* idle sockets stay open, cost no more with time, and leave nothing."""
+    """Assert that *count* idle sockets stay open, at constant memory, and leave nothing."""
     fewest = descriptors(soak.proxy.group)
     bare = private_bytes(soak.proxy.group)
     async with loading(soak.load, soak.arguments("idle", count)) as load:
@@ -99,7 +99,7 @@ async def hold_idle(soak: Soak, *, count: int, seconds: float) -> None:
     assert result.opened == count
     assert result.closed_at == [], f"{len(result.closed_at)} sockets were closed"
     assert late - early < SLACK_BYTES, (early, late)
-    # Unused connections to apps may stay for a while: upgrades never come from there.
+    # Unused connections to apps may stay for a while: upgrades never take them from the pool.
     await soak.settles(fewest)
     soak.note(
         "idle", sockets=count, seconds=seconds, bytes_each=(late - bare) / count, grown=late - early
@@ -107,7 +107,7 @@ async def hold_idle(soak: Soak, *, count: int, seconds: float) -> None:
 
 
 async def watched(group: int, seconds: float) -> list[int]:
-    """Return the memory of *group*, looked at again and again for so long."""
+    """Return the memory of *group*, measured repeatedly for the given seconds."""
     sizes = []
     for _ in range(LOOKS):
         await asyncio.sleep(seconds / LOOKS)
@@ -118,8 +118,9 @@ async def watched(group: int, seconds: float) -> list[int]:
 async def come_and_go(soak: Soak, *, rate: int, seconds: float) -> None:
     """Assert that *rate* sockets opened and closed each second leave nothing.
 
-    Garbage comes and goes with Python's collector, so that what counts is the least that there
-    was in the first and in the last third.
+    Garbage waits for Python's collector. So the test compares the minimum of the first third with
+    the
+    minimum of the last third.
     """
     await soak.churn(rate=rate, seconds=seconds / 5)
     await asyncio.sleep(0.5)
@@ -149,7 +150,7 @@ async def test_sockets_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.needs("cc")
 async def test_ten_thousand_idle_sockets_for_ten_minutes(tmp_path: Path) -> None:
-    # Where the system gives a process too few descriptors for them, two workers share them.
+    # If the system gives one process too few descriptors, two workers share the sockets.
     workers = 1 if socket_bound() == MOST_SOCKETS else 2
     async with soaking(tmp_path, workers=workers) as soak:
         await hold_idle(soak, count=MOST_SOCKETS, seconds=600.0)

@@ -19,7 +19,7 @@ def read_corpus(name: str) -> list[bytes]:
 
 
 def add_to_corpus(name: str, data: bytes, why: str) -> Path:
-    """Write a case down, so that the tests try it from now on."""
+    """Add a case to the corpus, so that the tests replay it from now on."""
     path = HERE / f"{name}.txt"
     text = data.decode("latin-1").encode("unicode_escape").decode("ascii")
     if text.startswith("#"):
